@@ -1,0 +1,79 @@
+// Package agent makes one node run the pods bound to it.
+package agent
+
+import (
+	"context"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime is the part of CRI's RuntimeService and ImageService that the agent
+// uses, in CRI's own words and types, and the stream of changes that CRI lacks.
+// Package cri implements it over containerd, package fake in memory;
+// runtimetest is the contract of both. Errors carry gRPC status codes:
+// NotFound for what is not there; stopping or removing that is no error.
+type Runtime interface {
+	Version(ctx context.Context) (*cri.VersionResponse, error)
+	Status(ctx context.Context) (*cri.RuntimeStatus, error)
+
+	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (id string, err error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error)
+	ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error)
+
+	CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (id string, err error)
+	StartContainer(ctx context.Context, id string) error
+	// StopContainer sends the stop signal, waits up to grace (whole seconds, as in
+	// CRI), then kills. It returns when the container is dead.
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
+	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
+	ReopenContainerLog(ctx context.Context, id string) error
+
+	// ExecSync runs a command to its end; a non-zero exit code is not an error.
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	// Exec, Attach and PortForward answer the URL of a streaming server that takes
+	// one upgrade.
+	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
+	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
+	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
+
+	ListImages(ctx context.Context) ([]*cri.Image, error)
+	// ImageStatus answers nil without an error when the image is not there.
+	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
+	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
+	RemoveImage(ctx context.Context, image string) error
+	// ImportImages loads an OCI or docker archive (tar, may be gzip or zstd) from
+	// the local disk, pins what it holds and returns the names.
+	ImportImages(ctx context.Context, path string) ([]string, error)
+
+	// Events sends what changed until ctx ends: at once, in order per container. A
+	// gap (the runtime went away) is one event of type EventResync; relist then.
+	Events(ctx context.Context) (<-chan Event, error)
+
+	Close() error
+}
+
+// EventType says what happened.
+type EventType int
+
+const (
+	EventResync           EventType = iota // events may be missing: list again
+	EventContainerStarted                  // it runs
+	EventContainerExited                   // it is dead
+	EventContainerOOM                      // the kernel killed something in it; an exit may follow
+	EventSandboxExited                     // the sandbox is dead
+)
+
+// Event is one change in the runtime.
+type Event struct {
+	Type        EventType
+	PodUID      string // empty where the runtime does not know
+	SandboxID   string
+	ContainerID string // empty for sandbox events
+	ExitCode    int32
+	At          time.Time
+}

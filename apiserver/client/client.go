@@ -1,0 +1,90 @@
+// Package client is the Kubernetes API as controllers and the agent see it.
+//
+// Client is the whole of it. The registry implements it in process, Remote over
+// HTTP; both return the errors of k8s.io/apimachinery/pkg/api/errors. Objects
+// that come out of a Client are shared: nobody modifies them. Get, List and Of
+// are the typed comforts over it.
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/store"
+)
+
+// Object is a pointer to a typed Kubernetes object with its TypeMeta set.
+type Object = store.Object
+
+// Change computes the next object from the current one, as in store.Change. It
+// must not modify cur; it may run more than once.
+type Change = store.Change
+
+// Ref names one object, and the part of it that a write is about.
+type Ref struct {
+	Resource    schema.GroupVersionResource
+	Namespace   string // empty for cluster-scoped resources
+	Name        string
+	Subresource string // "", "status", "scale", "binding"
+}
+
+// Selector says which objects a List or Watch is about. Nil Labels or Fields
+// select everything.
+type Selector struct {
+	Resource  schema.GroupVersionResource
+	Namespace string // empty: all namespaces
+	Labels    labels.Selector
+	Fields    fields.Selector
+}
+
+// Client is the whole API.
+type Client interface {
+	Get(ctx context.Context, ref Ref) (Object, error)
+
+	// List also returns the resourceVersion it read at, to start a Watch from.
+	List(ctx context.Context, sel Selector) ([]Object, string, error)
+
+	// Watch sends every change after resourceVersion. The channel is closed when
+	// ctx ends or the server ends the watch; a watch that lags behind ends with an
+	// ERROR event that holds a 410 Status: list again.
+	Watch(ctx context.Context, sel Selector, resourceVersion string) (<-chan watch.Event, error)
+
+	// Create stores obj, which becomes the server's: do not use it afterwards.
+	Create(ctx context.Context, obj Object) (Object, error)
+
+	// Update runs change over the current object and stores the result. change
+	// gets the main object for subresources "" and "status", the Scale for "scale".
+	// A change that sets resourceVersion or uid to something else conflicts.
+	// It retries lost races by itself; NotFound when there is no such object.
+	Update(ctx context.Context, ref Ref, change Change) (Object, error)
+
+	// Delete starts or finishes the deletion of an object and returns its last
+	// state; see SPEC 1 (two phases). NotFound when there is no such object.
+	Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error)
+}
+
+// Node streams from the containers of one node: the agent implements it, the
+// API server calls it.
+type Node interface {
+	// Logs writes a container's log to w until it ends, or, with opts.Follow, until
+	// the container does. opts.Container is set.
+	Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error
+
+	// Exec, Attach and PortForward prepare a stream and return where the runtime
+	// serves it: a URL that takes one SPDY or WebSocket upgrade.
+	Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error)
+	Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error)
+	PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error)
+}
+
+func core(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: resource}
+}

@@ -1,0 +1,37 @@
+// Package table prints objects on the server's side: meta.k8s.io/v1 Table, as
+// kubectl asks for.
+package table
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/store"
+)
+
+// Column is one column of a kind: its heading and how a cell is computed. Type
+// is "string", "integer" or "date", Priority 0 is shown always, 1 with -o wide.
+type Column struct {
+	metav1.TableColumnDefinition
+	Cell func(obj store.Object, now time.Time) any
+}
+
+// Row prints one object. Its RawExtension holds object as it is given.
+func Row(columns []Column, obj store.Object, now time.Time, object runtime.RawExtension) metav1.TableRow {
+	cells := make([]any, len(columns))
+	for i, c := range columns {
+		cells[i] = c.Cell(obj, now)
+	}
+	return metav1.TableRow{Cells: cells, Object: object}
+}
+
+// Definitions are the columns' headings.
+func Definitions(columns []Column) []metav1.TableColumnDefinition {
+	out := make([]metav1.TableColumnDefinition, len(columns))
+	for i, c := range columns {
+		out[i] = c.TableColumnDefinition
+	}
+	return out
+}
