@@ -55,3 +55,19 @@ func withoutRevision(data []byte) []byte {
 	out = append(out, metadataField...)
 	return append(out, tail...)
 }
+
+// samePlain says whether data is plain plus a resourceVersion.
+func samePlain(plain, data []byte) bool {
+	head, tail, ok := bytes.Cut(data, versionField)
+	if !ok {
+		return bytes.Equal(plain, data)
+	}
+	_, tail, _ = bytes.Cut(tail, []byte{'"'})
+	tail = bytes.TrimPrefix(tail, []byte{','})
+	rest, ok := bytes.CutPrefix(plain, head)
+	if !ok {
+		return false
+	}
+	rest, ok = bytes.CutPrefix(rest, metadataField)
+	return ok && bytes.Equal(rest, tail)
+}

@@ -10,9 +10,12 @@ type lazyEntry struct {
 	entry *Entry
 }
 
-// Lagged says that the watch ended because its reader was too slow, or the
+// Lagged says that the watch ended because its reader was too slow: the
 // revision it stood at left the history.
-func (e *Event) Lagged() bool { return e.Old == nil && e.New == nil }
+func (e *Event) Lagged() bool { return e.Rev == 0 }
+
+// Progress says that nothing happened to what is watched, up to e.Rev.
+func (e *Event) Progress() bool { return e.Rev != 0 && e.Old == nil && e.New == nil }
 
 // Gone is the old entry as the event left it: the last state of the object,
 // with the event's revision. It is what a watcher is told when an object is

@@ -64,7 +64,8 @@ type Entry struct {
 	JSON   []byte // Object encoded, resourceVersion included; shared
 }
 
-// Event is one change. Old is nil for a creation; New is nil for a removal.
+// Event is one change. Old is nil for a creation; New is nil for a removal; both
+// are nil for the two marks a watch may send, Lagged and Progress.
 type Event struct {
 	Key      Key
 	Rev      int64
@@ -116,8 +117,9 @@ type Store interface {
 	// Watch sends every change after rev that touches what sel selects, in order:
 	// the old object, the new one or both match. The channel is closed when ctx
 	// ends, the store closes, or the reader lags behind the history kept; in the
-	// last case the final event has Rev 0 and both entries nil (see Event.Lagged).
-	// It fails with ErrExpired or ErrFuture when rev is out of reach.
+	// last case the final event is Lagged. A watch that passes over many changes
+	// reports Progress now and then. It fails with ErrExpired or ErrFuture when rev
+	// is out of reach.
 	Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Event, error)
 
 	// Update is the only write. It runs change on the caller's goroutine until its

@@ -1,0 +1,50 @@
+package store
+
+import "sort"
+
+// history is the last events of one resource, bounded by count and by bytes of
+// JSON. It is guarded by Memory.mu.
+type history struct {
+	events   []*Event // in revision order
+	floor    int64    // every event after this revision is in events
+	bytes    int
+	maxCount int
+	maxBytes int
+}
+
+func newHistory(rev int64, maxCount, maxBytes int) history {
+	return history{floor: rev, maxCount: maxCount, maxBytes: maxBytes}
+}
+
+func (h *history) add(ev *Event) {
+	h.events = append(h.events, ev)
+	h.bytes += ev.size()
+	drop := 0
+	for len(h.events)-drop > h.maxCount || (h.bytes > h.maxBytes && len(h.events)-drop > 1) {
+		h.floor = h.events[drop].Rev
+		h.bytes -= h.events[drop].size()
+		h.events[drop] = nil
+		drop++
+	}
+	h.events = h.events[drop:] // append reallocates once in a while and frees the front
+}
+
+// since copies up to len(buf) events after rev; false when some of them have
+// left the history.
+func (h *history) since(rev int64, buf []*Event) (n int, ok bool) {
+	if rev < h.floor {
+		return 0, false
+	}
+	i := sort.Search(len(h.events), func(i int) bool { return h.events[i].Rev > rev })
+	return copy(buf, h.events[i:]), true
+}
+
+// size is what the event alone keeps in memory: the object it replaced, or the
+// one it removed.
+func (e *Event) size() int {
+	n := 256
+	if e.Old != nil {
+		n += len(e.Old.JSON)
+	}
+	return n
+}

@@ -1,0 +1,306 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/tidwall/btree"
+)
+
+// Config of a Memory.
+type Config struct {
+	// Kind describes a resource; false for one that is not served. Required.
+	Kind func(resource string) (Kind, bool)
+	// History kept per resource for watches: at most this many events and this
+	// many bytes of JSON, whichever is less. Zero: 4096 events, 4 MiB.
+	History, HistoryBytes int
+}
+
+// Record is one durable write. A nil JSON removes the key.
+type Record struct {
+	Key  Key
+	Rev  int64
+	JSON []byte
+}
+
+// Log makes the writes of a Memory survive. Memory calls it from one goroutine.
+type Log interface {
+	// Commit makes all records and the reserved revision durable before it
+	// returns, or none of them. No revision above reserved is handed out before a
+	// later Commit raised it.
+	Commit(records []Record, reserved int64) error
+	Close() error
+}
+
+// reserveBlock is how many revisions are reserved ahead by one commit, so that
+// volatile writes, which are never logged, do not reuse one after a crash.
+const reserveBlock = 1 << 20
+
+// Memory is a Store that holds everything in memory and, given a Log, writes
+// every durable change to it before anybody sees it.
+//
+// Callers compute and encode the next object on their own goroutines and hand
+// it to one writer. The writer takes all that wait, drops those whose object
+// changed meanwhile (they try again), commits the rest at once, publishes them
+// in order and answers. No lock is held over the commit.
+type Memory struct {
+	cfg    Config
+	log    Log // nil: nothing is durable
+	writes chan *write
+
+	stop     context.CancelFunc
+	stopped  context.Context
+	finished chan struct{} // closed when the writer has ended
+	closeErr error         // set before finished is closed
+
+	reserved int64 // the writer's own
+
+	mu     sync.RWMutex // guards rev and tables, never held over I/O
+	rev    int64
+	tables map[string]*table
+}
+
+var _ Store = (*Memory)(nil)
+
+// table is one resource: its objects by "namespace/name" and its last events.
+type table struct {
+	entries btree.Map[string, *Entry]
+	history history
+	wake    chan struct{} // closed and replaced whenever history grows
+}
+
+// write is a request to the writer: replace cur by next at key.
+type write struct {
+	key       Key
+	cur       *Entry
+	next      Object // nil: remove
+	plain     []byte // next encoded without a resourceVersion
+	volatile  bool
+	done      chan struct{}
+	result    *Entry
+	err       error
+	published *Event
+}
+
+// errStale answers a write whose current object changed meanwhile.
+var errStale = errors.New("object changed meanwhile")
+
+// NewMemory starts a Memory that holds entries, at revision rev or the highest
+// revision among them. log may be nil. Close ends it.
+func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
+	cfg.History = cmp.Or(cfg.History, 4096)
+	cfg.HistoryBytes = cmp.Or(cfg.HistoryBytes, 4<<20)
+	stopped, stop := context.WithCancel(context.Background())
+	m := &Memory{
+		cfg: cfg, log: log,
+		writes:   make(chan *write, 256),
+		stop:     stop,
+		stopped:  stopped,
+		finished: make(chan struct{}),
+		rev:      max(rev, 1),
+		tables:   map[string]*table{},
+	}
+	for _, e := range entries {
+		m.rev = max(m.rev, e.Rev)
+	}
+	for _, e := range entries {
+		m.table(e.Key.Resource).entries.Set(path(e.Key), e)
+	}
+	go m.writer()
+	return m
+}
+
+// path orders keys within a table by namespace, then name.
+func path(k Key) string { return k.Namespace + "/" + k.Name }
+
+// table returns the resource's table, made on first use; m.mu is held for
+// writing, or nobody else knows m yet.
+func (m *Memory) table(resource string) *table {
+	t := m.tables[resource]
+	if t == nil {
+		t = &table{wake: make(chan struct{}), history: newHistory(m.rev, m.cfg.History, m.cfg.HistoryBytes)}
+		m.tables[resource] = t
+	}
+	return t
+}
+
+// Get implements Store.
+func (m *Memory) Get(_ context.Context, key Key) (*Entry, error) {
+	if e := m.current(key); e != nil {
+		return e, nil
+	}
+	return nil, fmt.Errorf("%v: %w", key, ErrNotFound)
+}
+
+func (m *Memory) current(key Key) *Entry {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	t := m.tables[key.Resource]
+	if t == nil {
+		return nil
+	}
+	e, _ := t.entries.Get(path(key))
+	return e
+}
+
+// Revision implements Store.
+func (m *Memory) Revision() int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.rev
+}
+
+// List implements Store.
+func (m *Memory) List(_ context.Context, sel Selector) ([]*Entry, int64, error) {
+	all, rev := m.snapshot(sel)
+	if sel.Match == nil {
+		return all, rev, nil
+	}
+	matching := all[:0]
+	for _, e := range all {
+		if sel.Match(e.Object) {
+			matching = append(matching, e)
+		}
+	}
+	return matching, rev, nil
+}
+
+// snapshot returns the entries in sel's namespace and of its name as they are
+// at one revision.
+func (m *Memory) snapshot(sel Selector) ([]*Entry, int64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	t := m.tables[sel.Resource]
+	if t == nil {
+		return nil, m.rev
+	}
+	var out []*Entry
+	if sel.Namespace == "" {
+		out = make([]*Entry, 0, t.entries.Len())
+	}
+	from := ""
+	if sel.Namespace != "" {
+		from = sel.Namespace + "/"
+	}
+	t.entries.Ascend(from, func(_ string, e *Entry) bool {
+		if sel.Namespace != "" && e.Key.Namespace != sel.Namespace {
+			return false
+		}
+		if sel.Name == "" || e.Key.Name == sel.Name {
+			out = append(out, e)
+		}
+		return true
+	})
+	return out, m.rev
+}
+
+// Update implements Store.
+func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, error) {
+	kind, ok := m.cfg.Kind(key.Resource)
+	if !ok {
+		return nil, fmt.Errorf("%v: resource is not served", key)
+	}
+	for {
+		w, err := prepare(key, m.current(key), change)
+		if err != nil {
+			return nil, err
+		}
+		if w.next == nil && w.cur == nil {
+			return nil, fmt.Errorf("%v: %w", key, ErrNotFound)
+		}
+		if w.unchanged() {
+			return w.cur, nil
+		}
+		w.volatile = kind.Durability != nil && kind.Durability(w.cur.object(), w.next) == Volatile
+		if err := m.submit(ctx, w); !errors.Is(err, errStale) {
+			return w.result, err
+		}
+	}
+}
+
+// prepare runs change over cur and encodes its result.
+func prepare(key Key, cur *Entry, change Change) (*write, error) {
+	w := &write{key: key, cur: cur, done: make(chan struct{})}
+	next, err := change(cur.object())
+	if err != nil || next == nil {
+		return w, err
+	}
+	w.next = next
+	if cur != nil && next == cur.Object {
+		return w, nil
+	}
+	w.plain, err = encode(next)
+	if err != nil {
+		err = fmt.Errorf("%v: encode: %w", key, err)
+	}
+	return w, err
+}
+
+// unchanged says that the write would store what is there.
+func (w *write) unchanged() bool {
+	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || samePlain(w.plain, w.cur.JSON))
+}
+
+// object is e's object, nil for none.
+func (e *Entry) object() Object {
+	if e == nil {
+		return nil
+	}
+	return e.Object
+}
+
+// submit hands w to the writer and waits for its answer. Once the writer has
+// it, ctx no longer counts: the answer is what became of the write.
+func (m *Memory) submit(ctx context.Context, w *write) error {
+	select {
+	case m.writes <- w:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.stopped.Done():
+		return ErrClosed
+	}
+	select {
+	case <-w.done:
+		return w.err
+	case <-m.finished:
+	}
+	select {
+	case <-w.done:
+		return w.err
+	default:
+		return ErrClosed // the writer ended before it took w
+	}
+}
+
+// Close implements Store. The log learns the exact revision and is closed.
+func (m *Memory) Close() error {
+	m.stop()
+	<-m.finished
+	return m.closeErr
+}
+
+// Verify checks that nobody modified a shared object: every object still
+// encodes to its JSON. For tests.
+func (m *Memory) Verify() error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var errs []error
+	for _, t := range m.tables {
+		t.entries.Scan(func(_ string, e *Entry) bool {
+			plain, err := encode(e.Object.DeepCopyObject().(Object))
+			if err == nil && !samePlain(plain, e.JSON) {
+				err = fmt.Errorf("%v: a shared object was modified:\n is  %s\n was %s", e.Key, plain, e.JSON)
+			}
+			if e.Object.GetResourceVersion() != strconv.FormatInt(e.Rev, 10) {
+				err = fmt.Errorf("%v: resourceVersion %q of a shared object is not %d", e.Key, e.Object.GetResourceVersion(), e.Rev)
+			}
+			errs = append(errs, err)
+			return true
+		})
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// maxBatch bounds the writes of one commit, so that the first of them does not
+// wait for long.
+const maxBatch = 1024
+
+// writer is the only goroutine that changes m. It ends when m is stopped.
+func (m *Memory) writer() {
+	defer close(m.finished)
+	defer func() { m.closeErr = m.closeLog() }()
+	for {
+		select {
+		case <-m.stopped.Done():
+			return
+		case first := <-m.writes:
+			m.process(m.gather(first))
+		}
+	}
+}
+
+// gather takes every write that waits.
+func (m *Memory) gather(first *write) []*write {
+	batch := []*write{first}
+	for len(batch) < maxBatch {
+		select {
+		case w := <-m.writes:
+			batch = append(batch, w)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// process commits, publishes and answers a batch.
+func (m *Memory) process(batch []*write) {
+	fresh := m.number(batch)
+	if err := m.commit(fresh); err != nil {
+		for _, w := range fresh {
+			w.result, w.err = nil, fmt.Errorf("%v: %w", w.key, err)
+		}
+	} else {
+		m.publish(fresh)
+	}
+	for _, w := range batch {
+		close(w.done)
+	}
+}
+
+// number gives a revision to each write whose current object is still the
+// current one, and makes its entry and event. Two writes to one key never share
+// a batch: the second one is stale by then.
+func (m *Memory) number(batch []*write) []*write {
+	fresh := batch[:0:0]
+	touched := make(map[Key]bool, len(batch))
+	rev := m.rev // the writer alone changes it
+	for _, w := range batch {
+		if touched[w.key] || m.current(w.key) != w.cur {
+			w.err = errStale
+			continue
+		}
+		touched[w.key] = true
+		rev++
+		w.number(rev)
+		fresh = append(fresh, w)
+	}
+	return fresh
+}
+
+func (w *write) number(rev int64) {
+	w.published = &Event{Key: w.key, Rev: rev, Old: w.cur}
+	if w.next == nil {
+		w.result = w.published.Gone()
+		return
+	}
+	w.next.SetResourceVersion(strconv.FormatInt(rev, 10))
+	w.result = &Entry{Key: w.key, Rev: rev, Object: w.next, JSON: withRevision(w.plain, rev)}
+	w.published.New = w.result
+}
+
+// commit makes the durable ones among fresh durable, and reserves revisions.
+func (m *Memory) commit(fresh []*write) error {
+	if m.log == nil || len(fresh) == 0 {
+		return nil
+	}
+	var records []Record
+	for _, w := range fresh {
+		if w.volatile {
+			continue
+		}
+		r := Record{Key: w.key, Rev: w.published.Rev}
+		if w.next != nil {
+			r.JSON = w.result.JSON
+		}
+		records = append(records, r)
+	}
+	reserved := m.reserved
+	if last := fresh[len(fresh)-1].published.Rev; last > reserved {
+		reserved = last + reserveBlock
+	}
+	if len(records) == 0 && reserved == m.reserved {
+		return nil
+	}
+	if err := m.log.Commit(records, reserved); err != nil {
+		m.skip(fresh[len(fresh)-1].published.Rev)
+		return err
+	}
+	m.reserved = reserved
+	return nil
+}
+
+// skip moves past revisions whose commit failed: what the disk kept of it is
+// not known, so they are never used again.
+func (m *Memory) skip(rev int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rev = rev
+}
+
+// publish makes fresh visible to readers and wakes the watchers.
+func (m *Memory) publish(fresh []*write) {
+	if len(fresh) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	woken := make(map[*table]bool, 1)
+	for _, w := range fresh {
+		t := m.table(w.key.Resource)
+		if w.next == nil {
+			t.entries.Delete(path(w.key))
+		} else {
+			t.entries.Set(path(w.key), w.result)
+		}
+		m.rev = w.published.Rev
+		t.history.add(w.published)
+		woken[t] = true
+	}
+	for t := range woken {
+		close(t.wake)
+		t.wake = make(chan struct{})
+	}
+}
+
+// closeLog notes the exact revision, so that the next start goes on from it,
+// and closes the log. A log that never reserved anything is left untouched.
+func (m *Memory) closeLog() error {
+	if m.log == nil {
+		return nil
+	}
+	var err error
+	if m.reserved > 0 {
+		err = m.log.Commit(nil, m.rev)
+	}
+	return errors.Join(err, m.log.Close())
+}
