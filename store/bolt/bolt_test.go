@@ -1,0 +1,134 @@
+package bolt_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/store"
+	"monopod/store/bolt"
+	"monopod/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, path string) *store.Memory {
+	t.Helper()
+	s, err := bolt.Open(path, storetest.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestBolt(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store {
+		path := filepath.Join(t.TempDir(), "state.db")
+		t.Cleanup(func() { check(t, path) })
+		return open(t, path)
+	})
+}
+
+// check runs bbolt's own consistency check.
+func check(t *testing.T, path string) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: false})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer db.Close()
+	if err := db.View(func(tx *bbolt.Tx) error {
+		var all []error
+		for err := range tx.Check() {
+			all = append(all, err)
+		}
+		return errors.Join(all...)
+	}); err != nil {
+		t.Errorf("the file is not consistent: %v", err)
+	}
+}
+
+func TestReopen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	kept := store.Key{Resource: "configmaps", Namespace: "ns", Name: "kept"}
+	removed := store.Key{Resource: "configmaps", Namespace: "ns", Name: "removed"}
+	volatile := store.Key{Resource: "leases", Namespace: "ns", Name: "volatile"}
+	storetest.Put(t, s, kept, "old")
+	want := storetest.Put(t, s, kept, "new")
+	storetest.Put(t, s, removed, "x")
+	if _, err := s.Update(t.Context(), removed, func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	last := storetest.Put(t, s, volatile, "x")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = open(t, path)
+	defer s.Close()
+	got, err := s.Get(t.Context(), kept)
+	if err != nil || string(got.JSON) != string(want.JSON) || got.Rev != want.Rev || got.Object.(*corev1.ConfigMap).Data["v"] != "new" {
+		t.Errorf("after reopening: %s, %v, want %s", got.JSON, err, want.JSON)
+	}
+	for _, k := range []store.Key{removed, volatile} {
+		if _, err := s.Get(t.Context(), k); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%v is there after reopening: %v", k, err)
+		}
+	}
+	if s.Revision() != last.Rev {
+		t.Errorf("revision %d after a clean stop at %d", s.Revision(), last.Rev)
+	}
+}
+
+// A crash loses volatile writes but never their revisions: a file copied while
+// the store is open is what a crash leaves behind.
+func TestRevisionAfterCrash(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}, "1")
+	last := storetest.Put(t, s, store.Key{Resource: "leases", Namespace: "ns", Name: "b"}, "1")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed := filepath.Join(t.TempDir(), "state.db")
+	if err := os.WriteFile(crashed, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, crashed)
+	defer again.Close()
+	if again.Revision() < last.Rev {
+		t.Errorf("revision %d after a crash at %d", again.Revision(), last.Rev)
+	}
+}
+
+func TestLockedFileIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestForeignFileIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bolt.Open(path, storetest.Config()); err == nil {
+		t.Error("opened a file that is no database")
+	}
+}

@@ -1,0 +1,406 @@
+// Package storetest is the contract of store.Store: the tests that every
+// implementation passes.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/store"
+)
+
+// Config serves "configmaps", which are durable, and "leases", which are
+// configmaps that are not.
+func Config() store.Config {
+	return store.Config{
+		Kind: func(resource string) (store.Kind, bool) {
+			k := store.Kind{New: func() store.Object { return &corev1.ConfigMap{} }}
+			switch resource {
+			case "configmaps":
+			case "leases":
+				k.Durability = func(_, _ store.Object) store.Durability { return store.Volatile }
+			default:
+				return store.Kind{}, false
+			}
+			return k, true
+		},
+		History: 64,
+	}
+}
+
+// Run tests the stores that open makes: empty, configured with Config. It
+// closes them.
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
+	for name, test := range map[string]func(*testing.T, store.Store){
+		"UpdateCreatesReplacesRemoves":    testUpdate,
+		"NoOpWritesNothing":               testNoOp,
+		"ChangeErrorWritesNothing":        testChangeError,
+		"UnknownResourceIsRefused":        testUnknownResource,
+		"ConcurrentUpdatesAllCount":       testConcurrent,
+		"RevisionsOnlyGrow":               testRevisions,
+		"ListIsSortedAndSelected":         testList,
+		"WatchSendsEveryChangeInOrder":    testWatchOrder,
+		"WatchResumes":                    testWatchResume,
+		"WatchSeesObjectsLeaveASelection": testWatchSelection,
+		"WatchReportsProgress":            testWatchProgress,
+		"WatchTooOldOrNew":                testWatchReach,
+		"SlowWatchIsToldItLagged":         testWatchLag,
+		"WatchEndsWithItsContext":         testWatchContext,
+		"CloseEndsEverything":             testClose,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			t.Cleanup(func() { finish(t, s) })
+			test(t, s)
+		})
+	}
+}
+
+func finish(t *testing.T, s store.Store) {
+	if v, ok := s.(interface{ Verify() error }); ok {
+		if err := v.Verify(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func key(namespace, name string) store.Key {
+	return store.Key{Resource: "configmaps", Namespace: namespace, Name: name}
+}
+
+// Put stores a ConfigMap with one value and returns its entry.
+func Put(t *testing.T, s store.Store, k store.Key, value string) *store.Entry {
+	t.Helper()
+	e, err := s.Update(t.Context(), k, set(k, value))
+	if err != nil {
+		t.Fatalf("put %v: %v", k, err)
+	}
+	return e
+}
+
+func set(k store.Key, value string) store.Change {
+	return func(store.Object) (store.Object, error) {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
+		cm.Kind, cm.APIVersion = "ConfigMap", "v1"
+		cm.Data = map[string]string{"v": value}
+		return cm, nil
+	}
+}
+
+func remove(store.Object) (store.Object, error) { return nil, nil }
+
+func value(e *store.Entry) string {
+	if e == nil {
+		return "-"
+	}
+	return e.Object.(*corev1.ConfigMap).Data["v"]
+}
+
+func testUpdate(t *testing.T, s store.Store) {
+	k := key("ns", "a")
+	if _, err := s.Get(t.Context(), k); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("Get before: %v", err)
+	}
+	if _, err := s.Update(t.Context(), k, remove); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("remove before: %v", err)
+	}
+	one := Put(t, s, k, "1")
+	got, err := s.Get(t.Context(), k)
+	if err != nil || got.Rev != one.Rev || value(got) != "1" {
+		t.Fatalf("Get: %v, %v", got, err)
+	}
+	if want := strconv.FormatInt(one.Rev, 10); got.Object.GetResourceVersion() != want {
+		t.Errorf("resourceVersion %q, want %q", got.Object.GetResourceVersion(), want)
+	}
+	want := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"a","namespace":"ns"},"data":{"v":"1"}}`, one.Rev)
+	if string(got.JSON) != want {
+		t.Errorf("JSON\n got %s\nwant %s", got.JSON, want)
+	}
+	Put(t, s, k, "2")
+	gone, err := s.Update(t.Context(), k, remove)
+	if err != nil || value(gone) != "2" || gone.Rev <= one.Rev {
+		t.Fatalf("remove: %v, %v", gone, err)
+	}
+	if _, err := s.Get(t.Context(), k); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("Get after: %v", err)
+	}
+}
+
+func testNoOp(t *testing.T, s store.Store) {
+	k := key("ns", "a")
+	one := Put(t, s, k, "1")
+	again := Put(t, s, k, "1")
+	same, err := s.Update(t.Context(), k, func(cur store.Object) (store.Object, error) { return cur, nil })
+	if err != nil || again.Rev != one.Rev || same.Rev != one.Rev || s.Revision() != one.Rev {
+		t.Errorf("revisions %d, %d, %d, store %d, %v: want one", one.Rev, again.Rev, same.Rev, s.Revision(), err)
+	}
+}
+
+func testChangeError(t *testing.T, s store.Store) {
+	k := key("ns", "a")
+	one := Put(t, s, k, "1")
+	boom := errors.New("boom")
+	_, err := s.Update(t.Context(), k, func(store.Object) (store.Object, error) { return nil, boom })
+	if !errors.Is(err, boom) || s.Revision() != one.Rev {
+		t.Errorf("got %v at revision %d", err, s.Revision())
+	}
+}
+
+func testUnknownResource(t *testing.T, s store.Store) {
+	k := store.Key{Resource: "unicorns", Name: "a"}
+	if _, err := s.Update(t.Context(), k, set(k, "1")); err == nil {
+		t.Error("stored an object of an unknown resource")
+	}
+}
+
+func testConcurrent(t *testing.T, s store.Store) {
+	const writers, each = 8, 25
+	k := key("ns", "counter")
+	Put(t, s, k, "0")
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range each {
+				if _, err := s.Update(t.Context(), k, increment(k)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got, err := s.Get(t.Context(), k)
+	if err != nil || value(got) != strconv.Itoa(writers*each) {
+		t.Errorf("counter is %s, %v: an update was lost", value(got), err)
+	}
+}
+
+func increment(k store.Key) store.Change {
+	return func(cur store.Object) (store.Object, error) {
+		n, err := strconv.Atoi(cur.(*corev1.ConfigMap).Data["v"])
+		if err != nil {
+			return nil, err
+		}
+		return set(k, strconv.Itoa(n+1))(cur)
+	}
+}
+
+func testRevisions(t *testing.T, s store.Store) {
+	last := s.Revision()
+	if last < 1 {
+		t.Errorf("an empty store is at revision %d: 0 means \"any\" to clients", last)
+	}
+	for i := range 20 {
+		k := key("ns", strconv.Itoa(i))
+		if i%2 == 0 {
+			k.Resource = "leases"
+		}
+		if e := Put(t, s, k, "1"); e.Rev <= last {
+			t.Fatalf("revision %d after %d", e.Rev, last)
+		} else {
+			last = e.Rev
+		}
+	}
+}
+
+func testList(t *testing.T, s store.Store) {
+	for _, k := range []store.Key{key("b", "x"), key("a", "y"), key("a", "x"), key("a-b", "z")} {
+		Put(t, s, k, k.Name)
+	}
+	for _, c := range []struct {
+		sel  store.Selector
+		want string
+	}{
+		{store.Selector{}, "a-b/z a/x a/y b/x"},
+		{store.Selector{Namespace: "a"}, "a/x a/y"},
+		{store.Selector{Namespace: "a", Name: "y"}, "a/y"},
+		{store.Selector{Name: "x"}, "a/x b/x"},
+		{store.Selector{Namespace: "none"}, ""},
+		{store.Selector{Match: func(o store.Object) bool { return o.GetName() != "x" }}, "a-b/z a/y"},
+	} {
+		c.sel.Resource = "configmaps"
+		entries, rev, err := s.List(t.Context(), c.sel)
+		got := ""
+		for _, e := range entries {
+			got += " " + e.Key.Namespace + "/" + e.Key.Name
+		}
+		if len(got) > 0 {
+			got = got[1:]
+		}
+		if err != nil || got != c.want || rev != s.Revision() {
+			t.Errorf("%+v: got %q at %d, %v, want %q", c.sel, got, rev, err, c.want)
+		}
+	}
+}
+
+// Watching is a watch whose events are read one by one.
+type watching struct {
+	t  *testing.T
+	ch <-chan *store.Event
+}
+
+func watch(t *testing.T, s store.Store, sel store.Selector, rev int64) watching {
+	t.Helper()
+	sel.Resource = "configmaps"
+	ch, err := s.Watch(t.Context(), sel, rev)
+	if err != nil {
+		t.Fatalf("watch: %v", err)
+	}
+	return watching{t, ch}
+}
+
+// timeout bounds a wait for what must come; it is never reached in a test that
+// passes.
+const timeout = 10 * time.Second
+
+func (w watching) next() *store.Event {
+	w.t.Helper()
+	select {
+	case ev, ok := <-w.ch:
+		if !ok {
+			w.t.Fatal("the watch ended")
+		}
+		return ev
+	case <-time.After(timeout):
+		w.t.Fatal("no event")
+	}
+	return nil
+}
+
+func (w watching) want(name, old, next string) {
+	w.t.Helper()
+	ev := w.next()
+	if ev.Key.Name != name || value(ev.Old) != old || value(ev.New) != next {
+		w.t.Errorf("got %v %s→%s, want %s %s→%s", ev.Key, value(ev.Old), value(ev.New), name, old, next)
+	}
+}
+
+func testWatchOrder(t *testing.T, s store.Store) {
+	w := watch(t, s, store.Selector{}, s.Revision())
+	only := watch(t, s, store.Selector{Namespace: "b"}, s.Revision())
+	Put(t, s, key("a", "x"), "1")
+	Put(t, s, key("b", "y"), "2")
+	Put(t, s, key("a", "x"), "3")
+	gone, err := s.Update(t.Context(), key("a", "x"), remove)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want("x", "-", "1")
+	w.want("y", "-", "2")
+	w.want("x", "1", "3")
+	last := w.next()
+	if last.New != nil || last.Rev != gone.Rev || value(last.Gone()) != "3" || last.Gone().Rev != gone.Rev {
+		t.Errorf("removal: %+v", last)
+	}
+	only.want("y", "-", "2")
+}
+
+func testWatchResume(t *testing.T, s store.Store) {
+	Put(t, s, key("a", "1"), "1")
+	from := Put(t, s, key("a", "2"), "2")
+	Put(t, s, key("a", "3"), "3")
+	Put(t, s, key("a", "4"), "4")
+	w := watch(t, s, store.Selector{}, from.Rev)
+	w.want("3", "-", "3")
+	w.want("4", "-", "4")
+}
+
+func testWatchSelection(t *testing.T, s store.Store) {
+	w := watch(t, s, store.Selector{Match: func(o store.Object) bool {
+		return o.(*corev1.ConfigMap).Data["v"] == "in"
+	}}, s.Revision())
+	for _, v := range []string{"out", "in", "in2", "out", "in"} {
+		Put(t, s, key("a", "x"), v)
+	}
+	w.want("x", "out", "in")
+	w.want("x", "in", "in2")
+	w.want("x", "out", "in")
+}
+
+func testWatchProgress(t *testing.T, s store.Store) {
+	w := watch(t, s, store.Selector{Name: "never"}, s.Revision())
+	for i := range 50 {
+		Put(t, s, key("a", "x"), strconv.Itoa(i))
+	}
+	// Progress is sent every few hundred events; keep writing until it comes.
+	for i := range 10000 {
+		select {
+		case ev := <-w.ch:
+			if !ev.Progress() && !ev.Lagged() {
+				t.Errorf("got %+v for an object nobody wrote", ev)
+			}
+			return
+		default:
+			Put(t, s, key("a", "x"), "again"+strconv.Itoa(i))
+		}
+	}
+	t.Error("no progress was reported")
+}
+
+func testWatchReach(t *testing.T, s store.Store) {
+	sel := store.Selector{Resource: "configmaps"}
+	if _, err := s.Watch(t.Context(), sel, s.Revision()+1000); !errors.Is(err, store.ErrFuture) {
+		t.Errorf("a future revision: %v", err)
+	}
+	first := Put(t, s, key("a", "x"), "first")
+	for i := range 1000 {
+		Put(t, s, key("a", "x"), strconv.Itoa(i))
+	}
+	if _, err := s.Watch(t.Context(), sel, first.Rev); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("a revision long gone: %v", err)
+	}
+}
+
+func testWatchLag(t *testing.T, s store.Store) {
+	w := watch(t, s, store.Selector{}, s.Revision())
+	for i := range 1000 {
+		Put(t, s, key("a", "x"), strconv.Itoa(i))
+	}
+	for want := 0; ; want++ {
+		ev := w.next()
+		if ev.Lagged() {
+			break
+		}
+		if value(ev.New) != strconv.Itoa(want) {
+			t.Fatalf("got %s after %d: an event was skipped", value(ev.New), want-1)
+		}
+	}
+	if _, open := <-w.ch; open {
+		t.Error("the watch went on after it lagged")
+	}
+}
+
+func testWatchContext(t *testing.T, s store.Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ch, err := s.Watch(ctx, store.Selector{Resource: "configmaps"}, s.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for range ch {
+	}
+}
+
+func testClose(t *testing.T, s store.Store) {
+	w := watch(t, s, store.Selector{}, s.Revision())
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range w.ch {
+	}
+	k := key("a", "x")
+	if _, err := s.Update(t.Context(), k, set(k, "1")); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Update after Close: %v", err)
+	}
+}
