@@ -1,0 +1,174 @@
+// Package record writes core/v1 Events about objects.
+//
+// A Recorder never blocks and never fails its caller: events go through a bounded
+// queue to one goroutine, which counts repetitions into one Event, folds many
+// similar ones together and drops those of an object that talks too much. The
+// numbers are client-go's (tools/record).
+package record
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+)
+
+const (
+	queueLength = 1000            // events waiting; more are dropped
+	drainTime   = 2 * time.Second // for what still waits at Close
+)
+
+// Eventer is what users of a Recorder need of it.
+type Eventer interface {
+	Eventf(obj client.Object, eventtype, reason, format string, args ...any)
+}
+
+// Recorder writes events with one source.
+type Recorder struct {
+	client client.Client
+	source corev1.EventSource
+	clock  clock.PassiveClock
+
+	queue   chan *corev1.Event
+	dropped atomic.Int64
+	cancel  context.CancelFunc // gives up writing
+	done    sync.WaitGroup
+
+	mu     sync.RWMutex // guards closed against senders on queue
+	closed bool
+}
+
+var _ Eventer = (*Recorder)(nil)
+
+// New starts a recorder; host may be empty. Close ends it.
+func New(c client.Client, component, host string, clk clock.PassiveClock) *Recorder {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &Recorder{
+		client: c, cancel: cancel,
+		source: corev1.EventSource{Component: component, Host: host},
+		clock:  clk,
+		queue:  make(chan *corev1.Event, queueLength),
+	}
+	r.done.Go(func() { r.run(ctx) })
+	return r
+}
+
+// Eventf says that something happened to obj: eventtype Normal or Warning, a
+// CamelCase reason, and a sentence. It returns at once.
+func (r *Recorder) Eventf(obj client.Object, eventtype, reason, format string, args ...any) {
+	r.Reference(ReferenceTo(obj), eventtype, reason, format, args...)
+}
+
+// Reference is Eventf for a part of an object, named by ref.FieldPath, or one
+// that is not at hand.
+func (r *Recorder) Reference(ref corev1.ObjectReference, eventtype, reason, format string, args ...any) {
+	e := r.event(ref, eventtype, reason, fmt.Sprintf(format, args...))
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.closed {
+		r.dropped.Add(1)
+		return
+	}
+	select {
+	case r.queue <- e:
+	default:
+		r.dropped.Add(1)
+	}
+}
+
+// Dropped counts the events that were not written.
+func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
+
+// Close writes what waits, for at most two seconds, and ends the recorder.
+// Events that come later are dropped.
+func (r *Recorder) Close() {
+	r.mu.Lock()
+	if !r.closed {
+		r.closed = true
+		close(r.queue)
+	}
+	r.mu.Unlock()
+	defer time.AfterFunc(drainTime, r.cancel).Stop()
+	r.done.Wait()
+	r.cancel()
+}
+
+// ReferenceTo names obj as events do.
+func ReferenceTo(obj client.Object) corev1.ObjectReference {
+	apiVersion, kind := obj.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	return corev1.ObjectReference{
+		APIVersion: apiVersion, Kind: kind,
+		Namespace: obj.GetNamespace(), Name: obj.GetName(),
+		UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+	}
+}
+
+func (r *Recorder) event(ref corev1.ObjectReference, eventtype, reason, message string) *corev1.Event {
+	now := metav1.NewTime(r.clock.Now())
+	namespace := ref.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return &corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.%x", ref.Name, now.UnixNano()),
+			Namespace: namespace,
+		},
+		InvolvedObject: ref,
+		Type:           eventtype, Reason: reason, Message: message,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
+	}
+}
+
+// run writes events until the queue is closed and empty.
+func (r *Recorder) run(ctx context.Context) {
+	seen := newCorrelator(r.clock)
+	for e := range r.queue {
+		if !r.write(ctx, seen, e) {
+			r.dropped.Add(1)
+		}
+	}
+}
+
+// write stores one event: as one more of an event seen before, or as a new one.
+// It reports whether it did.
+func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event) bool {
+	prior, ok := seen.observe(e)
+	if !ok || ctx.Err() != nil {
+		return false
+	}
+	if prior != "" {
+		e.Name = prior
+		err := r.repeat(ctx, e)
+		if err == nil || !apierrors.IsNotFound(err) {
+			return err == nil
+		}
+	}
+	key, name := storedKey(e), e.Name
+	if _, err := r.client.Create(ctx, e); err != nil {
+		return false
+	}
+	seen.names.Add(key, name)
+	return true
+}
+
+// repeat moves the count and the last time of the event that e repeats.
+func (r *Recorder) repeat(ctx context.Context, e *corev1.Event) error {
+	_, err := client.Update(ctx, r.client, e, "", func(cur *corev1.Event) error {
+		cur.Count++
+		cur.LastTimestamp = e.LastTimestamp
+		cur.Message = e.Message
+		return nil
+	})
+	return err
+}

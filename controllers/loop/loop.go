@@ -1,0 +1,172 @@
+// Package loop is what every controller is made of: watch, keyed queue, reconcile.
+//
+//   - Source: which objects to watch, and which keys a change of one wakes.
+//   - Loop: the sources' keys through one queue to Reconcile, a key at a time.
+//   - Supervisor: keeps a controller running; a panic or an error restarts it.
+//   - Metrics: what the queues and supervisors tell Prometheus.
+//
+// Retrying, backing off and recovering from panics happen here and nowhere else.
+// There are no informer caches: in process, Client reads are reads from memory.
+package loop
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+)
+
+// Key names a namespaced or cluster-scoped object of a known kind.
+type Key = types.NamespacedName
+
+// KeyOf is obj's Key.
+func KeyOf(obj client.Object) Key {
+	return Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// Controller works towards one promise until ctx ends, then returns nil. Run may
+// be called again after it has returned; nothing is remembered from the last run.
+type Controller interface {
+	Name() string
+	Run(ctx context.Context) error
+}
+
+// Deps is what every controller needs. All fields are required.
+type Deps struct {
+	Client  client.Client
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics *Metrics
+}
+
+// Reconcile works towards what key should be. An error tries the key again with
+// exponential backoff; a positive again tries it after that time, or earlier when
+// a source wakes it.
+type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
+
+// Config is one Loop.
+type Config[K comparable] struct {
+	Name      string // of the queue, in metrics and logs
+	Workers   int    // 0 means 1
+	Sources   []Source[K]
+	Start     []K // keys to reconcile once, after the first full lists
+	Reconcile Reconcile[K]
+}
+
+// Loop brings the keys that its sources wake to Reconcile: not before every
+// source has listed once, and never one key to two workers at a time.
+type Loop[K comparable] struct {
+	deps Deps
+	cfg  Config[K]
+	busy busy
+
+	queue workqueue.TypedRateLimitingInterface[K]
+}
+
+// New makes a loop for one Run.
+func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
+	cfg.Workers = max(cfg.Workers, 1)
+	l := &Loop[K]{deps: deps, cfg: cfg}
+	l.queue = newQueue[K](deps.Clock, deps.Metrics, cfg.Name)
+	return l
+}
+
+// Add wakes keys from outside the sources. It may be called from Source.Keys and
+// Reconcile, also for the key being reconciled, which then runs once more.
+func (l *Loop[K]) Add(keys ...K) {
+	for _, k := range keys {
+		l.queue.Add(k)
+	}
+}
+
+// Run watches and reconciles until ctx ends, then waits for everything it
+// started and returns nil. A panic anywhere in it ends it with a *PanicError.
+func (l *Loop[K]) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	unregister := l.deps.Metrics.track(l.cfg.Name, l.queue.Len, &l.busy, l.deps.Clock)
+	defer unregister()
+
+	var wg, synced sync.WaitGroup
+	spawn := func(f func()) {
+		wg.Go(func() {
+			if err := Safely(func() error { f(); return nil }); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	for _, src := range l.cfg.Sources {
+		synced.Add(1)
+		f := follower[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name}
+		spawn(func() { f.run(ctx, synced.Done) })
+	}
+	spawn(func() { l.work(ctx, &synced, spawn) })
+	<-ctx.Done()
+	l.queue.ShutDown()
+	wg.Wait()
+	if p := (*PanicError)(nil); errors.As(context.Cause(ctx), &p) {
+		return p
+	}
+	return nil
+}
+
+// work starts the workers once every source has listed.
+func (l *Loop[K]) work(ctx context.Context, synced *sync.WaitGroup, spawn func(func())) {
+	synced.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	l.Add(l.cfg.Start...)
+	for range l.cfg.Workers {
+		spawn(func() {
+			for l.next(ctx) {
+			}
+		})
+	}
+}
+
+// next reconciles one key; false when the queue has shut down.
+func (l *Loop[K]) next(ctx context.Context) bool {
+	key, shutdown := l.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer l.queue.Done(key)
+	if ctx.Err() != nil {
+		return true
+	}
+	began := l.deps.Clock.Now()
+	id := l.busy.begin(began)
+	defer func() {
+		l.busy.end(id)
+		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
+	}()
+	again, err := l.cfg.Reconcile(ctx, key)
+	l.settle(ctx, key, again, err)
+	return true
+}
+
+// settle decides when key runs again.
+func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err error) {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return
+	case err != nil:
+		l.deps.Log.Warn("reconcile failed", zap.String("controller", l.cfg.Name),
+			zap.Any("key", key), zap.Int("retries", l.queue.NumRequeues(key)), zap.Error(err))
+		l.deps.Metrics.retried(l.cfg.Name)
+		l.queue.AddRateLimited(key)
+		return
+	case again > 0:
+		l.deps.Metrics.retried(l.cfg.Name)
+		l.queue.AddAfter(key, again)
+	}
+	l.queue.Forget(key)
+}

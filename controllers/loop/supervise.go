@@ -1,0 +1,115 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Backoff between restarts of a failing controller. One that ran for
+// restartStable is taken to be well again.
+const (
+	minRestart    = time.Second
+	maxRestart    = 5 * time.Minute
+	restartStable = 10 * time.Second
+)
+
+var (
+	errNotStarted = errors.New("not started")
+	errReturned   = errors.New("returned before it was told to stop")
+)
+
+// Supervisor keeps one controller running until told to stop.
+type Supervisor struct {
+	ctrl Controller
+	deps Deps
+
+	mu      sync.Mutex // guards what follows
+	failure error      // why it is not well; nil: well
+	since   time.Time  // start of the current run; zero while it does not run
+	delay   time.Duration
+}
+
+// Supervise makes a supervisor for ctrl.
+func Supervise(ctrl Controller, deps Deps) *Supervisor {
+	return &Supervisor{ctrl: ctrl, deps: deps, failure: errNotStarted, delay: minRestart}
+}
+
+// Name is the controller's.
+func (s *Supervisor) Name() string { return s.ctrl.Name() }
+
+// Check says what is wrong with the controller: it is not running, or has failed
+// and not run for 10 s since.
+func (s *Supervisor) Check(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stable() {
+		return nil
+	}
+	return s.failure
+}
+
+func (s *Supervisor) stable() bool {
+	return !s.since.IsZero() && s.deps.Clock.Since(s.since) >= restartStable
+}
+
+// Run runs the controller and starts it again, 1 s to 5 min later, whenever it
+// fails or panics. It returns nil when ctx ends.
+func (s *Supervisor) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		s.started()
+		err := Safely(func() error { return s.ctrl.Run(ctx) })
+		if ctx.Err() != nil {
+			break
+		}
+		delay := s.failed(err)
+		select {
+		case <-ctx.Done():
+		case <-s.deps.Clock.After(delay):
+		}
+	}
+	s.stopped()
+	return nil
+}
+
+func (s *Supervisor) started() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = s.deps.Clock.Now()
+	if s.failure == errNotStarted {
+		s.failure = nil
+	}
+}
+
+func (s *Supervisor) stopped() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure, s.since = errNotStarted, time.Time{}
+}
+
+// failed records why a run ended and returns how long to wait.
+func (s *Supervisor) failed(err error) time.Duration {
+	if err == nil {
+		err = errReturned
+	}
+	cause, stack := "error", ""
+	if p := (*PanicError)(nil); errors.As(err, &p) {
+		cause, stack = "panic", string(p.Stack)
+	}
+	s.mu.Lock()
+	if s.stable() {
+		s.delay = minRestart
+	}
+	delay := s.delay
+	s.delay = min(2*delay, maxRestart)
+	s.failure, s.since = fmt.Errorf("controller failed: %w", err), time.Time{}
+	s.mu.Unlock()
+	s.deps.Metrics.restarted(s.ctrl.Name(), cause)
+	s.deps.Log.Error("controller failed, starting it again", zap.String("controller", s.ctrl.Name()),
+		zap.Duration("in", delay), zap.Error(err), zap.String("panicStack", stack))
+	return delay
+}
