@@ -1,0 +1,205 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var errArguments = errors.New("wrong number of arguments")
+
+// command is one thing that the program can do, with its least and most
+// arguments.
+type command struct {
+	run      func(*run, context.Context, []string) int
+	min, max int
+}
+
+func commands() map[string]command {
+	return map[string]command{
+		"serve":       {(*run).serve, 0, 0},
+		"crash-after": {(*run).crashAfter, 2, 2},
+		"sleep":       {(*run).sleep, 1, 3},
+		"tick":        {(*run).tick, 2, 2},
+		"exit":        {(*run).exit, 1, 1},
+		"echo":        {(*run).echo, 0, math.MaxInt},
+		"stderr":      {(*run).stderr, 0, math.MaxInt},
+		"env":         {(*run).env, 0, 0},
+		"cat":         {(*run).cat, 0, math.MaxInt},
+		"ls":          {(*run).ls, 0, 1},
+		"write":       {(*run).write, 1, math.MaxInt},
+		"get":         {(*run).get, 1, 1},
+		"alloc":       {(*run).alloc, 1, 1},
+	}
+}
+
+func (r *run) sleep(ctx context.Context, args []string) int {
+	if len(args) > 1 && (len(args) != 3 || args[1] != "exit") {
+		return r.misused(errArguments)
+	}
+	d, err := duration(args[0])
+	if err != nil {
+		return r.misused(err)
+	}
+	if code, over := r.pause(ctx, d); over {
+		return code
+	}
+	if len(args) == 3 {
+		return r.exit(ctx, args[2:])
+	}
+	return 0
+}
+
+func (r *run) tick(ctx context.Context, args []string) int {
+	n, errN := strconv.Atoi(args[0])
+	every, errEvery := duration(args[1])
+	if err := errors.Join(errN, errEvery); err != nil {
+		return r.misused(err)
+	}
+	for i := 1; ; i++ {
+		r.logf("tick %d", i)
+		if i == n {
+			return 0
+		}
+		if code, over := r.pause(ctx, every); over {
+			return code
+		}
+	}
+}
+
+func (r *run) exit(_ context.Context, args []string) int {
+	code, err := strconv.ParseUint(args[0], 10, 8)
+	if err != nil {
+		return r.misused(err)
+	}
+	return int(code)
+}
+
+func (r *run) echo(_ context.Context, args []string) int {
+	r.logf("%s", strings.Join(args, " "))
+	return 0
+}
+
+func (r *run) stderr(_ context.Context, args []string) int {
+	fmt.Fprintln(r.Stderr, strings.Join(args, " "))
+	return 0
+}
+
+func (r *run) env(context.Context, []string) int {
+	for _, kv := range r.Env {
+		r.logf("%s", kv)
+	}
+	return 0
+}
+
+func (r *run) cat(ctx context.Context, args []string) int {
+	if len(args) == 0 {
+		return r.catStdin(ctx)
+	}
+	for _, name := range args {
+		data, err := r.System.ReadFile(name)
+		if err != nil {
+			return r.failed(err)
+		}
+		r.Stdout.Write(data)
+	}
+	return 0
+}
+
+// catStdin copies until Stdin ends or a signal comes; a read cannot be
+// interrupted, so it happens beside.
+func (r *run) catStdin(ctx context.Context) int {
+	if r.Stdin == nil {
+		return 0
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	eof := make(chan struct{})
+	go func() {
+		defer close(eof)
+		io.Copy(r.Stdout, r.Stdin)
+	}()
+	for {
+		select {
+		case <-eof:
+			return 0
+		case <-ctx.Done():
+			return Killed
+		case sig := <-r.Signals:
+			if code, over := r.signalled(ctx, sig); over {
+				return code
+			}
+		}
+	}
+}
+
+func (r *run) ls(_ context.Context, args []string) int {
+	entries, err := r.System.ReadDir(append(args, ".")[0])
+	if err != nil {
+		return r.failed(err)
+	}
+	for _, entry := range entries {
+		r.logf("%s", entry.Name())
+	}
+	return 0
+}
+
+func (r *run) write(_ context.Context, args []string) int {
+	if err := r.System.WriteFile(args[0], []byte(strings.Join(args[1:], " ")+"\n")); err != nil {
+		return r.failed(err)
+	}
+	return 0
+}
+
+func (r *run) get(ctx context.Context, args []string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[0], nil)
+	if err != nil {
+		return r.misused(err)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: r.System.Dial, DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return r.failed(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(r.Stdout, resp.Body); err != nil {
+		return r.failed(err)
+	}
+	if resp.StatusCode >= 400 {
+		return r.failed(errors.New(resp.Status))
+	}
+	return 0
+}
+
+func (r *run) alloc(ctx context.Context, args []string) int {
+	mib, err := strconv.ParseInt(args[0], 10, 32)
+	if err != nil {
+		return r.misused(err)
+	}
+	release, err := r.System.Allocate(mib << 20)
+	if err != nil {
+		return r.failed(err)
+	}
+	defer release()
+	r.logf("using %d MiB", mib)
+	code, _ := r.pause(ctx, -1)
+	return code
+}
+
+// duration reads a Go duration, or a number of seconds as sleep(1) has it.
+func duration(s string) (time.Duration, error) {
+	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("negative duration %s", s)
+	}
+	return d, err
+}

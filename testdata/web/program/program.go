@@ -1,0 +1,195 @@
+// Package program is the program in Monopod's sample image: a web server that
+// can also be told to misbehave, and the few tools that an image without a
+// shell lacks.
+//
+//	web [-listen ADDR] [-stop-after DURATION] [-ignore-term] [COMMAND …]
+//
+//	serve                      answer HTTP until told to stop; what it does without a command
+//	crash-after DURATION CODE  serve, then end with CODE
+//	sleep DURATION [exit CODE] wait; a plain number means seconds
+//	tick N INTERVAL            print N lines (0: without end), one each INTERVAL
+//	exit CODE                  end at once
+//	echo|stderr WORD…          print the words
+//	env                        print the environment
+//	cat [FILE…]                print files, or what comes in on stdin
+//	ls [DIR]                   print the names in a directory
+//	write FILE WORD…           write the words and a newline to a file
+//	get URL                    print what an HTTP server answers
+//	alloc MIB                  use that much memory and wait
+//
+// A signal is logged by its name ("received SIGTERM") and ends whatever waits
+// with code 0: at once, after -stop-after, or never with -ignore-term. Called
+// by the name of a command (sleep 5), it is that command.
+//
+// All it knows of the world is its Process, so that the fake runtime runs the
+// very same program in memory.
+package program
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+// Killed is the exit code of a Run whose context ended: 128 + SIGKILL.
+const Killed = 137
+
+// Process is what the program sees of the world. No field may be nil, but Stdin.
+type Process struct {
+	Args           []string // Args[0] is the name it was called by
+	Env            []string // KEY=value; the last one of a key counts
+	Hostname       string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Signals        <-chan os.Signal
+	Clock          clock.Clock
+	System         System
+}
+
+// Run runs the program to its end and returns its exit code: 2 for arguments it
+// does not understand. It ends at once when ctx does. A cat of stdin leaves one
+// goroutine behind until the next read of Stdin returns.
+func Run(ctx context.Context, p Process) int {
+	r := &run{Process: p}
+	name, args, err := r.parse()
+	if err != nil {
+		return r.misused(err)
+	}
+	c, ok := commands()[name]
+	if !ok {
+		return r.misused(fmt.Errorf("no such command: %s", name))
+	}
+	if len(args) < c.min || len(args) > c.max {
+		return r.misused(errArguments)
+	}
+	return c.run(r, ctx, args)
+}
+
+// Knows says whether an executable of this name can be run.
+func Knows(executable string) bool {
+	_, ok := commands()[path.Base(executable)]
+	return ok || path.Base(executable) == "web"
+}
+
+// run is one process on its way.
+type run struct {
+	Process
+	listen     string
+	stopAfter  time.Duration
+	ignoreTerm bool
+
+	mu       sync.Mutex // guards Stdout, which handlers of requests share
+	requests int        // guarded by mu
+}
+
+// parse reads the flags and returns the command with its arguments.
+func (r *run) parse() (name string, args []string, err error) {
+	if len(r.Args) == 0 {
+		return "", nil, fmt.Errorf("no name to run by")
+	}
+	if name := path.Base(r.Args[0]); name != "web" && Knows(name) {
+		return name, r.Args[1:], nil
+	}
+	flags := flag.NewFlagSet("web", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&r.listen, "listen", r.defaultAddress(), "")
+	flags.DurationVar(&r.stopAfter, "stop-after", 0, "")
+	flags.BoolVar(&r.ignoreTerm, "ignore-term", false, "")
+	if err := flags.Parse(r.Args[1:]); err != nil {
+		return "", nil, err
+	}
+	if flags.NArg() == 0 {
+		return "serve", nil, nil
+	}
+	return flags.Arg(0), flags.Args()[1:], nil
+}
+
+func (r *run) defaultAddress() string {
+	if port := r.getenv("PORT"); port != "" {
+		return ":" + port
+	}
+	return ":8080"
+}
+
+func (r *run) getenv(key string) (value string) {
+	for _, kv := range r.Env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == key {
+			value = v
+		}
+	}
+	return value
+}
+
+// pause waits for d, without end when d is negative. It says whether the
+// program has to end instead, and with which code.
+func (r *run) pause(ctx context.Context, d time.Duration) (code int, over bool) {
+	var after <-chan time.Time
+	if d >= 0 {
+		timer := r.Clock.NewTimer(d)
+		defer timer.Stop()
+		after = timer.C()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return Killed, true
+		case <-after:
+			return 0, false
+		case sig := <-r.Signals:
+			if code, over := r.signalled(ctx, sig); over {
+				return code, true
+			}
+		}
+	}
+}
+
+// signalled does what the flags say about a signal.
+func (r *run) signalled(ctx context.Context, sig os.Signal) (code int, over bool) {
+	r.logf("received %s", signalName(sig))
+	if r.ignoreTerm {
+		return 0, false
+	}
+	if r.stopAfter > 0 {
+		r.logf("stopping takes %s", r.stopAfter)
+		select {
+		case <-ctx.Done():
+			return Killed, true
+		case <-r.Clock.After(r.stopAfter):
+		}
+	}
+	r.logf("stopped")
+	return 0, true
+}
+
+func signalName(sig os.Signal) string {
+	if s, ok := sig.(syscall.Signal); ok && unix.SignalName(s) != "" {
+		return unix.SignalName(s)
+	}
+	return sig.String()
+}
+
+func (r *run) logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.Stdout, format+"\n", args...)
+}
+
+func (r *run) failed(err error) int {
+	fmt.Fprintf(r.Stderr, "web: %v\n", err)
+	return 1
+}
+
+func (r *run) misused(err error) int {
+	r.failed(err)
+	return 2
+}

@@ -1,0 +1,46 @@
+package program
+
+import (
+	"context"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+)
+
+// System is the machine below the program.
+type System interface {
+	ReadFile(name string) ([]byte, error)
+	ReadDir(name string) ([]fs.DirEntry, error)
+	// WriteFile creates or truncates a file; its directory must be there.
+	WriteFile(name string, data []byte) error
+	Listen(network, address string) (net.Listener, error)
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+	// Allocate takes memory until release is called.
+	Allocate(bytes int64) (release func(), err error)
+}
+
+// Host is the real machine.
+type Host struct{}
+
+var _ System = Host{}
+
+func (Host) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
+func (Host) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+func (Host) WriteFile(name string, data []byte) error   { return os.WriteFile(name, data, 0o644) }
+func (Host) Listen(network, address string) (net.Listener, error) {
+	return net.Listen(network, address)
+}
+
+func (Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// Allocate touches every page, since the kernel counts only those.
+func (Host) Allocate(bytes int64) (func(), error) {
+	memory := make([]byte, bytes)
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	return func() { runtime.KeepAlive(memory) }, nil
+}
