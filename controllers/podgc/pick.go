@@ -1,0 +1,140 @@
+package podgc
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+)
+
+// excess returns the finished pods beyond threshold: evicted ones first, then
+// the oldest, then by name.
+func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
+	if threshold <= 0 {
+		return nil
+	}
+	var done []*corev1.Pod
+	for _, p := range pods {
+		if terminated(p) && !gone(p) {
+			done = append(done, p)
+		}
+	}
+	slices.SortFunc(done, olderFirst)
+	return done[:max(len(done)-threshold, 0)]
+}
+
+// terminated: the phase is none of those of a pod that may still run. An empty
+// phase is one that the API server has not defaulted: not finished.
+func terminated(p *corev1.Pod) bool {
+	switch p.Status.Phase {
+	case "", corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
+		return false
+	}
+	return true
+}
+
+func olderFirst(a, b *corev1.Pod) int {
+	if x, y := evicted(a), evicted(b); x != y {
+		if x {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
+}
+
+func evicted(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted"
+}
+
+// gone: deleted with no grace already; only finalizers keep it.
+func gone(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && len(p.Finalizers) > 0 &&
+		p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+}
+
+// outOfService returns the terminating pods of nodes that somebody has declared
+// to be down for good.
+func outOfService(pods []*corev1.Pod, nodes map[string]*corev1.Node) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, p := range pods {
+		if n := nodes[p.Spec.NodeName]; n != nil && p.DeletionTimestamp != nil && !ready(n) && tainted(n) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func tainted(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService
+	})
+}
+
+// unscheduled returns the terminating pods that no node will finish.
+func unscheduled(pods []*corev1.Pod) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil && p.Spec.NodeName == "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// orphans returns the pods of nodes that have been missing for the quarantine
+// and, asked for once more, still are.
+func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod, nodes map[string]*corev1.Node) ([]*corev1.Pod, error) {
+	s.update(pods, nodes, c.deps.Clock.Now())
+	lost := map[string]bool{}
+	for name, since := range s.missing {
+		if c.deps.Clock.Since(since) < quarantine {
+			continue
+		}
+		_, err := client.Get[*corev1.Node](ctx, c.deps.Client, "", name)
+		switch {
+		case err == nil:
+			delete(s.missing, name)
+		case apierrors.IsNotFound(err):
+			lost[name] = true
+		default:
+			return nil, err
+		}
+	}
+	if len(lost) == 0 {
+		return nil, nil
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !lost[p.Spec.NodeName] }), nil
+}
+
+// update makes missing the names that pods carry and no node has.
+func (s *state) update(pods []*corev1.Pod, nodes map[string]*corev1.Node, now time.Time) {
+	missing := map[string]time.Time{}
+	for _, p := range pods {
+		name := p.Spec.NodeName
+		if name == "" || nodes[name] != nil {
+			continue
+		}
+		since, known := s.missing[name]
+		if !known {
+			since = now
+		}
+		missing[name] = since
+	}
+	s.missing = missing
+}

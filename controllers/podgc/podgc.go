@@ -1,0 +1,188 @@
+// Package podgc deletes pods that nobody else will: finished ones beyond a
+// threshold, those of nodes that are gone or out of service, and terminating
+// ones that never got a node.
+package podgc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "podgc"
+
+const (
+	period     = 20 * time.Second // between passes (upstream gcCheckPeriod)
+	quarantine = 40 * time.Second // of a node's name before its pods are orphans
+	parallel   = 10               // deletions at a time; upstream has no bound
+)
+
+// Why a pod is deleted; label values of the metrics.
+const (
+	reasonTerminated   = "terminated"
+	reasonOutOfService = "out-of-service"
+	reasonOrphaned     = "orphaned"
+	reasonUnscheduled  = "unscheduled"
+)
+
+// Config of the controller.
+type Config struct {
+	// Threshold of finished pods before the oldest are deleted; 0 or less: never.
+	// --terminated-pod-gc-threshold, upstream's default is 12500.
+	Threshold int
+}
+
+// Controller runs a pass every 20 s over the pods in memory.
+type Controller struct {
+	deps            loop.Deps
+	cfg             Config
+	deleted, failed *prometheus.CounterVec
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller and registers its metrics.
+func New(deps loop.Deps, cfg Config) (*Controller, error) {
+	labels := []string{"namespace", "reason"}
+	c := &Controller{deps: deps, cfg: cfg,
+		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pod_gc_collector_force_delete_pods_total",
+			Help: "Pods deleted by podgc."}, labels),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pod_gc_collector_force_delete_pod_errors_total",
+			Help: "Pods that podgc could not delete."}, labels),
+	}
+	for _, m := range []prometheus.Collector{c.deleted, c.failed} {
+		if err := deps.Metrics.Registerer.Register(m); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	s := &state{missing: map[string]time.Time{}, complained: map[types.UID]string{}}
+	return loop.New(c.deps, loop.Config[string]{
+		Name:  Name,
+		Start: []string{"pass"},
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
+			return period, c.pass(ctx, s)
+		},
+	}).Run(ctx)
+}
+
+// state is what is remembered from pass to pass.
+type state struct {
+	missing    map[string]time.Time // node names without a node, and since when
+	complained map[types.UID]string // the last error logged for a pod
+}
+
+// pass is one round over all pods. A pod is tried once in a pass.
+func (c *Controller) pass(ctx context.Context, s *state) error {
+	pods, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{})
+	if err != nil {
+		return err
+	}
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	tried := map[types.UID]bool{}
+	collect := func(reason string, victims []*corev1.Pod) {
+		c.collect(ctx, s, tried, reason, victims)
+	}
+	collect(reasonTerminated, excess(pods, c.cfg.Threshold))
+	collect(reasonOutOfService, outOfService(pods, nodes))
+	orphans, err := c.orphans(ctx, s, pods, nodes)
+	if err != nil {
+		return err
+	}
+	collect(reasonOrphaned, orphans)
+	collect(reasonUnscheduled, unscheduled(pods))
+	s.forget(pods)
+	return nil
+}
+
+// forget drops what was remembered of pods that are gone.
+func (s *state) forget(pods []*corev1.Pod) {
+	if len(s.complained) == 0 {
+		return
+	}
+	alive := make(map[types.UID]bool, len(pods))
+	for _, p := range pods {
+		alive[p.UID] = true
+	}
+	for uid := range s.complained {
+		if !alive[uid] {
+			delete(s.complained, uid)
+		}
+	}
+}
+
+func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error) {
+	list, err := client.List[*corev1.Node](ctx, c.deps.Client, client.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	nodes := make(map[string]*corev1.Node, len(list))
+	for _, n := range list {
+		nodes[n.Name] = n
+	}
+	return nodes, nil
+}
+
+// outcome of one pod's deletion.
+type outcome struct {
+	pod *corev1.Pod
+	err error
+}
+
+// collect deletes victims, those not yet tried in this pass, and waits for all.
+func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]bool, reason string, victims []*corev1.Pod) {
+	var todo []*outcome
+	for _, pod := range victims {
+		if !tried[pod.UID] && !gone(pod) {
+			tried[pod.UID] = true
+			todo = append(todo, &outcome{pod: pod})
+		}
+	}
+	loop.Each(parallel, todo, func(o *outcome) error {
+		o.err = c.remove(ctx, o.pod, reason)
+		return nil
+	})
+	for _, o := range todo {
+		c.account(s, o, reason)
+	}
+}
+
+// account counts an outcome, and logs an error that is new for its pod.
+func (c *Controller) account(s *state, o *outcome, reason string) {
+	if o.err == nil {
+		c.deleted.WithLabelValues(o.pod.Namespace, reason).Inc()
+		delete(s.complained, o.pod.UID)
+		c.deps.Log.Info("pod deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
+			zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason))
+		return
+	}
+	c.failed.WithLabelValues(o.pod.Namespace, reason).Inc()
+	text := fmt.Sprintf("%s: %v", reason, o.err)
+	if s.complained[o.pod.UID] == text {
+		return
+	}
+	s.complained[o.pod.UID] = text
+	c.deps.Log.Warn("pod not deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
+		zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason), zap.Error(o.err))
+}

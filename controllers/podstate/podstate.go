@@ -1,0 +1,77 @@
+// Package podstate answers what controllers ask about a pod: is it finished,
+// active, ready and since when.
+package podstate
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Finished: every container has ended and none will start again.
+func Finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Active: neither finished nor being deleted.
+func Active(pod *corev1.Pod) bool {
+	return !Finished(pod) && pod.DeletionTimestamp == nil
+}
+
+// Condition returns the pod's condition of a type, or nil. It is shared.
+func Condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == t {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// Ready: the Ready condition is True.
+func Ready(pod *corev1.Pod) bool {
+	c := Condition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// ReadySince is when the pod became ready; zero when it is not.
+func ReadySince(pod *corev1.Pod) time.Time {
+	if c := Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// AvailableIn is how long until a ready pod has been ready for minReadySeconds:
+// 0 or less means it is available now. It is false for a pod that is not ready.
+func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) (time.Duration, bool) {
+	if !Ready(pod) {
+		return 0, false
+	}
+	if minReadySeconds == 0 {
+		return 0, true
+	}
+	ready := ReadySince(pod)
+	if ready.IsZero() {
+		return 0, false
+	}
+	return ready.Add(time.Duration(minReadySeconds) * time.Second).Sub(now), true
+}
+
+// SetCondition adds or replaces a condition in a pod of the caller's own and
+// reports whether that changed it. The transition time moves with the status only.
+func SetCondition(pod *corev1.Pod, c corev1.PodCondition) bool {
+	old := Condition(pod, c.Type)
+	if old == nil {
+		pod.Status.Conditions = append(pod.Status.Conditions, c)
+		return true
+	}
+	if old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	if *old == c {
+		return false
+	}
+	*old = c
+	return true
+}

@@ -1,0 +1,136 @@
+// Package replicaset keeps as many pods as each ReplicaSet asks for.
+//
+//   - podIndex: the pods by the ReplicaSet that owns them, as the watch has told.
+//   - expectations: creations and deletions whose watch event is still to come;
+//     while there are any, pods are counted but none is made or deleted.
+//   - claim: which pods a ReplicaSet owns, adopts and lets go.
+//   - victims: which pods go first when there are too many.
+package replicaset
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "replicaset"
+
+// Component is the source of its events.
+const Component = "replicaset-controller"
+
+const (
+	burst    = 500 // most pods made or deleted in one sync (upstream burstReplicas)
+	parallel = 50  // requests at a time; upstream has as many as the batch
+)
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-replicaset-syncs, 0 means upstream's 5
+}
+
+// Controller keeps ReplicaSets at their size.
+type Controller struct {
+	deps     loop.Deps
+	events   record.Eventer
+	cfg      Config
+	sortings *prometheus.HistogramVec
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller and registers its metrics.
+func New(deps loop.Deps, events record.Eventer, cfg Config) (*Controller, error) {
+	if cfg.Workers == 0 {
+		cfg.Workers = 5
+	}
+	c := &Controller{deps: deps, events: events, cfg: cfg,
+		sortings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "replicaset_controller_sorting_deletion_age_ratio",
+			Help:    "Age of a deleted pod over that of the youngest pod that would do, when scaling down.",
+			Buckets: prometheus.ExponentialBuckets(0.25, 2, 6),
+		}, nil),
+	}
+	return c, deps.Metrics.Registerer.Register(c.sortings)
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c, pods: newPodIndex(), expected: newExpectations(c.deps.Clock)}
+	return loop.New(c.deps, loop.Config[loop.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []loop.Source[loop.Key]{
+			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: r.onReplicaSet},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+		},
+		Reconcile: r.reconcile,
+	}).Run(ctx)
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	pods     *podIndex
+	expected *expectations
+}
+
+// reconcile is one sync of a ReplicaSet: its pods first, its status always.
+func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		r.expected.forget(key)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	if err != nil {
+		return 0, nil // cannot be stored; trying again would not help
+	}
+	settled := r.expected.settled(key)
+	known := r.pods.ofOrOrphan(rs)
+	mine, err := r.claim(ctx, rs, selector, known)
+	if err != nil {
+		return 0, err
+	}
+	active, terminating := split(mine)
+	var manageErr error
+	if settled && rs.DeletionTimestamp == nil {
+		active, manageErr = r.manage(ctx, rs, active)
+	}
+	return r.report(ctx, rs, active, terminating, manageErr)
+}
+
+// matches tells whether rs selects a pod with these labels.
+func matches(rs *appsv1.ReplicaSet, set map[string]string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set))
+}
+
+// desired is spec.replicas, which the API server defaults to 1.
+func desired(rs *appsv1.ReplicaSet) int {
+	if rs.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*rs.Spec.Replicas)
+}
+
+// podKey is unique to one pod, also among those of one name.
+func podKey(pod *corev1.Pod) string {
+	return pod.Namespace + "/" + pod.Name + "/" + string(pod.UID)
+}

@@ -1,0 +1,96 @@
+package replicaset
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/podstate"
+)
+
+// report writes the status when it has changed, and returns when the next ready
+// pod becomes available.
+func (r *run) report(ctx context.Context, rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error) (time.Duration, error) {
+	now := r.deps.Clock.Now()
+	next := statusOf(rs, active, terminating, manageErr, now)
+	if !equality.Semantic.DeepEqual(next, rs.Status) {
+		_, err := client.Update(ctx, r.deps.Client, rs, "status", func(cur *appsv1.ReplicaSet) error {
+			if cur.UID != rs.UID {
+				return apierrors.NewNotFound(client.ReplicaSets.GroupResource(), rs.Name)
+			}
+			next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
+			cur.Status = next
+			return nil
+		})
+		if err != nil && !apierrors.IsNotFound(err) && manageErr == nil {
+			return 0, err
+		}
+	}
+	return nextAvailable(active, rs.Spec.MinReadySeconds, now), manageErr
+}
+
+// statusOf computes what the status should be; conditions other than
+// ReplicaFailure stay as they are.
+func statusOf(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, now time.Time) appsv1.ReplicaSetStatus {
+	status := *rs.Status.DeepCopy()
+	status.Replicas = int32(len(active))
+	status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = 0, 0, 0
+	status.TerminatingReplicas = new(int32(len(terminating)))
+	status.ObservedGeneration = rs.Generation
+	template := labels.Set(rs.Spec.Template.Labels).AsSelectorPreValidated()
+	for _, p := range active {
+		if template.Matches(labels.Set(p.Labels)) {
+			status.FullyLabeledReplicas++
+		}
+		wait, ready := podstate.AvailableIn(p, rs.Spec.MinReadySeconds, now)
+		if ready {
+			status.ReadyReplicas++
+		}
+		if ready && wait <= 0 {
+			status.AvailableReplicas++
+		}
+	}
+	status.Conditions = failureCondition(status.Conditions, desired(rs)-len(active), manageErr, now)
+	return status
+}
+
+// failureCondition adds ReplicaFailure for err, unless it is there with the same
+// reason, and removes it when there is no error.
+func failureCondition(conditions []appsv1.ReplicaSetCondition, diff int, err error, now time.Time) []appsv1.ReplicaSetCondition {
+	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
+	i := slices.IndexFunc(conditions, isFailure)
+	if err == nil {
+		return slices.DeleteFunc(conditions, isFailure)
+	}
+	reason := "FailedCreate"
+	if diff < 0 {
+		reason = "FailedDelete"
+	}
+	if i >= 0 && conditions[i].Reason == reason {
+		return conditions
+	}
+	return append(slices.DeleteFunc(conditions, isFailure), appsv1.ReplicaSetCondition{
+		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+		Reason: reason, Message: err.Error(), LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// nextAvailable is the shortest time until a ready pod becomes available; 0 when
+// none is on its way.
+func nextAvailable(active []*corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
+	var next time.Duration
+	for _, p := range active {
+		if wait, ready := podstate.AvailableIn(p, minReadySeconds, now); ready && wait > 0 && (next == 0 || wait < next) {
+			next = wait
+		}
+	}
+	return next
+}

@@ -1,0 +1,245 @@
+// Package scheduler gives pods a node: the ready one that they fit on and that
+// has the most room left.
+//
+//   - cache: what every node has and what its pods take, bindings in flight
+//     included.
+//   - filter: why a pod cannot run on a node.
+//   - score: which of the nodes that fit is best.
+//
+// Decisions are made one at a time, bindings are written in parallel.
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/loop"
+	"monopod/controllers/podstate"
+)
+
+// Name of the controller.
+const Name = "scheduler"
+
+// Component is the source of its events and its name in spec.schedulerName.
+const Component = corev1.DefaultSchedulerName
+
+// Config of the controller.
+type Config struct {
+	Workers int // bindings written at a time; 0 means 8
+}
+
+// Controller binds pods to nodes.
+type Controller struct {
+	deps     loop.Deps
+	events   record.Eventer
+	cfg      Config
+	attempts *prometheus.CounterVec
+	pending  *prometheus.GaugeVec
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller and registers its metrics.
+func New(deps loop.Deps, events record.Eventer, cfg Config) (*Controller, error) {
+	if cfg.Workers == 0 {
+		cfg.Workers = 8
+	}
+	c := &Controller{deps: deps, events: events, cfg: cfg,
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_schedule_attempts_total",
+			Help: "Attempts to schedule a pod, by result: scheduled, unschedulable or error."}, []string{"profile", "result"}),
+		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "scheduler_pending_pods",
+			Help: "Pods that wait for a node."}, []string{"queue"}),
+	}
+	for _, m := range []prometheus.Collector{c.attempts, c.pending} {
+		if err := deps.Metrics.Registerer.Register(m); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c, cache: newCache(), waiting: map[loop.Key]*corev1.Pod{}}
+	r.loop = loop.New(c.deps, loop.Config[loop.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []loop.Source[loop.Key]{
+			{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+		},
+		Reconcile: r.reconcile,
+	})
+	return r.loop.Run(ctx)
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	loop *loop.Loop[loop.Key]
+
+	// mu guards what follows. It is held for a whole decision, so that a change of
+	// the cache either is seen by it or wakes the pod after it.
+	mu      sync.Mutex
+	cache   *cache
+	waiting map[loop.Key]*corev1.Pod // found no node; retried when that may change
+}
+
+// onNode wakes the waiting pods when a node has become more welcoming.
+func (r *run) onNode(old, new client.Object) []loop.Key {
+	was, _ := old.(*corev1.Node)
+	is, _ := new.(*corev1.Node)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is == nil {
+		r.cache.dropNode(was.Name)
+		return r.wake() // their message changes
+	}
+	r.cache.setNode(is)
+	if was != nil && sameForPods(was, is) {
+		return nil
+	}
+	return r.wake()
+}
+
+// sameForPods: nothing that a filter looks at differs, as in a heartbeat.
+func sameForPods(a, b *corev1.Node) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) &&
+		ready(a) == ready(b) && a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero()
+}
+
+// onPod keeps the cache; a pod to schedule wakes itself, one that frees room
+// wakes those that wait.
+func (r *run) onPod(old, new client.Object) []loop.Key {
+	was, _ := old.(*corev1.Pod)
+	is, _ := new.(*corev1.Pod)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is == nil {
+		delete(r.waiting, loop.KeyOf(was))
+		r.countWaiting()
+		if r.cache.remove(was.UID) {
+			return r.wake()
+		}
+		return nil
+	}
+	freed := r.cache.observe(is)
+	var keys []loop.Key
+	if wanted(is) && (was == nil || !wanted(was) || !sameForNodes(was, is)) {
+		keys = append(keys, loop.KeyOf(is))
+	}
+	if freed {
+		keys = append(keys, r.wake()...)
+	}
+	return keys
+}
+
+// sameForNodes: nothing that a filter looks at differs, as when only the status
+// was written.
+func sameForNodes(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+// wanted: the pod is ours to schedule.
+func wanted(p *corev1.Pod) bool {
+	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !podstate.Finished(p) &&
+		(p.Spec.SchedulerName == "" || p.Spec.SchedulerName == Component)
+}
+
+// reconcile finds a node for a pod and binds it, or says why there is none.
+func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) || (err == nil && !wanted(pod)) {
+		r.forgetWaiting(key)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(pod.Spec.SchedulingGates) > 0 {
+		r.forgetWaiting(key)
+		return 0, r.gated(ctx, pod)
+	}
+	node, why, busy := r.decide(key, pod)
+	switch {
+	case busy:
+		return 0, nil
+	case node == "":
+		r.attempts.WithLabelValues(Component, "unschedulable").Inc()
+		return 0, r.unschedulable(ctx, pod, why)
+	}
+	return 0, r.bind(ctx, pod, node)
+}
+
+func (r *run) forgetWaiting(key loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, key)
+	r.countWaiting()
+}
+
+// decide picks a node and assumes the pod there, or has the pod wait and says
+// why. busy: the pod is on its way to a node already.
+func (r *run) decide(key loop.Key, pod *corev1.Pod) (node, why string, busy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.countWaiting()
+	if r.cache.has(pod.UID) {
+		return "", "", true
+	}
+	node, why = choose(r.cache, pod)
+	if node == "" {
+		r.waiting[key] = pod
+		return "", why, false
+	}
+	delete(r.waiting, key)
+	r.cache.assume(pod, node)
+	return node, "", false
+}
+
+// bind writes the decision. A pod that is gone or bound by somebody else needs
+// none.
+func (r *run) bind(ctx context.Context, pod *corev1.Pod, node string) error {
+	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
+		p.UID = pod.UID // a pod of the same name conflicts
+		if p.Spec.NodeName != "" {
+			return apierrors.NewConflict(client.Pods.GroupResource(), p.Name, errBound)
+		}
+		p.Spec.NodeName = node
+		return nil
+	})
+	if err == nil {
+		r.attempts.WithLabelValues(Component, "scheduled").Inc()
+		r.events.Eventf(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+		return nil
+	}
+	r.giveUp(pod)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	r.attempts.WithLabelValues(Component, "error").Inc()
+	r.deps.Log.Debug("binding failed", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("node", node))
+	return err
+}
+
+// giveUp takes back an assumption and lets others have the room.
+func (r *run) giveUp(pod *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cache.forget(pod.UID)
+	r.loop.Add(r.wake()...)
+}
