@@ -12,8 +12,6 @@ import (
 	"time"
 )
 
-var errArguments = errors.New("wrong number of arguments")
-
 // command is one thing that the program can do, with its least and most
 // arguments.
 type command struct {
@@ -41,7 +39,7 @@ func commands() map[string]command {
 
 func (r *run) sleep(ctx context.Context, args []string) int {
 	if len(args) > 1 && (len(args) != 3 || args[1] != "exit") {
-		return r.misused(errArguments)
+		return r.misused(errors.New(`want "sleep DURATION" or "sleep DURATION exit CODE"`))
 	}
 	d, err := duration(args[0])
 	if err != nil {
@@ -140,12 +138,12 @@ func (r *run) catStdin(ctx context.Context) int {
 }
 
 func (r *run) ls(_ context.Context, args []string) int {
-	entries, err := r.System.ReadDir(append(args, ".")[0])
+	names, err := r.System.ReadDir(append(args, ".")[0])
 	if err != nil {
 		return r.failed(err)
 	}
-	for _, entry := range entries {
-		r.logf("%s", entry.Name())
+	for _, name := range names {
+		r.logf("%s", name)
 	}
 	return 0
 }

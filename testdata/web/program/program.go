@@ -27,6 +27,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -61,18 +62,18 @@ type Process struct {
 // goroutine behind until the next read of Stdin returns.
 func Run(ctx context.Context, p Process) int {
 	r := &run{Process: p}
-	name, args, err := r.parse()
+	c, args, err := r.parse()
 	if err != nil {
 		return r.misused(err)
 	}
-	c, ok := commands()[name]
-	if !ok {
-		return r.misused(fmt.Errorf("no such command: %s", name))
-	}
-	if len(args) < c.min || len(args) > c.max {
-		return r.misused(errArguments)
-	}
 	return c.run(r, ctx, args)
+}
+
+// Understands says whether these arguments, the program's name first, make
+// sense to it.
+func Understands(args []string) bool {
+	_, _, err := (&run{Process: Process{Args: args}}).parse()
+	return err == nil
 }
 
 // Knows says whether an executable of this name can be run.
@@ -92,13 +93,29 @@ type run struct {
 	requests int        // guarded by mu
 }
 
-// parse reads the flags and returns the command with its arguments.
-func (r *run) parse() (name string, args []string, err error) {
-	if len(r.Args) == 0 {
-		return "", nil, fmt.Errorf("no name to run by")
+// parse returns the command and its arguments, and sets what the flags say.
+func (r *run) parse() (command, []string, error) {
+	words, err := r.words()
+	if err != nil {
+		return command{}, nil, err
 	}
-	if name := path.Base(r.Args[0]); name != "web" && Knows(name) {
-		return name, r.Args[1:], nil
+	c, ok := commands()[words[0]]
+	if !ok {
+		return command{}, nil, fmt.Errorf("no such command: %s", words[0])
+	}
+	if args := len(words) - 1; args < c.min || args > c.max {
+		return command{}, nil, fmt.Errorf("wrong number of arguments: %d", args)
+	}
+	return c, words[1:], nil
+}
+
+// words are the command's name and arguments.
+func (r *run) words() ([]string, error) {
+	if len(r.Args) == 0 {
+		return nil, errors.New("no name to run by")
+	}
+	if name := path.Base(r.Args[0]); name != "web" {
+		return append([]string{name}, r.Args[1:]...), nil
 	}
 	flags := flag.NewFlagSet("web", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -106,12 +123,12 @@ func (r *run) parse() (name string, args []string, err error) {
 	flags.DurationVar(&r.stopAfter, "stop-after", 0, "")
 	flags.BoolVar(&r.ignoreTerm, "ignore-term", false, "")
 	if err := flags.Parse(r.Args[1:]); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	if flags.NArg() == 0 {
-		return "serve", nil, nil
+		return []string{"serve"}, nil
 	}
-	return flags.Arg(0), flags.Args()[1:], nil
+	return flags.Args(), nil
 }
 
 func (r *run) defaultAddress() string {

@@ -62,7 +62,7 @@ func TestCommands(t *testing.T) {
 		{"by its own name", []string{"/bin/echo", "-n", "x"}, "", 0, "-n x\n", ""},
 		{"unknown command", []string{"/web", "dance"}, "", 2, "", "web: no such command: dance\n"},
 		{"unknown flag", []string{"/web", "-x"}, "", 2, "", "web: flag provided but not defined: -x\n"},
-		{"too few arguments", []string{"/web", "tick", "3"}, "", 2, "", "web: wrong number of arguments\n"},
+		{"too few arguments", []string{"/web", "tick", "3"}, "", 2, "", "web: wrong number of arguments: 1\n"},
 		{"negative sleep", []string{"/web", "sleep", "-3s"}, "", 2, "", "web: negative duration -3s\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package program
 
 import (
 	"context"
-	"io/fs"
 	"net"
 	"os"
 	"runtime"
@@ -11,7 +10,7 @@ import (
 // System is the machine below the program.
 type System interface {
 	ReadFile(name string) ([]byte, error)
-	ReadDir(name string) ([]fs.DirEntry, error)
+	ReadDir(name string) (names []string, err error)
 	// WriteFile creates or truncates a file; its directory must be there.
 	WriteFile(name string, data []byte) error
 	Listen(network, address string) (net.Listener, error)
@@ -25,11 +24,18 @@ type Host struct{}
 
 var _ System = Host{}
 
-func (Host) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
-func (Host) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-func (Host) WriteFile(name string, data []byte) error   { return os.WriteFile(name, data, 0o644) }
+func (Host) ReadFile(name string) ([]byte, error)     { return os.ReadFile(name) }
+func (Host) WriteFile(name string, data []byte) error { return os.WriteFile(name, data, 0o644) }
 func (Host) Listen(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)
+}
+
+func (Host) ReadDir(name string) (names []string, err error) {
+	entries, err := os.ReadDir(name)
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, err
 }
 
 func (Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {

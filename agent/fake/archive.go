@@ -1,0 +1,214 @@
+package fake
+
+import (
+	"archive/tar"
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxMetadata is the largest file in an archive that is looked into; layers,
+// which are not, are larger.
+const maxMetadata = 1 << 20
+
+// ImportImages reads the names and configs of an archive; layers are ignored.
+func (r *Runtime) ImportImages(ctx context.Context, file string) ([]string, error) {
+	if err := r.begin(ctx, "ImportImages", file); err != nil {
+		return nil, err
+	}
+	found, err := readArchive(file)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "import %s: %v", file, err)
+	}
+	var names []string
+	for _, entry := range found {
+		named, err := normalize(entry.name)
+		if err != nil {
+			return nil, err
+		}
+		r.addImage(named, entry.manifest, entry.image)
+		names = append(names, named.String())
+	}
+	return names, nil
+}
+
+// archived is one name in an archive.
+type archived struct {
+	name     string
+	manifest digest.Digest
+	image    *image
+}
+
+func readArchive(file string) ([]archived, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	plain, err := decompress(f)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	meta, err := readMetadata(plain)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := meta[v1.ImageIndexFile]; ok {
+		return meta.oci()
+	}
+	return meta.docker()
+}
+
+// decompress knows gzip and zstd by their first bytes.
+func decompress(from io.Reader) (io.ReadCloser, error) {
+	in := bufio.NewReader(from)
+	magic, _ := in.Peek(4)
+	switch {
+	case len(magic) >= 2 && string(magic[:2]) == "\x1f\x8b":
+		return gzip.NewReader(in)
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		return z.IOReadCloser(), nil
+	}
+	return io.NopCloser(in), nil
+}
+
+// metadata are the small files of an archive by name.
+type metadata map[string][]byte
+
+func readMetadata(from io.Reader) (metadata, error) {
+	meta := metadata{}
+	for r := tar.NewReader(from); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return meta, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if header.Typeflag != tar.TypeReg || header.Size > maxMetadata {
+			continue
+		}
+		if meta[path.Clean(header.Name)], err = io.ReadAll(r); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (m metadata) decode(name string, into any) error {
+	data, ok := m[name]
+	if !ok {
+		return fmt.Errorf("%s is missing", name)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func blob(d digest.Digest) string {
+	return path.Join(v1.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
+}
+
+// oci reads an OCI layout: the names are annotations in its index.
+func (m metadata) oci() (found []archived, err error) {
+	var index v1.Index
+	if err := m.decode(v1.ImageIndexFile, &index); err != nil {
+		return nil, err
+	}
+	for _, d := range index.Manifests {
+		name := cmp.Or(d.Annotations["io.containerd.image.name"], d.Annotations[v1.AnnotationRefName])
+		if name == "" {
+			continue
+		}
+		img, err := m.manifest(d)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", name, err)
+		}
+		found = append(found, archived{name: name, manifest: d.Digest, image: img})
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no image in it has a name")
+	}
+	return found, nil
+}
+
+// manifest reads an image, through an index of several platforms if need be.
+func (m metadata) manifest(d v1.Descriptor) (*image, error) {
+	if err := d.Digest.Validate(); err != nil {
+		return nil, err
+	}
+	var content struct {
+		v1.Manifest
+		Manifests []v1.Descriptor `json:"manifests"`
+	}
+	if err := m.decode(blob(d.Digest), &content); err != nil {
+		return nil, err
+	}
+	if len(content.Manifests) > 0 {
+		return m.manifest(pick(content.Manifests))
+	}
+	return m.config(content.Manifest)
+}
+
+// pick prefers our own platform.
+func pick(all []v1.Descriptor) v1.Descriptor {
+	ours := func(d v1.Descriptor) bool { return d.Platform != nil && d.Platform.Architecture == runtime.GOARCH }
+	return all[max(0, slices.IndexFunc(all, ours))]
+}
+
+func (m metadata) config(manifest v1.Manifest) (*image, error) {
+	if err := manifest.Config.Digest.Validate(); err != nil {
+		return nil, err
+	}
+	var config v1.Image
+	if err := m.decode(blob(manifest.Config.Digest), &config); err != nil {
+		return nil, err
+	}
+	img := &image{id: manifest.Config.Digest.String(), pinned: true, config: config.Config}
+	for _, layer := range manifest.Layers {
+		img.size += uint64(max(0, layer.Size))
+	}
+	return img, nil
+}
+
+// docker reads what docker save writes: the names are in manifest.json.
+func (m metadata) docker() (found []archived, err error) {
+	var manifests []struct {
+		Config   string
+		RepoTags []string
+	}
+	if err := m.decode("manifest.json", &manifests); err != nil {
+		return nil, err
+	}
+	for _, manifest := range manifests {
+		var config v1.Image
+		if err := m.decode(path.Clean(manifest.Config), &config); err != nil {
+			return nil, err
+		}
+		id := digest.FromBytes(m[path.Clean(manifest.Config)])
+		for _, name := range manifest.RepoTags {
+			found = append(found, archived{name: name, manifest: id, image: &image{id: id.String(), pinned: true, config: config.Config}})
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,168 @@
+package fake
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// image never changes but for tags and digests, which Runtime.mu guards.
+type image struct {
+	id        string
+	tags      []string // full names with tag
+	digests   []string // full names with digest
+	size      uint64
+	pinned    bool
+	pretended bool // pulled from nowhere: its program is not known
+	config    v1.ImageConfig
+}
+
+// ref is what a container status calls its image.
+func (i *image) ref() string {
+	if len(i.digests) > 0 {
+		return i.digests[0]
+	}
+	return i.id
+}
+
+func (i *image) status() *cri.Image {
+	return &cri.Image{
+		Id: i.id, RepoTags: slices.Clone(i.tags), RepoDigests: slices.Clone(i.digests), Size: i.size, Pinned: i.pinned,
+		Spec: &cri.ImageSpec{Image: i.id},
+	}
+}
+
+// normalize is the full name of an image: web is docker.io/library/web:latest.
+func normalize(name string) (reference.Named, error) {
+	named, err := reference.ParseDockerRef(name)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "image name %q: %v", name, err)
+	}
+	return named, nil
+}
+
+// image finds an image by ID or by name. The caller holds mu.
+func (r *Runtime) image(name string) (*image, bool) {
+	if i, ok := r.images[name]; ok {
+		return i, true
+	}
+	if i, ok := r.images["sha256:"+name]; ok {
+		return i, true
+	}
+	named, err := normalize(name)
+	if err != nil {
+		return nil, false
+	}
+	for _, i := range r.images {
+		if slices.Contains(i.tags, named.String()) || slices.Contains(i.digests, named.String()) {
+			return i, true
+		}
+	}
+	return nil, false
+}
+
+// addImage adds an image under a name, which it takes away from any other.
+func (r *Runtime) addImage(named reference.Named, manifest digest.Digest, i *image) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.images[i.id]; ok {
+		known.pinned = known.pinned || i.pinned
+		i = known
+	}
+	r.images[i.id] = i
+	if _, ok := named.(reference.Digested); !ok {
+		r.untag(named.String())
+		i.tags = append(i.tags, named.String())
+	}
+	if d := reference.TrimNamed(named).String() + "@" + manifest.String(); !slices.Contains(i.digests, d) {
+		i.digests = append(i.digests, d)
+	}
+}
+
+func (r *Runtime) untag(name string) {
+	for _, i := range r.images {
+		i.tags = slices.DeleteFunc(i.tags, func(tag string) bool { return tag == name })
+	}
+}
+
+// PullImage pretends: there is no registry. It succeeds for every name that is
+// well formed; Config.Fail decides otherwise.
+func (r *Runtime) PullImage(ctx context.Context, name string, _ *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
+	if err := r.begin(ctx, "PullImage", name); err != nil {
+		return "", err
+	}
+	named, err := normalize(name)
+	if err != nil {
+		return "", err
+	}
+	if id, ok := r.knownImage(name); ok {
+		return id, nil
+	}
+	manifest := digest.FromString("manifest of " + named.String())
+	if d, ok := named.(reference.Digested); ok {
+		manifest = d.Digest()
+	}
+	i := &image{
+		id: digest.FromString("config of " + named.String()).String(), size: 1 << 20, pretended: true,
+		config: v1.ImageConfig{Entrypoint: []string{"/web"}, Env: []string{"PATH=/"}, WorkingDir: "/"},
+	}
+	r.addImage(named, manifest, i)
+	return i.id, nil
+}
+
+func (r *Runtime) knownImage(name string) (id string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, ok := r.image(name)
+	if !ok {
+		return "", false
+	}
+	return i.id, true
+}
+
+// ListImages lists them by ID.
+func (r *Runtime) ListImages(ctx context.Context) (list []*cri.Image, err error) {
+	if err := r.begin(ctx, "ListImages", ""); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.images)) {
+		list = append(list, r.images[id].status())
+	}
+	return list, nil
+}
+
+// ImageStatus finds an image by ID, name or digest.
+func (r *Runtime) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
+	if err := r.begin(ctx, "ImageStatus", name); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.image(name); ok {
+		return i.status(), nil
+	}
+	return nil, nil
+}
+
+// RemoveImage removes an image under all of its names. Containers made from it
+// live on.
+func (r *Runtime) RemoveImage(ctx context.Context, name string) error {
+	if err := r.begin(ctx, "RemoveImage", name); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.image(name); ok {
+		delete(r.images, i.id)
+	}
+	return nil
+}

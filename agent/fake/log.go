@@ -1,0 +1,115 @@
+package fake
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"sync"
+
+	"k8s.io/utils/clock"
+)
+
+// maxLogLine is the length at which containerd cuts a line into partial ones
+// (its max_container_log_line_size).
+const maxLogLine = 16 << 10
+
+// logFile is a container's log in CRI's format, one "TIME STREAM TAG TEXT" a
+// line: TIME in RFC3339Nano, TAG P for a part of a line and F for its end. A
+// container without a log path has a logFile that keeps nothing.
+type logFile struct {
+	path  string
+	clock clock.Clock
+
+	mu   sync.Mutex // guards file, and keeps lines whole; the one place where I/O happens under it
+	file *os.File
+}
+
+func openLog(path string, clock clock.Clock) (*logFile, error) {
+	l := &logFile{path: path, clock: clock}
+	return l, l.reopen()
+}
+
+// reopen goes on in a new file at the path: the old one was renamed.
+func (l *logFile) reopen() error {
+	if l.path == "" {
+		return nil
+	}
+	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.file
+	if l.file = file; old != nil {
+		return old.Close()
+	}
+	return nil
+}
+
+func (l *logFile) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
+
+func (l *logFile) line(stream, tag string, text []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
+	line := append(l.clock.Now().AppendFormat(nil, timeFormat), ' ')
+	line = append(append(append(append(line, stream...), ' '), tag...), ' ')
+	_, err := l.file.Write(append(append(line, text...), '\n'))
+	return err
+}
+
+// timeFormat is RFC3339Nano with all of its digits, as containerd writes it, so
+// that log lines sort.
+const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
+// stream returns a writer of stdout or stderr lines. Closing it writes what is
+// left of a line that has no end.
+func (l *logFile) stream(name string) io.WriteCloser { return &lines{log: l, stream: name} }
+
+type lines struct {
+	log    *logFile
+	stream string
+
+	mu   sync.Mutex // guards rest
+	rest []byte
+}
+
+func (w *lines) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rest = append(w.rest, p...)
+	for {
+		text, rest, ended := bytes.Cut(w.rest, []byte{'\n'})
+		tag := "F"
+		if len(text) > maxLogLine {
+			text, rest, tag = w.rest[:maxLogLine], w.rest[maxLogLine:], "P"
+		} else if !ended {
+			return len(p), nil
+		}
+		if err := w.log.line(w.stream, tag, text); err != nil {
+			return 0, err
+		}
+		w.rest = rest
+	}
+}
+
+func (w *lines) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.rest) == 0 {
+		return nil
+	}
+	return w.log.line(w.stream, "P", w.rest)
+}

@@ -1,0 +1,231 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// port is something that listens in a sandbox.
+type port interface {
+	net.Listener
+	dial(ctx context.Context) (net.Conn, error)
+}
+
+// Dial connects to what listens on an address of a pod, as the node's network
+// would.
+func (r *Runtime) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return r.dial(ctx, nil, network, address)
+}
+
+// dial is Dial, from within a sandbox when from is set.
+func (r *Runtime) dial(ctx context.Context, from *sandbox, network, address string) (net.Conn, error) {
+	to, err := r.reach(from, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	return to.dial(ctx)
+}
+
+func (r *Runtime) reach(from *sandbox, network, address string) (port, error) {
+	host, number, err := splitAddress(network, address)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.behind(from, host)
+	if s == nil {
+		return nil, os.NewSyscallError("connect", syscall.EHOSTUNREACH)
+	}
+	if p, ok := s.ports[number]; ok {
+		return p, nil
+	}
+	return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
+}
+
+// behind finds the sandbox that has an address. The caller holds mu.
+func (r *Runtime) behind(from *sandbox, host string) *sandbox {
+	if host == "" || host == "localhost" || host == "127.0.0.1" {
+		return from
+	}
+	for _, s := range r.sandboxes {
+		if s.ip.IsValid() && s.ip.String() == host {
+			return s
+		}
+	}
+	return nil
+}
+
+func splitAddress(network, address string) (host string, number uint16, err error) {
+	if network != "tcp" && network != "tcp4" {
+		return "", 0, net.UnknownNetworkError(network)
+	}
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return host, uint16(n), err
+}
+
+// listen makes something in a sandbox reachable, until it is closed.
+func (r *Runtime) listen(s *sandbox, network, address string) (net.Listener, error) {
+	host, number, err := splitAddress(network, address)
+	if err != nil {
+		return nil, err
+	}
+	if r.cfg.Loopback {
+		return r.listenLoopback(s, host, number)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if number == 0 {
+		number = s.freePort()
+	}
+	l := &listener{
+		addr:    &net.TCPAddr{IP: s.ip.AsSlice(), Port: int(number)},
+		conns:   make(chan net.Conn),
+		closed:  make(chan struct{}),
+		release: func() { r.release(s, number) },
+	}
+	return l, s.bind(number, l)
+}
+
+func (r *Runtime) listenLoopback(s *sandbox, host string, number uint16) (net.Listener, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if host == "" || host == "0.0.0.0" {
+		host = "127.0.0.1" // the host's network
+		if s.ip.IsValid() {
+			host = s.ip.String()
+		}
+	}
+	// Listening on a loopback address does not wait for anything.
+	real, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(number))))
+	if err != nil {
+		return nil, err
+	}
+	number = real.Addr().(*net.TCPAddr).AddrPort().Port()
+	l := &loopback{Listener: real, release: func() { r.release(s, number) }}
+	if err := s.bind(number, l); err != nil {
+		return nil, errors.Join(err, real.Close())
+	}
+	return l, nil
+}
+
+func (r *Runtime) release(s *sandbox, number uint16) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(s.ports, number)
+}
+
+// bind and freePort want mu held.
+func (s *sandbox) bind(number uint16, p port) error {
+	if _, ok := s.ports[number]; ok {
+		return &net.OpError{Op: "listen", Net: "tcp", Addr: p.Addr(), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+	}
+	s.ports[number] = p
+	return nil
+}
+
+func (s *sandbox) freePort() uint16 {
+	number := uint16(32768) // where Linux begins
+	for s.ports[number] != nil {
+		number++
+	}
+	return number
+}
+
+// newIP returns the first free address after the last one given. The caller
+// holds mu.
+func (r *Runtime) newIP() (netip.Addr, error) {
+	used := map[netip.Addr]bool{}
+	for _, s := range r.sandboxes {
+		used[s.ip] = true
+	}
+	first := r.cfg.Subnet.Masked().Addr().Next() // the gateway's
+	ip := r.lastIP
+	for range len(used) + 2 {
+		if ip = ip.Next(); !r.cfg.Subnet.Contains(ip) {
+			ip = first.Next()
+		}
+		if r.cfg.Subnet.Contains(ip) && !used[ip] {
+			r.lastIP = ip
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, status.Errorf(codes.ResourceExhausted, "no address left in %s", r.cfg.Subnet)
+}
+
+// loopback listens for real.
+type loopback struct {
+	net.Listener
+	release func()
+}
+
+func (l *loopback) dial(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
+}
+
+func (l *loopback) Close() error {
+	l.release()
+	return l.Listener.Close()
+}
+
+// listener listens in memory.
+type listener struct {
+	addr    net.Addr
+	conns   chan net.Conn
+	closed  chan struct{}
+	release func()
+	once    sync.Once
+}
+
+func (l *listener) Addr() net.Addr { return l.addr }
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.release()
+		close(l.closed)
+	})
+	return nil
+}
+
+func (l *listener) dial(ctx context.Context) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- conn{far, l.addr}:
+		return near, nil
+	case <-l.closed:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: l.addr, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// conn gives a pipe an address.
+type conn struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c conn) LocalAddr() net.Addr  { return c.addr }
+func (c conn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
