@@ -1,0 +1,111 @@
+package image
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// buildFlags are those in pause.c's head.
+const buildFlags = "-Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables " +
+	"-fno-pie -no-pie -Wl,--build-id=none -Wl,-n -Wl,-z,noexecstack -s"
+
+func TestPauseIsStatic(t *testing.T) {
+	t.Parallel()
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		data, err := pauseProgram(arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := elf.NewFile(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Machine != machine {
+			t.Errorf("%s: machine %s", arch, f.Machine)
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+				t.Errorf("%s: needs a loader", arch)
+			}
+		}
+	}
+	if _, err := pauseProgram("mips"); err == nil {
+		t.Error("a program for mips, which we do not have")
+	}
+}
+
+// The committed program and one built now from its source do the same.
+func TestPauseBehaves(t *testing.T) {
+	t.Parallel()
+	program, err := pauseProgram(runtime.GOARCH)
+	if err != nil {
+		t.Skip("no pause program for this machine:", err)
+	}
+	committed := filepath.Join(t.TempDir(), "pause")
+	if err := os.WriteFile(committed, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("committed", func(t *testing.T) { t.Parallel(); leavesOnSignal(t, committed) })
+	t.Run("rebuilt", func(t *testing.T) { t.Parallel(); leavesOnSignal(t, rebuild(t)) })
+}
+
+func rebuild(t *testing.T) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed: the pause program is not rebuilt from its source")
+	}
+	out := filepath.Join(t.TempDir(), "pause")
+	args := append(strings.Fields(buildFlags), "-o", out, "pause/pause.c")
+	if msg, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, msg)
+	}
+	return out
+}
+
+// leavesOnSignal starts the program in an own PID namespace where it may, as in
+// a sandbox, and checks that it ends well on SIGTERM and SIGINT.
+func leavesOnSignal(t *testing.T, program string) {
+	t.Helper()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		cmd := exec.CommandContext(t.Context(), program)
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitAsleep(t, cmd.Process.Pid)
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after %s: %v, want a clean end", sig, err)
+		}
+	}
+}
+
+// waitAsleep returns once the process sleeps, which it does only when waiting
+// for its signals.
+func waitAsleep(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(status), "State:\tS") {
+			return
+		}
+	}
+	t.Fatal("the program never came to wait")
+}
