@@ -1,0 +1,119 @@
+// Package controllers runs the controllers: which ones, in what order, how they
+// are doing.
+//
+// All is the table of them. A Manager starts those that Config names, restarts
+// the ones that fail, and tells health, metrics and configuration. Adding a
+// controller is one folder and one line in All.
+package controllers
+
+import (
+	"time"
+
+	"monopod/apiserver/client/record"
+	"monopod/controllers/eventttl"
+	"monopod/controllers/garbagecollector"
+	"monopod/controllers/kinds"
+	"monopod/controllers/loop"
+	"monopod/controllers/namespace"
+	"monopod/controllers/nodelifecycle"
+	"monopod/controllers/podgc"
+	"monopod/controllers/replicaset"
+	"monopod/controllers/rootca"
+	"monopod/controllers/scheduler"
+	"monopod/controllers/serviceaccount"
+)
+
+// Config of the controllers. The zero value is upstream's defaults, but for
+// TerminatedPodGCThreshold: see Default. It is what /configz shows.
+type Config struct {
+	// Controllers is --controllers: "*" all that are on by default, "foo" on,
+	// "-foo" off; nil means "*".
+	Controllers []string `json:"controllers"`
+	// TerminatedPodGCThreshold is --terminated-pod-gc-threshold; 0 or less: never.
+	TerminatedPodGCThreshold int `json:"terminatedPodGCThreshold"`
+	// ConcurrentReplicaSetSyncs is --concurrent-replicaset-syncs; 0 means 5.
+	ConcurrentReplicaSetSyncs int `json:"concurrentReplicaSetSyncs"`
+	// ConcurrentNamespaceSyncs is --concurrent-namespace-syncs; 0 means 10.
+	ConcurrentNamespaceSyncs int `json:"concurrentNamespaceSyncs"`
+	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
+	ConcurrentGCSyncs int `json:"concurrentGCSyncs"`
+	// NodeMonitorGracePeriod is --node-monitor-grace-period; 0 means 50 s.
+	NodeMonitorGracePeriod time.Duration `json:"nodeMonitorGracePeriod"`
+	// EventTTL is --event-ttl; 0 means 1 h. MaxEvents are kept at most; 0 means 4096.
+	EventTTL  time.Duration `json:"eventTTL"`
+	MaxEvents int           `json:"maxEvents"`
+
+	// RootCA is published in every namespace, PEM; empty: none is.
+	RootCA []byte `json:"-"`
+	// Kinds are what is served; nil means kinds.Served().
+	Kinds []kinds.Kind `json:"-"`
+}
+
+// Default is upstream's defaults.
+func Default() Config {
+	return Config{
+		Controllers:               []string{"*"},
+		TerminatedPodGCThreshold:  12500,
+		ConcurrentReplicaSetSyncs: 5,
+		ConcurrentNamespaceSyncs:  10,
+		ConcurrentGCSyncs:         20,
+		NodeMonitorGracePeriod:    50 * time.Second,
+		EventTTL:                  time.Hour,
+		MaxEvents:                 4096,
+	}
+}
+
+// Entry is one line of All.
+type Entry struct {
+	Name string
+	// Aliases are upstream's other names for it, taken by --controllers too.
+	Aliases []string
+	// Off: not started by "*".
+	Off bool
+	// Component is the source of the controller's events; empty: it has none.
+	Component string
+
+	New func(deps loop.Deps, events record.Eventer, cfg Config) (loop.Controller, error)
+}
+
+// All are the controllers, in the order they start.
+func All() []Entry {
+	return []Entry{
+		{Name: scheduler.Name, Aliases: []string{"default-scheduler"}, Component: scheduler.Component,
+			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+				return scheduler.New(d, e, scheduler.Config{})
+			}},
+		{Name: replicaset.Name, Aliases: []string{"replicaset-controller"}, Component: replicaset.Component,
+			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
+				return replicaset.New(d, e, replicaset.Config{Workers: c.ConcurrentReplicaSetSyncs})
+			}},
+		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
+			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+				return serviceaccount.New(d), nil
+			}},
+		{Name: rootca.Name, Aliases: []string{"root-ca-certificate-publisher-controller"},
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return rootca.New(d, rootca.Config{CA: c.RootCA}), nil
+			}},
+		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
+			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
+				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod}), nil
+			}},
+		{Name: namespace.Name, Aliases: []string{"namespace-controller"},
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Workers: c.ConcurrentNamespaceSyncs}), nil
+			}},
+		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"},
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return garbagecollector.New(d, garbagecollector.Config{Kinds: c.Kinds, Workers: c.ConcurrentGCSyncs}), nil
+			}},
+		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return podgc.New(d, podgc.Config{Threshold: c.TerminatedPodGCThreshold})
+			}},
+		{Name: eventttl.Name,
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return eventttl.New(d, eventttl.Config{TTL: c.EventTTL, Max: c.MaxEvents}), nil
+			}},
+	}
+}

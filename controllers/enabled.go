@@ -1,0 +1,45 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// enabled picks from all what the --controllers list names. "-foo" wins over
+// "foo", both win over "*"; without "*" only what is named runs. An unknown name
+// is an error that lists the known ones.
+func enabled(all []Entry, list []string) ([]Entry, error) {
+	if list == nil {
+		list = []string{"*"}
+	}
+	asked := map[string]bool{} // canonical name → on
+	star := false
+	for _, word := range list {
+		if word == "*" {
+			star = true
+			continue
+		}
+		name, off := strings.CutPrefix(word, "-")
+		i := slices.IndexFunc(all, func(e Entry) bool { return e.Name == name || slices.Contains(e.Aliases, name) })
+		if i < 0 {
+			return nil, fmt.Errorf("%q is not in the list of known controllers: %s", name, strings.Join(names(all), ", "))
+		}
+		if on, said := asked[all[i].Name]; !said || on {
+			asked[all[i].Name] = !off
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(e Entry) bool {
+		on, said := asked[e.Name]
+		return said && !on || !said && (!star || e.Off)
+	}), nil
+}
+
+func names(all []Entry) []string {
+	out := make([]string, len(all))
+	for i, e := range all {
+		out[i] = e.Name
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,134 @@
+// Package eventttl forgets Events: an hour after they happened last, and the
+// oldest ones when there are too many.
+package eventttl
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "eventttl"
+
+// minSweep is the least time between two sweeps for age: events that expire soon
+// after each other go together.
+const minSweep = time.Minute
+
+// Config of the controller.
+type Config struct {
+	TTL time.Duration // --event-ttl, 0 means upstream's 1 h
+	Max int           // most events kept, 0 means 4096
+}
+
+// Controller deletes old events.
+type Controller struct {
+	deps loop.Deps
+	cfg  Config
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, cfg Config) *Controller {
+	cfg.TTL = cmp.Or(cfg.TTL, time.Hour)
+	cfg.Max = cmp.Or(cfg.Max, 4096)
+	return &Controller{deps: deps, cfg: cfg}
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	var count atomic.Int64 // of events, as the watch has told
+	return loop.New(c.deps, loop.Config[string]{
+		Name: Name,
+		Sources: []loop.Source[string]{{
+			Selector: client.Selector{Resource: client.Events},
+			Keys:     func(old, new client.Object) []string { return c.counted(&count, old, new) },
+		}},
+		Reconcile: c.sweep,
+	}).Run(ctx)
+}
+
+// counted wakes the sweep for the first event, which then knows when to come
+// back by itself, and when there are too many.
+func (c *Controller) counted(count *atomic.Int64, old, new client.Object) []string {
+	switch {
+	case new == nil:
+		count.Add(-1)
+	case old == nil:
+		if n := count.Add(1); n == 1 || n > int64(c.cfg.Max) {
+			return []string{"sweep"}
+		}
+	}
+	return nil
+}
+
+// sweep deletes what has expired and what is too much, and comes back when the
+// oldest event that is left expires.
+func (c *Controller) sweep(ctx context.Context, _ string) (time.Duration, error) {
+	events, err := client.List[*corev1.Event](ctx, c.deps.Client, client.Selector{})
+	if err != nil {
+		return 0, err
+	}
+	now := c.deps.Clock.Now()
+	goes, stays := divide(events, now.Add(-c.cfg.TTL), c.cfg.Max)
+	for _, e := range goes {
+		_, err := c.deps.Client.Delete(ctx, client.RefOf(e), metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &e.UID, ResourceVersion: &e.ResourceVersion},
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return 0, err
+		}
+	}
+	if len(stays) == 0 {
+		return 0, nil
+	}
+	return max(minSweep, happened(stays[0]).Add(c.cfg.TTL).Sub(now)), nil
+}
+
+// divide tells the events that go from those that stay, oldest first: what
+// happened before the limit, and, when more than most are left, the oldest of
+// them down to 7/8 of it.
+func divide(events []*corev1.Event, limit time.Time, most int) (goes, stays []*corev1.Event) {
+	sorted := slices.Clone(events)
+	slices.SortFunc(sorted, func(a, b *corev1.Event) int {
+		return cmp.Or(happened(a).Compare(happened(b)), cmp.Compare(a.UID, b.UID))
+	})
+	n, _ := slices.BinarySearchFunc(sorted, limit, func(e *corev1.Event, t time.Time) int {
+		if happened(e).After(t) {
+			return 1
+		}
+		return -1
+	})
+	if len(sorted)-n > most {
+		n = len(sorted) - (most - most/8)
+	}
+	return sorted[:n], sorted[n:]
+}
+
+// happened is when the event happened last.
+func happened(e *corev1.Event) time.Time {
+	last := e.CreationTimestamp.Time
+	times := []time.Time{e.LastTimestamp.Time, e.EventTime.Time}
+	if e.Series != nil {
+		times = append(times, e.Series.LastObservedTime.Time)
+	}
+	for _, t := range times {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
+}

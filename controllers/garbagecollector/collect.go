@@ -1,0 +1,164 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/loop"
+)
+
+const parallel = 10 // dependents released at a time
+
+// owners of an object, by what has become of them.
+type ownership struct {
+	solid   int         // there, or of a kind that is not served
+	absent  []types.UID // gone, or replaced by another of the same name
+	waiting []types.UID // being deleted in the foreground: waiting for their dependents
+}
+
+func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, error) {
+	var o ownership
+	for _, ref := range obj.GetOwnerReferences() {
+		owner, ok := r.owner(obj.GetNamespace(), ref)
+		if !ok {
+			o.solid++
+			continue
+		}
+		found, err := r.get(ctx, owner)
+		switch {
+		case err != nil:
+			return o, err
+		case found == nil:
+			o.absent = append(o.absent, ref.UID)
+		case found.GetDeletionTimestamp() != nil && has(found, metav1.FinalizerDeleteDependents):
+			o.waiting = append(o.waiting, ref.UID)
+		default:
+			o.solid++
+		}
+	}
+	return o, nil
+}
+
+// collect deletes an object that had owners and has none left. One that still
+// has an owner loses the references to the others.
+func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
+	o, err := r.ownership(ctx, obj)
+	if err != nil {
+		return err
+	}
+	ended := append(o.absent, o.waiting...)
+	switch {
+	case len(ended) == 0:
+		return nil
+	case o.solid > 0:
+		return r.disown(ctx, i, ended)
+	}
+	policy := metav1.DeletePropagationBackground
+	switch {
+	case len(o.waiting) > 0 && len(r.index.dependents(i.uid)) > 0, has(obj, metav1.FinalizerDeleteDependents):
+		policy = metav1.DeletePropagationForeground
+	case has(obj, metav1.FinalizerOrphanDependents):
+		policy = metav1.DeletePropagationOrphan
+	}
+	return r.delete(ctx, i, obj, policy)
+}
+
+// delete removes the object as it was judged: one that has changed since is
+// judged again.
+func (r *run) delete(ctx context.Context, i item, obj client.Object, policy metav1.DeletionPropagation) error {
+	_, err := r.deps.Client.Delete(ctx, i.ref(), metav1.DeleteOptions{
+		PropagationPolicy: &policy,
+		Preconditions:     &metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())},
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		r.loop.Add(i)
+		return nil
+	case err == nil:
+		r.deps.Log.Debug("owners are gone, object deleted", zap.String("resource", i.resource.Resource),
+			zap.String("namespace", i.namespace), zap.String("name", i.name), zap.String("uid", string(i.uid)))
+	}
+	return err
+}
+
+// errOther stops a change of an object that has replaced the one meant.
+var errOther = errors.New("another object of the same name")
+
+// update changes the object that i is; one that is gone needs no change.
+func (r *run) update(ctx context.Context, i item, change func(client.Object)) error {
+	_, err := r.deps.Client.Update(ctx, i.ref(), func(cur client.Object) (client.Object, error) {
+		if cur.GetUID() != i.uid {
+			return nil, errOther
+		}
+		next := cur.DeepCopyObject().(client.Object)
+		change(next)
+		return next, nil
+	})
+	if apierrors.IsNotFound(err) || errors.Is(err, errOther) {
+		return nil
+	}
+	return err
+}
+
+// disown removes owners from an object.
+func (r *run) disown(ctx context.Context, i item, owners []types.UID) error {
+	return r.update(ctx, i, func(obj client.Object) {
+		obj.SetOwnerReferences(slices.DeleteFunc(slices.Clone(obj.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
+			return slices.Contains(owners, ref.UID)
+		}))
+	})
+}
+
+// unfinalize lets go of an object's deletion.
+func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
+	return r.update(ctx, i, func(obj client.Object) {
+		obj.SetFinalizers(slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == finalizer }))
+	})
+}
+
+// foreground waits until no dependent blocks the owner's deletion, and has them
+// deleted meanwhile.
+func (r *run) foreground(ctx context.Context, owner item) error {
+	r.loop.Add(r.index.dependents(owner.uid)...)
+	if len(r.index.blocking(owner.uid)) > 0 {
+		return nil // each wakes the owner as it goes
+	}
+	return r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents)
+}
+
+// orphan takes the owner out of its dependents, then lets it go. They are read
+// from the API, not the index, which may trail: one missed would be deleted.
+func (r *run) orphan(ctx context.Context, owner item) error {
+	for _, kind := range r.cfg.Kinds {
+		if owner.namespace != "" && !kind.Namespaced {
+			continue
+		}
+		objs, _, err := r.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: owner.namespace})
+		if err != nil {
+			return err
+		}
+		errs := loop.Each(parallel, objs, func(obj client.Object) error {
+			if !owns(owner.uid, obj) {
+				return nil
+			}
+			return r.disown(ctx, itemOf(kind.Resource, obj), []types.UID{owner.uid})
+		})
+		if len(errs) > 0 {
+			return errors.Join(errs...)
+		}
+	}
+	return r.unfinalize(ctx, owner, metav1.FinalizerOrphanDependents)
+}
+
+func owns(owner types.UID, obj client.Object) bool {
+	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner })
+}

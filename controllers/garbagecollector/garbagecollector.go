@@ -1,0 +1,190 @@
+// Package garbagecollector deletes objects whose owners are gone, and carries
+// out the foreground and orphan deletion of owners.
+//
+// It keeps one index, from an owner's UID to the objects that name it; all else
+// is read from the API when it is needed. It acts on watch events only.
+package garbagecollector
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/kinds"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "garbagecollector"
+
+// Config of the controller.
+type Config struct {
+	Kinds   []kinds.Kind // what is served; nil means kinds.Served()
+	Workers int          // --concurrent-gc-syncs, 0 means upstream's 20
+}
+
+// Controller collects garbage.
+type Controller struct {
+	deps   loop.Deps
+	cfg    Config
+	byKind map[schema.GroupKind]kinds.Kind
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, cfg Config) *Controller {
+	if cfg.Kinds == nil {
+		cfg.Kinds = kinds.Served()
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = 20
+	}
+	c := &Controller{deps: deps, cfg: cfg, byKind: map[schema.GroupKind]kinds.Kind{}}
+	for _, k := range cfg.Kinds {
+		c.byKind[k.GroupKind()] = k
+	}
+	return c
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c, index: newIndex()}
+	cfg := loop.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
+	for _, kind := range c.cfg.Kinds {
+		if kind.Resource == client.Events {
+			continue // many, short-lived, and nobody's
+		}
+		cfg.Sources = append(cfg.Sources, loop.Source[item]{
+			Selector: client.Selector{Resource: kind.Resource},
+			Keys: func(old, new client.Object) []item {
+				return r.changed(kind.Resource, old, new)
+			},
+		})
+	}
+	r.loop = loop.New(c.deps, cfg)
+	return r.loop.Run(ctx)
+}
+
+// item is one object: not whatever else may come to have its name.
+type item struct {
+	resource        schema.GroupVersionResource
+	namespace, name string
+	uid             types.UID
+}
+
+func itemOf(resource schema.GroupVersionResource, obj client.Object) item {
+	return item{resource, obj.GetNamespace(), obj.GetName(), obj.GetUID()}
+}
+
+func (i item) ref() client.Ref {
+	return client.Ref{Resource: i.resource, Namespace: i.namespace, Name: i.name}
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	loop  *loop.Loop[item]
+	index *index
+}
+
+// changed keeps the index and wakes what may have become garbage.
+func (r *run) changed(resource schema.GroupVersionResource, old, new client.Object) []item {
+	var before, after []metav1.OwnerReference
+	if old != nil {
+		before = old.GetOwnerReferences()
+	}
+	if new == nil {
+		me := itemOf(resource, old)
+		r.index.change(me, before, nil)
+		return append(r.index.dependents(me.uid), r.owners(old.GetNamespace(), before)...)
+	}
+	me := itemOf(resource, new)
+	after = new.GetOwnerReferences()
+	if old != nil && equality.Semantic.DeepEqual(before, after) {
+		if deleting(new) && !deleting(old) {
+			return []item{me}
+		}
+		return nil
+	}
+	r.index.change(me, before, after)
+	if len(after) == 0 && !deleting(new) {
+		return r.owners(new.GetNamespace(), before)
+	}
+	return append(r.owners(new.GetNamespace(), before), me)
+}
+
+// deleting: the object waits for the garbage collector.
+func deleting(obj client.Object) bool {
+	return obj.GetDeletionTimestamp() != nil &&
+		(has(obj, metav1.FinalizerDeleteDependents) || has(obj, metav1.FinalizerOrphanDependents))
+}
+
+func has(obj client.Object, finalizer string) bool {
+	return slices.Contains(obj.GetFinalizers(), finalizer)
+}
+
+// owners are the items that references mean; those of kinds that are not served
+// are left out.
+func (r *run) owners(namespace string, refs []metav1.OwnerReference) []item {
+	var out []item
+	for _, ref := range refs {
+		if owner, ok := r.owner(namespace, ref); ok {
+			out = append(out, owner)
+		}
+	}
+	return out
+}
+
+// owner is the item that a reference in an object of namespace means.
+func (r *run) owner(namespace string, ref metav1.OwnerReference) (item, bool) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return item{}, false
+	}
+	kind, ok := r.byKind[schema.GroupKind{Group: gv.Group, Kind: ref.Kind}]
+	if !ok || (kind.Namespaced && namespace == "") {
+		return item{}, false
+	}
+	if !kind.Namespaced {
+		namespace = ""
+	}
+	return item{kind.Resource, namespace, ref.Name, ref.UID}, true
+}
+
+// get returns the object that item is, or nil when it is gone.
+func (r *run) get(ctx context.Context, i item) (client.Object, error) {
+	obj, err := r.deps.Client.Get(ctx, i.ref())
+	if apierrors.IsNotFound(err) || (err == nil && obj.GetUID() != i.uid) {
+		return nil, nil
+	}
+	return obj, err
+}
+
+// reconcile carries out an owner's deletion, or deletes a dependent whose owners
+// are gone.
+func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
+	obj, err := r.get(ctx, i)
+	if obj == nil || err != nil {
+		return 0, err
+	}
+	switch {
+	case deleting(obj) && has(obj, metav1.FinalizerOrphanDependents):
+		return 0, r.orphan(ctx, i)
+	case deleting(obj):
+		return 0, r.foreground(ctx, i)
+	case obj.GetDeletionTimestamp() != nil:
+		return 0, nil
+	}
+	return 0, r.collect(ctx, i, obj)
+}

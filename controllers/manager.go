@@ -1,0 +1,173 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/loop"
+)
+
+// startJitter is the most time between the starts of two controllers; upstream
+// spreads them over seconds, which would be most of our start.
+const startJitter = 2 * time.Millisecond
+
+// Deps of a Manager. Client is required; without the others time is the real
+// one, nothing is logged, and metrics are not shown.
+type Deps struct {
+	Client  client.Client
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+}
+
+// Check is the health of one controller; nil means well.
+type Check struct {
+	Name  string
+	Check func(ctx context.Context) error
+}
+
+// Debugger is a controller that shows its state at /debug/controllers/<name>.
+type Debugger interface {
+	DebuggingHandler() http.Handler
+}
+
+// Manager runs controllers.
+type Manager struct {
+	deps    loop.Deps
+	cfg     Config
+	entries []Entry
+
+	running   []*loop.Supervisor
+	debugging map[string]http.Handler
+	recorders map[string]*lazyRecorder
+}
+
+// New makes the controllers that cfg names, without starting them.
+func New(deps Deps, cfg Config) (*Manager, error) {
+	if deps.Client == nil {
+		return nil, errors.New("controllers: Deps.Client is missing")
+	}
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	if deps.Log == nil {
+		deps.Log = zap.NewNop()
+	}
+	metrics, err := loop.NewMetrics(deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := enabled(All(), cfg.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		deps: loop.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics},
+		cfg:  cfg, entries: entries,
+		debugging: map[string]http.Handler{},
+		recorders: map[string]*lazyRecorder{},
+	}
+	return m, m.make()
+}
+
+func (m *Manager) make() error {
+	for _, e := range m.entries {
+		deps := m.deps
+		deps.Log = deps.Log.Named(e.Name)
+		events := &lazyRecorder{}
+		c, err := e.New(deps, events, m.cfg)
+		if err != nil {
+			return fmt.Errorf("controller %s: %w", e.Name, err)
+		}
+		if e.Component != "" {
+			m.recorders[e.Component] = events
+		}
+		if d, ok := c.(Debugger); ok {
+			m.debugging[e.Name] = d.DebuggingHandler()
+		}
+		m.running = append(m.running, loop.Supervise(c, deps))
+	}
+	return nil
+}
+
+// Checks are the health of every controller that is on, by name, in the order
+// they start.
+func (m *Manager) Checks() []Check {
+	out := make([]Check, len(m.running))
+	for i, s := range m.running {
+		out[i] = Check{Name: s.Name(), Check: s.Check}
+	}
+	return out
+}
+
+// Configz is the effective configuration, for /configz.
+func (m *Manager) Configz() Config {
+	cfg := m.cfg
+	cfg.Controllers = names(m.entries)
+	return cfg
+}
+
+// DebuggingHandlers are for /debug/controllers/<name>, by name.
+func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debugging }
+
+// Run starts the controllers in order, a little apart, and returns nil when ctx
+// has ended and all of them have, and their events are written. It may run once.
+func (m *Manager) Run(ctx context.Context) error {
+	for component, r := range m.recorders {
+		r.start(record.New(m.deps.Client, component, "", m.deps.Clock))
+		defer r.close()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i, s := range m.running {
+		if i > 0 {
+			m.pause(ctx)
+		}
+		wg.Go(func() { _ = s.Run(ctx) }) // nil by contract
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (m *Manager) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-m.deps.Clock.After(rand.N(startJitter)):
+	}
+}
+
+// lazyRecorder lets controllers be made before the recorder's goroutine runs.
+type lazyRecorder struct {
+	mu sync.RWMutex // guards r
+	r  *record.Recorder
+}
+
+var _ record.Eventer = (*lazyRecorder)(nil)
+
+func (l *lazyRecorder) start(r *record.Recorder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.r = r
+}
+
+func (l *lazyRecorder) close() { l.r.Close() }
+
+// Eventf implements record.Eventer; before Run it drops the event.
+func (l *lazyRecorder) Eventf(obj client.Object, eventtype, reason, format string, args ...any) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.r != nil {
+		l.r.Eventf(obj, eventtype, reason, format, args...)
+	}
+}

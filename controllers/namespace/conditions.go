@@ -1,0 +1,115 @@
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/kinds"
+)
+
+// leftover is what a namespace still has of one kind.
+type leftover struct {
+	kind       kinds.Kind
+	count      int
+	finalizers map[string]int // how many objects each holds
+}
+
+func leftoverOf(kind kinds.Kind, objs []client.Object) leftover {
+	l := leftover{kind: kind, count: len(objs), finalizers: map[string]int{}}
+	for _, obj := range objs {
+		for _, f := range obj.GetFinalizers() {
+			l.finalizers[f]++
+		}
+	}
+	return l
+}
+
+// report says in the namespace's conditions what it waits for; a condition that
+// says so already is not written again.
+func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover, deleteErr error) error {
+	now := metav1.NewTime(c.deps.Clock.Now())
+	_, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
+		n.UID = ns.UID
+		n.Status.Phase = corev1.NamespaceTerminating
+		for _, cond := range conditions(left, deleteErr) {
+			cond.LastTransitionTime = now
+			n.Status.Conditions = setCondition(n.Status.Conditions, cond)
+		}
+		return nil
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func conditions(left []leftover, deleteErr error) []corev1.NamespaceCondition {
+	failure := condition(corev1.NamespaceDeletionContentFailure, deleteErr != nil,
+		"ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
+	if deleteErr != nil {
+		failure.Message = deleteErr.Error()
+	}
+	content, finalizers := describe(left)
+	remaining := condition(corev1.NamespaceContentRemaining, content != "",
+		"SomeResourcesRemain", "ContentRemoved", "All content successfully removed")
+	if content != "" {
+		remaining.Message = "Some resources are remaining: " + content
+	}
+	held := condition(corev1.NamespaceFinalizersRemaining, finalizers != "",
+		"SomeFinalizersRemain", "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+	if finalizers != "" {
+		held.Message = "Some content in the namespace has finalizers remaining: " + finalizers
+	}
+	return []corev1.NamespaceCondition{failure, remaining, held}
+}
+
+// condition is True with reason yes, or False with reason no and the message.
+func condition(t corev1.NamespaceConditionType, is bool, yes, no, message string) corev1.NamespaceCondition {
+	if is {
+		return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionTrue, Reason: yes}
+	}
+	return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: no, Message: message}
+}
+
+// describe names resources and finalizers with their counts.
+func describe(left []leftover) (content, finalizers string) {
+	var resources, held []string
+	total := map[string]int{}
+	for _, l := range left {
+		name := l.kind.Resource.GroupResource().String()
+		if l.kind.Resource.Group == "" {
+			name += "."
+		}
+		resources = append(resources, fmt.Sprintf("%s has %d resource instances", name, l.count))
+		for f, n := range l.finalizers {
+			total[f] += n
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(total)) {
+		held = append(held, fmt.Sprintf("%s in %d resource instances", f, total[f]))
+	}
+	return strings.Join(resources, ", "), strings.Join(held, ", ")
+}
+
+// setCondition adds or replaces by type; the transition time moves with the
+// status only.
+func setCondition(all []corev1.NamespaceCondition, c corev1.NamespaceCondition) []corev1.NamespaceCondition {
+	for i := range all {
+		if all[i].Type == c.Type {
+			if all[i].Status == c.Status {
+				c.LastTransitionTime = all[i].LastTransitionTime
+			}
+			all[i] = c
+			return all
+		}
+	}
+	return append(all, c)
+}

@@ -1,0 +1,172 @@
+// Package namespace empties namespaces that are being deleted, and then lets
+// them go.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/kinds"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "namespace"
+
+const (
+	parallel = 20 // deletions at a time
+	// recheck is when a namespace with contents is looked at again; the last pod
+	// that goes wakes it earlier.
+	recheck = time.Second
+)
+
+// Config of the controller.
+type Config struct {
+	Kinds   []kinds.Kind // what is served; nil means kinds.Served()
+	Workers int          // --concurrent-namespace-syncs, 0 means upstream's 10
+}
+
+// Controller deletes the contents of terminating namespaces.
+type Controller struct {
+	deps loop.Deps
+	cfg  Config
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, cfg Config) *Controller {
+	if cfg.Kinds == nil {
+		cfg.Kinds = kinds.Served()
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = 10
+	}
+	cfg.Kinds = slices.DeleteFunc(slices.Clone(cfg.Kinds), func(k kinds.Kind) bool { return !k.Namespaced })
+	return &Controller{deps: deps, cfg: cfg}
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[string]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []loop.Source[string]{
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: terminating},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: c.podGone},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+// terminating wakes a namespace that is being deleted.
+func terminating(_, new client.Object) []string {
+	if new != nil && new.GetDeletionTimestamp() != nil {
+		return []string{new.GetName()}
+	}
+	return nil
+}
+
+// podGone wakes the pod's namespace if that is being deleted.
+func (c *Controller) podGone(old, new client.Object) []string {
+	if new != nil {
+		return nil
+	}
+	ns, err := client.Get[*corev1.Namespace](context.Background(), c.deps.Client, "", old.GetNamespace())
+	if err != nil || ns.DeletionTimestamp == nil {
+		return nil
+	}
+	return []string{ns.Name}
+}
+
+// reconcile deletes what is there, and finalizes when nothing is left.
+func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	ns, err := client.Get[*corev1.Namespace](ctx, c.deps.Client, "", name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return 0, nil
+	}
+	deleteErr := c.empty(ctx, name)
+	left, err := c.remaining(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if len(left) == 0 && deleteErr == nil {
+		return 0, c.finalize(ctx, ns)
+	}
+	if err := c.report(ctx, ns, left, deleteErr); err != nil {
+		return 0, err
+	}
+	return recheck, deleteErr
+}
+
+// empty asks for the deletion of everything not yet being deleted.
+func (c *Controller) empty(ctx context.Context, name string) error {
+	var errs []error
+	for _, kind := range c.cfg.Kinds {
+		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
+		errs = append(errs, err)
+		errs = append(errs, loop.Each(parallel, objs, func(obj client.Object) error {
+			if obj.GetDeletionTimestamp() != nil {
+				return nil
+			}
+			return c.delete(ctx, kind, obj)
+		})...)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) delete(ctx context.Context, kind kinds.Kind, obj client.Object) error {
+	ref := client.Ref{Resource: kind.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
+		Preconditions:     metav1.NewUIDPreconditions(string(obj.GetUID())),
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another one, which the next round sees
+	}
+	return err
+}
+
+// remaining lists what is left.
+func (c *Controller) remaining(ctx context.Context, name string) ([]leftover, error) {
+	var left []leftover
+	for _, kind := range c.cfg.Kinds {
+		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
+		if err != nil {
+			return nil, err
+		}
+		if len(objs) > 0 {
+			left = append(left, leftoverOf(kind, objs))
+		}
+	}
+	return left, nil
+}
+
+// finalize removes the finalizer that keeps the empty namespace.
+func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
+	_, err := client.Update(ctx, c.deps.Client, ns, "finalize", func(n *corev1.Namespace) error {
+		n.UID = ns.UID // another of the same name conflicts
+		n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+		return nil
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+// Package serviceaccount keeps a ServiceAccount "default" in every active
+// namespace.
+package serviceaccount
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "serviceaccount"
+
+const account = "default"
+
+// Controller makes what is missing.
+type Controller struct{ deps loop.Deps }
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps) *Controller { return &Controller{deps: deps} }
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[string]{
+		Name: Name,
+		Sources: []loop.Source[string]{
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: appeared},
+			{Selector: client.Selector{
+				Resource: client.ServiceAccounts,
+				Fields:   fields.OneTermEqualSelector("metadata.name", account),
+			}, Keys: vanished},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+// appeared wakes a namespace that is new.
+func appeared(old, new client.Object) []string {
+	if old == nil {
+		return []string{new.GetName()}
+	}
+	return nil
+}
+
+// vanished wakes the namespace whose account is gone.
+func vanished(old, new client.Object) []string {
+	if new == nil {
+		return []string{old.GetNamespace()}
+	}
+	return nil
+}
+
+func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	ns, err := client.Get[*corev1.Namespace](ctx, c.deps.Client, "", name)
+	if apierrors.IsNotFound(err) || (err == nil && ns.DeletionTimestamp != nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	_, err = client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, name, account)
+	if !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	_, err = c.deps.Client.Create(ctx, &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: account},
+	})
+	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return 0, nil
+	}
+	return 0, err
+}
