@@ -1,0 +1,136 @@
+// Package cni is Monopod's own CNI plugin and the network it works on: one
+// bridge, one /24 and one nftables table for each data folder.
+//
+// The plugin is a mode of the monopod program (see Invoked): containerd runs it
+// for each sandbox. ADD takes an address, makes a veth pair whose far end is
+// born in the pod's namespace, and sets address and default route there. DEL
+// only gives the address back: the veth dies with the namespace.
+//
+// What is on disk, all below the folder Dir:
+//
+//	network.json             bridge, subnet and table, chosen once
+//	net.d/10-monopod.conflist
+//	bin/monopod-cni, bin/loopback -> the monopod program
+//	lock, last, ips/<address> who holds which address
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+const (
+	// pluginName is what the plugin is called in bin_dir and in the conflist.
+	pluginName = "monopod-cni"
+	// loopbackName is a plugin that containerd 1.6 runs for every sandbox.
+	loopbackName = "loopback"
+	// cniVersion is the newest that containerd 1.6 knows. With 1.1.0 and later,
+	// containerd 2.x would run the plugin for STATUS now and then.
+	cniVersion = "1.0.0"
+)
+
+// Network is one instance's pod network.
+type Network struct {
+	Bridge string       `json:"bridge"` // at most 15 bytes
+	Subnet netip.Prefix `json:"subnet"` // a /24; .1 is the bridge
+	Table  string       `json:"table"`  // in nftables, family ip
+	Dir    string       `json:"dir"`    // <data-dir>/cni, absolute
+}
+
+// Gateway is the bridge's address.
+func (n Network) Gateway() netip.Addr { return n.Subnet.Masked().Addr().Next() }
+
+// ConfDir holds the conflist: containerd's conf_dir.
+func (n Network) ConfDir() string { return filepath.Join(n.Dir, "net.d") }
+
+// BinDir holds the plugins: containerd's bin_dir.
+func (n Network) BinDir() string { return filepath.Join(n.Dir, "bin") }
+
+// pluginConf is the plugin's part of the conflist as libcni hands it over.
+type pluginConf struct {
+	CNIVersion string `json:"cniVersion,omitempty"`
+	Name       string `json:"name,omitempty"`
+	Type       string `json:"type"`
+	Network
+	Capabilities  map[string]bool `json:"capabilities,omitempty"`
+	RuntimeConfig struct {
+		PortMappings []portMapping `json:"portMappings,omitempty"`
+	} `json:"runtimeConfig,omitzero"`
+}
+
+// portMapping is one hostPort, in the words of CNI's capability portMappings.
+type portMapping struct {
+	HostPort      uint16 `json:"hostPort"`
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"` // tcp, udp or sctp
+	HostIP        string `json:"hostIP,omitempty"`
+}
+
+func parseConf(stdin []byte) (pluginConf, error) {
+	var conf pluginConf
+	if err := json.Unmarshal(stdin, &conf); err != nil {
+		return conf, fmt.Errorf("parse network configuration: %w", err)
+	}
+	if conf.Bridge == "" || conf.Dir == "" || !conf.Subnet.IsValid() {
+		return conf, errors.New("network configuration lacks bridge, subnet or dir")
+	}
+	return conf, nil
+}
+
+// conflist is what containerd reads from ConfDir.
+func (n Network) conflist() ([]byte, error) {
+	return json.MarshalIndent(map[string]any{
+		"cniVersion": cniVersion,
+		"name":       "monopod",
+		"plugins": []pluginConf{{
+			Type: pluginName, Network: n, Capabilities: map[string]bool{"portMappings": true},
+		}},
+	}, "", "  ")
+}
+
+// writeFiles puts the conflist and the plugins' links in place. Nothing is
+// written that is already there.
+func (n Network) writeFiles(executable string) error {
+	for _, dir := range []string{n.ConfDir(), n.BinDir(), n.ipDir()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{pluginName, loopbackName} {
+		if err := link(executable, filepath.Join(n.BinDir(), name)); err != nil {
+			return err
+		}
+	}
+	conflist, err := n.conflist()
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(n.ConfDir(), "10-monopod.conflist"), conflist)
+}
+
+func link(target, name string) error {
+	if old, err := os.Readlink(name); err == nil && old == target {
+		return nil
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(target, name)
+}
+
+// writeFile replaces the file in one step, if it differs.
+func writeFile(name string, data []byte) error {
+	if old, err := os.ReadFile(name); err == nil && string(old) == string(data) {
+		return nil
+	}
+	tmp := name + ".tmp"
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, name)
+}

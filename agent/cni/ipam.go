@@ -1,0 +1,176 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+var errPoolEmpty = errors.New("no address is free")
+
+// holder is the content of ips/<address>: who has it. An address is leaked when
+// its namespace is gone or the machine was booted since.
+type holder struct {
+	Container string `json:"container"`
+	IfName    string `json:"ifname"`
+	Netns     string `json:"netns"`
+	Boot      string `json:"boot"`
+	Ports     bool   `json:"ports,omitempty"` // it has host ports
+}
+
+func (h holder) is(container, ifname string) bool {
+	return h.Container == container && h.IfName == ifname
+}
+
+func (h holder) gone(boot string) bool {
+	if h.Boot != boot {
+		return true
+	}
+	_, err := os.Stat(h.Netns)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+func (n Network) ipDir() string { return filepath.Join(n.Dir, "ips") }
+
+func (n Network) ipFile(ip netip.Addr) string { return filepath.Join(n.ipDir(), ip.String()) }
+
+// locked runs f while no other process changes addresses.
+func (n Network) locked(f func() error) error {
+	lock, err := os.OpenFile(filepath.Join(n.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // unlocks
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	return f()
+}
+
+// allocate gives h an address: the next free one after the last given, so that
+// addresses are reused as late as possible. What the same container held before
+// is given back first.
+func (n Network) allocate(h holder) (netip.Addr, error) {
+	var ip netip.Addr
+	err := n.locked(func() error {
+		held, err := n.holders()
+		if err != nil {
+			return err
+		}
+		n.sweep(held, func(other holder) bool { return other.is(h.Container, h.IfName) })
+		ip, err = n.next(held)
+		if errors.Is(err, errPoolEmpty) {
+			n.sweep(held, func(other holder) bool { return other.gone(h.Boot) })
+			ip, err = n.next(held)
+		}
+		if err != nil {
+			return err
+		}
+		return n.hold(ip, h)
+	})
+	return ip, err
+}
+
+// hold writes the file of ip. No fsync: after a power cut the pod is gone too,
+// and a file without content counts as leaked.
+func (n Network) hold(ip netip.Addr, h holder) error {
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.ipFile(ip), data, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(n.Dir, "last"), []byte(ip.String()), 0o644)
+}
+
+// holders reads ips/. A file that cannot be parsed has a zero holder.
+func (n Network) holders() (map[netip.Addr]holder, error) {
+	entries, err := os.ReadDir(n.ipDir())
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[netip.Addr]holder, len(entries))
+	for _, e := range entries {
+		ip, err := netip.ParseAddr(e.Name())
+		if err != nil {
+			continue
+		}
+		var h holder
+		if data, err := os.ReadFile(n.ipFile(ip)); err == nil && json.Unmarshal(data, &h) != nil {
+			h = holder{}
+		}
+		held[ip] = h
+	}
+	return held, nil
+}
+
+// sweep frees what match says, in held and on disk, and returns what it freed.
+func (n Network) sweep(held map[netip.Addr]holder, match func(holder) bool) map[netip.Addr]holder {
+	freed := map[netip.Addr]holder{}
+	for ip, h := range held {
+		if match(h) && os.Remove(n.ipFile(ip)) == nil {
+			freed[ip] = h
+			delete(held, ip)
+		}
+	}
+	return freed
+}
+
+// next is the first free address after the last one given, round about. The
+// subnet's own, the gateway and the broadcast address are never given.
+func (n Network) next(held map[netip.Addr]holder) (netip.Addr, error) {
+	data, _ := os.ReadFile(filepath.Join(n.Dir, "last")) // absent: from the start
+	ip, err := netip.ParseAddr(strings.TrimSpace(string(data)))
+	if err != nil || !n.Subnet.Contains(ip) {
+		ip = n.Gateway()
+	}
+	for range 1 << (32 - n.Subnet.Bits()) {
+		if ip = ip.Next(); !n.Subnet.Contains(ip.Next()) {
+			ip = n.Gateway().Next()
+		}
+		if _, taken := held[ip]; !taken {
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s: %w", n.Subnet, errPoolEmpty)
+}
+
+// release gives back what container holds on ifname, if anything.
+func (n Network) release(container, ifname string) (map[netip.Addr]holder, error) {
+	var freed map[netip.Addr]holder
+	err := n.locked(func() error {
+		held, err := n.holders()
+		freed = n.sweep(held, func(h holder) bool { return h.is(container, ifname) })
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return freed, err
+}
+
+// reclaim frees every leaked address.
+func (n Network) reclaim() error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	return n.locked(func() error {
+		held, err := n.holders()
+		n.sweep(held, func(h holder) bool { return h.gone(boot) })
+		return err
+	})
+}
+
+func bootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data)), err
+}

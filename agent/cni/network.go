@@ -1,0 +1,245 @@
+package cni
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// pool is where instances take their /24 from: 2,048 of them.
+var pool = netip.MustParsePrefix("10.88.0.0/13")
+
+// Config says whose network it is.
+type Config struct {
+	Dir        string // <data-dir>/cni, absolute
+	ID         string // the instance: at most 10 bytes, fit for a link's name
+	Executable string // the monopod program
+	Log        *zap.Logger
+}
+
+// Prepare makes the network of one instance ready and returns it: it chooses
+// bridge and subnet (once, unless the subnet has meanwhile been taken by
+// another link), writes conflist and plugins, gives back the addresses of pods
+// that are gone, and sets up the bridge. Root is needed.
+func Prepare(cfg Config) (Network, error) {
+	taken, err := takenSubnets(bridgeName(cfg.ID))
+	if err != nil {
+		return Network{}, err
+	}
+	n := choose(cfg, load(cfg.Dir), taken)
+	if err := n.writeFiles(cfg.Executable); err != nil {
+		return Network{}, fmt.Errorf("prepare pod network: %w", err)
+	}
+	data, err := json.Marshal(n)
+	if err != nil {
+		return Network{}, err
+	}
+	if err := writeFile(filepath.Join(n.Dir, "network.json"), data); err != nil {
+		return Network{}, fmt.Errorf("prepare pod network: %w", err)
+	}
+	if err := n.reclaim(); err != nil {
+		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
+	}
+	return n, n.setUp(cfg.Log)
+}
+
+// Remove takes down the bridge and the nftables table. Files stay.
+func (n Network) Remove() error {
+	var errs []error
+	if link, err := netlink.LinkByName(n.Bridge); err == nil {
+		errs = append(errs, netlink.LinkDel(link))
+	}
+	errs = append(errs, n.removeTable())
+	return errors.Join(errs...)
+}
+
+func bridgeName(id string) string { return "mp-" + id }
+
+// load returns the network chosen earlier, or a zero one.
+func load(dir string) Network {
+	var n Network
+	data, err := os.ReadFile(filepath.Join(dir, "network.json"))
+	if err != nil || json.Unmarshal(data, &n) != nil {
+		return Network{}
+	}
+	return n
+}
+
+// choose keeps the old subnet while nobody else uses it; else it takes the first
+// free one at or after the place where the instance's name falls.
+func choose(cfg Config, old Network, taken []netip.Prefix) Network {
+	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, Subnet: old.Subnet}
+	if old.Subnet.IsValid() && free(old.Subnet, taken) {
+		return n
+	}
+	const subnets = 1 << (24 - 13)
+	start := hash(cfg.ID)
+	for i := range uint32(subnets) {
+		n.Subnet = subnet((start + i) % subnets)
+		if free(n.Subnet, taken) {
+			break
+		}
+	}
+	return n
+}
+
+// subnet is the i-th /24 of the pool.
+func subnet(i uint32) netip.Prefix {
+	base := pool.Addr().As4()
+	var ip [4]byte
+	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(base[:])+i<<8)
+	return netip.PrefixFrom(netip.AddrFrom4(ip), 24)
+}
+
+func free(p netip.Prefix, taken []netip.Prefix) bool {
+	for _, t := range taken {
+		if t.Overlaps(p) {
+			return false
+		}
+	}
+	return true
+}
+
+func hash(s string) uint32 { // FNV-1a
+	h := uint32(2166136261)
+	for _, b := range []byte(s) {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	return h
+}
+
+// takenSubnets lists what the host's links other than ours use or route to,
+// default routes aside.
+func takenSubnets(bridge string) ([]netip.Prefix, error) {
+	own := -1
+	if link, err := netlink.LinkByName(bridge); err == nil {
+		own = link.Attrs().Index
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var taken []netip.Prefix
+	for _, r := range routes {
+		if p := prefix(r.Dst); r.LinkIndex != own && p.Bits() > 0 {
+			taken = append(taken, p)
+		}
+	}
+	for _, a := range addrs {
+		if p := prefix(a.IPNet); a.LinkIndex != own && p.IsValid() {
+			taken = append(taken, p)
+		}
+	}
+	return taken, nil
+}
+
+func prefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	ip, ok := netip.AddrFromSlice(n.IP)
+	if !ok {
+		return netip.Prefix{}
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(ip.Unmap(), bits).Masked()
+}
+
+// setUp brings up the bridge with its address and, as far as the kernel can, the
+// translation of addresses. It may run any number of times, also at once.
+func (n Network) setUp(log *zap.Logger) error {
+	bridge, err := n.ensureBridge()
+	if err != nil {
+		return fmt.Errorf("set up bridge %s: %w", n.Bridge, err)
+	}
+	addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(n.Gateway(), n.Subnet.Bits()))}
+	if err := n.onlyAddress(bridge, addr); err != nil {
+		return fmt.Errorf("set address of %s: %w", n.Bridge, err)
+	}
+	if err := netlink.LinkSetUp(bridge); err != nil {
+		return fmt.Errorf("set %s up: %w", n.Bridge, err)
+	}
+	// Pods are reached from the host without forwarding and translation.
+	if err := sysctl("net/ipv4/ip_forward", "1"); err != nil {
+		log.Warn("pods cannot reach beyond this host", zap.Error(err))
+	}
+	if err := n.setUpNAT(); err != nil {
+		log.Warn("no address translation for pods: only this host reaches them", zap.Error(err))
+	}
+	return nil
+}
+
+// ensureBridge gives the bridge a fixed MAC address: by itself it would take
+// that of its lowest port, and change with every pod.
+func (n Network) ensureBridge() (netlink.Link, error) {
+	link, err := netlink.LinkByName(n.Bridge)
+	if err == nil {
+		return link, nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = n.Bridge, hardwareAddr(n.Gateway())
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, err
+	}
+	return netlink.LinkByName(n.Bridge)
+}
+
+// onlyAddress gives link the address want and takes away all other IPv4 ones.
+func (n Network) onlyAddress(link netlink.Link, want *netlink.Addr) error {
+	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, a := range have {
+		if a.IPNet.String() == want.IPNet.String() {
+			continue
+		}
+		if err := netlink.AddrDel(link, &a); err != nil {
+			return err
+		}
+	}
+	err = netlink.AddrReplace(link, want)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+// hardwareAddr makes one from the address, as Docker and Kubernetes' bridges do:
+// a reused address has its old MAC, so nobody's ARP table goes stale.
+func hardwareAddr(ip netip.Addr) net.HardwareAddr {
+	b := ip.As4()
+	return append(net.HardwareAddr{0x0a, 0x58}, b[:]...)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// sysctl writes value to /proc/sys/<name> unless it is there already.
+func sysctl(name, value string) error {
+	file := filepath.Join("/proc/sys", name)
+	old, err := os.ReadFile(file)
+	if err == nil && strings.TrimSpace(string(old)) == value {
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(file, []byte(value), 0o644)
+}

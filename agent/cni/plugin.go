@@ -1,0 +1,269 @@
+package cni
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go.uber.org/zap"
+)
+
+// Invoked says whether this process was started as a CNI plugin: argv0 is one of
+// the links in BinDir and the variables of the protocol are set.
+func Invoked(argv0 string) bool {
+	name := filepath.Base(argv0)
+	return (name == pluginName || name == loopbackName) && os.Getenv("CNI_COMMAND") != ""
+}
+
+// Main is the plugin's whole life; it returns the exit code. What happens is
+// told on stdout, as the protocol wants it.
+func Main(argv0 string) int {
+	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check}
+	if filepath.Base(argv0) == loopbackName {
+		funcs = skel.CNIFuncs{Add: addLoopback, Del: ignore, Check: ignore}
+	}
+	versions := version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0")
+	if err := skel.PluginMainFuncsWithError(funcs, versions, "monopod "+filepath.Base(argv0)); err != nil {
+		if perr := err.Print(); perr != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return 1
+	}
+	return 0
+}
+
+func ignore(*skel.CmdArgs) error { return nil }
+
+func add(args *skel.CmdArgs) error {
+	conf, err := parseConf(args.StdinData)
+	if err != nil {
+		return err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	ports := conf.RuntimeConfig.PortMappings
+	ip, err := conf.allocate(holder{args.ContainerID, args.IfName, args.Netns, boot, len(ports) > 0})
+	if err != nil {
+		return fmt.Errorf("allocate an address: %w", err)
+	}
+	result, err := conf.connect(args, ip, ports)
+	if err != nil {
+		_, relErr := conf.release(args.ContainerID, args.IfName)
+		return errors.Join(err, relErr)
+	}
+	return types.PrintResult(result, conf.CNIVersion)
+}
+
+// connect makes the veth pair and sets up its far end.
+func (n Network) connect(args *skel.CmdArgs, ip netip.Addr, ports []portMapping) (*current.Result, error) {
+	bridge, err := netlink.LinkByName(n.Bridge)
+	if err != nil { // the first pod since boot, with monopod away
+		if err := n.setUp(zap.NewNop()); err != nil {
+			return nil, err
+		}
+		if bridge, err = netlink.LinkByName(n.Bridge); err != nil {
+			return nil, err
+		}
+	}
+	ns, err := netns.GetFromPath(args.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", args.Netns, err)
+	}
+	defer ns.Close()
+	hostEnd := vethName(args.ContainerID, args.IfName)
+	if err := addVeth(bridge, ns, hostEnd, args.IfName, hardwareAddr(ip)); err != nil {
+		return nil, fmt.Errorf("add veth: %w", err)
+	}
+	if err := n.setUpPod(ns, args.IfName, ip); err != nil {
+		return nil, err
+	}
+	if err := n.addPorts(ip, ports); err != nil {
+		return nil, fmt.Errorf("host ports: %w", err)
+	}
+	return n.result(args, hostEnd, ip), nil
+}
+
+// vethName fits a link's 15 bytes and finds the link again from CNI's arguments.
+func vethName(container, ifname string) string {
+	sum := sha256.Sum256([]byte(container + "/" + ifname))
+	return "mpv" + hex.EncodeToString(sum[:6])
+}
+
+// addVeth makes the pair with one end in the pod already and the other up on the
+// bridge. A pair left by an attempt that was cut short is replaced.
+func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac net.HardwareAddr) error {
+	if old, err := netlink.LinkByName(hostEnd); err == nil {
+		if err := netlink.LinkDel(old); err != nil {
+			return err
+		}
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, net.FlagUp
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace, veth.PeerHardwareAddr = ifname, netlink.NsFd(ns), mac
+	return netlink.LinkAdd(veth)
+}
+
+// setUpPod works inside the pod's namespace through a socket opened there.
+func (n Network) setUpPod(ns netns.NsHandle, ifname string, ip netip.Addr) error {
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return fmt.Errorf("enter the pod's namespace: %w", err)
+	}
+	defer h.Close()
+	if err := loopbackUp(h); err != nil {
+		return err
+	}
+	link, err := h.LinkByName(ifname)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", ifname, err)
+	}
+	addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, n.Subnet.Bits()))}
+	if err := h.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("add address %s: %w", ip, err)
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", ifname, err)
+	}
+	gw := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: n.Gateway().AsSlice()}
+	if err := h.RouteAdd(gw); err != nil {
+		return fmt.Errorf("add default route: %w", err)
+	}
+	return nil
+}
+
+func loopbackUp(h *netlink.Handle) error {
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find lo: %w", err)
+	}
+	if err := h.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	return nil
+}
+
+func (n Network) result(args *skel.CmdArgs, hostEnd string, ip netip.Addr) *current.Result {
+	_, anywhere, _ := net.ParseCIDR("0.0.0.0/0")
+	return &current.Result{
+		CNIVersion: current.ImplementedSpecVersion,
+		Interfaces: []*current.Interface{
+			{Name: n.Bridge},
+			{Name: hostEnd},
+			{Name: args.IfName, Mac: hardwareAddr(ip).String(), Sandbox: args.Netns},
+		},
+		IPs: []*current.IPConfig{{
+			Interface: new(2), Gateway: n.Gateway().AsSlice(),
+			Address: *ipNet(netip.PrefixFrom(ip, n.Subnet.Bits())),
+		}},
+		Routes: []*types.Route{{Dst: *anywhere, GW: n.Gateway().AsSlice()}},
+	}
+}
+
+// del gives the address back. It succeeds for what is not there, as it must.
+func del(args *skel.CmdArgs) error {
+	conf, err := parseConf(args.StdinData)
+	if err != nil {
+		return err
+	}
+	freed, err := conf.release(args.ContainerID, args.IfName)
+	if err != nil {
+		return fmt.Errorf("release the address: %w", err)
+	}
+	for ip, h := range freed {
+		if !h.Ports {
+			continue
+		}
+		if err := conf.removePorts(ip); err != nil {
+			return fmt.Errorf("host ports: %w", err)
+		}
+	}
+	return nil
+}
+
+// check compares the pod's link with the address on record.
+func check(args *skel.CmdArgs) error {
+	conf, err := parseConf(args.StdinData)
+	if err != nil {
+		return err
+	}
+	held, err := conf.holders()
+	if err != nil {
+		return err
+	}
+	for ip, h := range held {
+		if h.is(args.ContainerID, args.IfName) {
+			return checkPod(args.Netns, args.IfName, ip)
+		}
+	}
+	return fmt.Errorf("container %s holds no address", args.ContainerID)
+}
+
+func checkPod(path, ifname string, ip netip.Addr) error {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(ifname)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", ifname, err)
+	}
+	addrs, err := h.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if a.IP.Equal(ip.AsSlice()) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s lacks its address %s", ifname, ip)
+}
+
+// addLoopback is the plugin that containerd 1.6 asks for besides the network's.
+func addLoopback(args *skel.CmdArgs) error {
+	var conf types.PluginConf
+	if err := json.Unmarshal(args.StdinData, &conf); err != nil {
+		return fmt.Errorf("parse network configuration: %w", err)
+	}
+	ns, err := netns.GetFromPath(args.Netns)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", args.Netns, err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := loopbackUp(h); err != nil {
+		return err
+	}
+	_, home, _ := net.ParseCIDR("127.0.0.1/8")
+	home.IP = net.IPv4(127, 0, 0, 1)
+	return types.PrintResult(&current.Result{
+		CNIVersion: current.ImplementedSpecVersion,
+		Interfaces: []*current.Interface{{Name: args.IfName, Mac: "00:00:00:00:00:00", Sandbox: args.Netns}},
+		IPs:        []*current.IPConfig{{Interface: new(0), Address: *home}},
+	}, conf.CNIVersion)
+}

@@ -1,0 +1,295 @@
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go.uber.org/zap/zaptest"
+)
+
+// TestMain lets the test binary be the plugin, as monopod is.
+func TestMain(m *testing.M) {
+	if Invoked(os.Args[0]) {
+		os.Exit(Main(os.Args[0]))
+	}
+	os.Exit(m.Run())
+}
+
+// onHost runs f on a thread in a network namespace of its own, which stands for
+// the host: nothing of the real one is touched.
+func onHost(t testing.TB, f func()) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root for network namespaces")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		host, err := netns.New()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer host.Close()
+		f()
+	}()
+	<-done
+}
+
+// pod is a namespace kept open by a mount, as containerd does it.
+type pod struct {
+	t    testing.TB
+	net  Network
+	id   string
+	path string
+	ip   netip.Addr
+}
+
+func newPod(t testing.TB, n Network, id string) *pod {
+	path := filepath.Join(t.TempDir(), "ns")
+	name := fmt.Sprintf("mptest-%d-%s", os.Getpid(), id)
+	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
+		t.Errorf("ip netns add: %v %s", err, out)
+	}
+	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
+	path = "/var/run/netns/" + name
+	return &pod{t: t, net: n, id: id, path: path}
+}
+
+func (p *pod) run(command string, ports ...portMapping) (string, error) {
+	list, err := os.ReadFile(filepath.Join(p.net.ConfDir(), "10-monopod.conflist"))
+	if err != nil {
+		return "", err
+	}
+	var parsed struct{ Plugins []map[string]any }
+	if err := json.Unmarshal(list, &parsed); err != nil {
+		return "", err
+	}
+	conf := parsed.Plugins[0]
+	conf["cniVersion"], conf["name"] = cniVersion, "monopod"
+	conf["runtimeConfig"] = map[string]any{"portMappings": ports}
+	return p.exec(pluginName, command, conf)
+}
+
+func (p *pod) exec(plugin, command string, conf map[string]any) (string, error) {
+	stdin, err := json.Marshal(conf)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(filepath.Join(p.net.BinDir(), plugin))
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+p.id, "CNI_NETNS="+p.path,
+		"CNI_IFNAME=eth0", "CNI_PATH="+p.net.BinDir(), "CNI_ARGS=K8S_POD_NAME=x")
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+func (p *pod) add(ports ...portMapping) {
+	out, err := p.run("ADD", ports...)
+	if err != nil {
+		p.t.Errorf("ADD: %v: %s", err, out)
+		return
+	}
+	var result struct {
+		IPs []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.IPs) != 1 {
+		p.t.Errorf("ADD: %v: %s", err, out)
+		return
+	}
+	p.ip = result.IPs[0].Address.Addr()
+}
+
+// serve answers every connection on port inside the pod with the peer's address.
+func (p *pod) serve(port int) {
+	ready := make(chan net.Listener, 1)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := netns.GetFromPath(p.path)
+		if err == nil {
+			err = netns.Set(ns)
+			ns.Close()
+		}
+		if err != nil {
+			p.t.Error(err)
+		}
+		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		if err != nil {
+			p.t.Error(err)
+		}
+		ready <- l
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, c.RemoteAddr().(*net.TCPAddr).IP)
+			c.Close()
+		}
+	}()
+	l := <-ready
+	p.t.Cleanup(func() { l.Close() })
+}
+
+func get(addr string) (string, error) {
+	c, err := net.DialTimeout("tcp4", addr, 2*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	data, err := io.ReadAll(c)
+	return string(data), err
+}
+
+func prepare(t testing.TB) Network {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Error(err)
+	}
+	n, err := Prepare(Config{Dir: t.TempDir(), ID: "test", Executable: exe, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
+
+func TestPodIsReached(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		a := newPod(t, n, "reached")
+		a.add()
+		a.serve(8080)
+		if got, err := get(a.ip.String() + ":8080"); err != nil || got != n.Gateway().String() {
+			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
+		}
+		if out, err := a.run("CHECK"); err != nil {
+			t.Errorf("CHECK: %v %s", err, out)
+		}
+		for range 2 { // DEL may be repeated
+			if out, err := a.run("DEL"); err != nil {
+				t.Errorf("DEL: %v %s", err, out)
+			}
+		}
+		if held, err := n.holders(); err != nil || len(held) != 0 {
+			t.Errorf("after DEL: %v, %v", held, err)
+		}
+		if _, err := a.run("CHECK"); err == nil {
+			t.Error("CHECK is content after DEL")
+		}
+	})
+}
+
+func TestAddAfterTheBridgeIsGone(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+		p := newPod(t, n, "rebooted")
+		p.add()
+		p.serve(8080)
+		if got, err := get(p.ip.String() + ":8080"); err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		p.add() // again, for the same container: as after a crash in between
+		if held, _ := n.holders(); len(held) != 1 {
+			t.Errorf("held = %v, want one address", held)
+		}
+	})
+}
+
+func TestHostPort(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		p := newPod(t, n, "ports")
+		p.add(portMapping{HostPort: 18080, ContainerPort: 8080, Protocol: "tcp"},
+			portMapping{HostPort: 18081, ContainerPort: 8080, Protocol: "tcp", HostIP: "127.0.0.1"})
+		p.serve(8080)
+		for addr, open := range map[string]bool{
+			"127.0.0.1:18080": true, n.Gateway().String() + ":18080": true,
+			"127.0.0.1:18081": true, n.Gateway().String() + ":18081": false,
+		} {
+			if got, err := get(addr); (err == nil) != open {
+				t.Errorf("%s: %q, %v; want open=%t", addr, got, err, open)
+			}
+		}
+		if _, err := p.run("DEL"); err != nil {
+			t.Error(err)
+		}
+		if _, err := get("127.0.0.1:18080"); err == nil {
+			t.Error("the host port outlived its pod")
+		}
+	})
+}
+
+func TestFailedAddLeavesNothing(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		p := newPod(t, n, "fails")
+		p.path = "/proc/self/status"
+		if out, err := p.run("ADD"); err == nil || !strings.Contains(out, `"msg"`) {
+			t.Errorf("%v, %s; want CNI's error object", err, out)
+		}
+		if held, err := n.holders(); err != nil || len(held) != 0 {
+			t.Errorf("held = %v, %v", held, err)
+		}
+	})
+}
+
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		p := newPod(t, n, "lo")
+		conf := map[string]any{"cniVersion": "0.3.1", "name": "cni-loopback", "type": "loopback"}
+		if out, err := p.exec(loopbackName, "ADD", conf); err != nil || !strings.Contains(out, "127.0.0.1/8") {
+			t.Errorf("%v: %s", err, out)
+		}
+		if out, err := p.exec(loopbackName, "DEL", conf); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+}
+
+func BenchmarkAddDel(b *testing.B) {
+	onHost(b, func() {
+		n := prepare(b)
+		for i := 0; b.Loop(); i++ {
+			p := newPod(b, n, fmt.Sprint("bench", i))
+			start := time.Now()
+			p.add()
+			added := time.Now()
+			if _, err := p.run("DEL"); err != nil {
+				b.Error(err)
+			}
+			b.ReportMetric(float64(added.Sub(start).Microseconds())/1000, "ADD-ms")
+			b.ReportMetric(float64(time.Since(added).Microseconds())/1000, "DEL-ms")
+		}
+	})
+}
