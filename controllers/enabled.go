@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// enabled picks from all what the --controllers list names. "-foo" wins over
-// "foo", both win over "*"; without "*" only what is named runs. An unknown name
-// is an error that lists the known ones.
+// enabled picks from all what the --controllers list names. The first mention of
+// a name decides and wins over "*"; without "*" only what is named runs. An
+// unknown name is an error that lists the known ones.
 func enabled(all []Entry, list []string) ([]Entry, error) {
 	if list == nil {
 		list = []string{"*"}
@@ -25,7 +25,7 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("%q is not in the list of known controllers: %s", name, strings.Join(names(all), ", "))
 		}
-		if on, said := asked[all[i].Name]; !said || on {
+		if _, said := asked[all[i].Name]; !said {
 			asked[all[i].Name] = !off
 		}
 	}

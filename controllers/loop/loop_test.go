@@ -1,0 +1,371 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// feed is a Client whose lists and watches the test writes by hand.
+type feed struct {
+	client.Client
+
+	mu      sync.Mutex
+	objs    []client.Object
+	lists   int
+	listErr error
+	events  chan watch.Event
+}
+
+func (f *feed) List(context.Context, client.Selector) ([]client.Object, string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	return f.objs, "1", f.listErr
+}
+
+func (f *feed) Watch(ctx context.Context, _ client.Selector, _ string) (<-chan watch.Event, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	events := make(chan watch.Event, 100)
+	f.events = events
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case e, ok := <-events:
+				if !ok {
+					return
+				}
+				select {
+				case out <- e:
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (f *feed) set(objs ...client.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.objs = objs
+}
+
+func (f *feed) send(t watch.EventType, obj runtime.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events <- watch.Event{Type: t, Object: obj}
+}
+
+func pod(name string, uid types.UID, rv int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: strconv.Itoa(rv)}}
+}
+
+func deps(t *testing.T, c client.Client) Deps {
+	m, err := NewMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
+}
+
+// start runs a loop until the test ends and fails the test if it fails.
+func start[K comparable](t *testing.T, l *Loop[K]) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// settle lets time pass and all that is due happen.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// seen collects what a source was told, as "+name", "~name", "-name".
+type seen struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *seen) keys(old, new client.Object) []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case old == nil:
+		s.all = append(s.all, "+"+string(new.GetUID()))
+	case new == nil:
+		s.all = append(s.all, "-"+string(old.GetUID()))
+	default:
+		s.all = append(s.all, "~"+string(new.GetUID()))
+	}
+	return OnAny(old, new)
+}
+
+func (s *seen) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := ""
+	for _, e := range s.all {
+		out += e + " "
+	}
+	s.all = nil
+	return out
+}
+
+func TestSourceTellsEveryDifferenceAlsoAcrossARelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, s := &feed{objs: []client.Object{pod("a", "a1", 1), pod("b", "b1", 1)}}, &seen{}
+		start(t, New(deps(t, f), Config[Key]{Name: "test",
+			Sources:   []Source[Key]{{Keys: s.keys}},
+			Reconcile: func(context.Context, Key) (time.Duration, error) { return 0, nil }}))
+		expect := func(want string) {
+			t.Helper()
+			settle(time.Minute)
+			if got := s.take(); got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		expect("+a1 +b1 ")
+		f.send(watch.Modified, pod("a", "a1", 2))
+		f.send(watch.Bookmark, pod("", "", 9))
+		f.send(watch.Added, pod("c", "c1", 3))
+		f.send(watch.Deleted, pod("b", "b1", 4))
+		expect("~a1 +c1 -b1 ")
+		// a was replaced, c went, d came while the watch was down
+		f.set(pod("a", "a2", 7), pod("d", "d1", 8))
+		f.send(watch.Error, &metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
+		expect("-c1 -a1 +a2 +d1 ")
+		close(f.events)
+		expect("")
+	})
+}
+
+func TestNoReconcileBeforeEveryFirstList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := &feed{objs: []client.Object{pod("a", "a", 1)}}
+		bad := &feed{listErr: errors.New("not yet")}
+		count := 0
+		start(t, New(deps(t, &both{good: good, bad: bad}), Config[Key]{Name: "test",
+			Sources: []Source[Key]{
+				{Selector: client.Selector{Resource: client.Pods}, Keys: OnAny},
+				{Selector: client.Selector{Resource: client.Nodes}, Keys: OnAny},
+			},
+			Reconcile: func(context.Context, Key) (time.Duration, error) { count++; return 0, nil }}))
+		settle(time.Hour)
+		if count != 0 {
+			t.Fatal("reconciled before the second source had listed")
+		}
+		if bad.lists > 150 {
+			t.Errorf("%d lists in an hour: no backoff", bad.lists)
+		}
+		bad.mu.Lock()
+		bad.listErr = nil
+		bad.mu.Unlock()
+		settle(time.Minute)
+		if count != 1 {
+			t.Fatalf("reconciled %d times, want once", count)
+		}
+	})
+}
+
+// both has one feed for pods and one for everything else.
+type both struct {
+	client.Client
+	good, bad *feed
+}
+
+func (b *both) feed(sel client.Selector) *feed {
+	if sel.Resource == client.Pods {
+		return b.good
+	}
+	return b.bad
+}
+
+func (b *both) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+	return b.feed(sel).List(ctx, sel)
+}
+
+func (b *both) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
+	return b.feed(sel).Watch(ctx, sel, rv)
+}
+
+func TestOneWorkerPerKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, runs := map[Key]bool{}, 0
+		f := &feed{objs: []client.Object{pod("a", "a", 1), pod("b", "b", 1)}}
+		start(t, New(deps(t, f), Config[Key]{Name: "test", Workers: 4,
+			Sources: []Source[Key]{{Keys: OnAny}},
+			Reconcile: func(_ context.Context, k Key) (time.Duration, error) {
+				mu.Lock()
+				if running[k] {
+					t.Errorf("%v reconciled twice at once", k)
+				}
+				running[k], runs = true, runs+1
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				running[k] = false
+				mu.Unlock()
+				return 0, nil
+			}}))
+		synctest.Wait()
+		for rv := range 5 {
+			f.send(watch.Modified, pod("a", "a", rv+2))
+		}
+		settle(10 * time.Second)
+		if runs != 3 {
+			t.Errorf("%d runs, want 3: a twice, as its changes came during the first, and b once", runs)
+		}
+	})
+}
+
+func TestErrorsBackOffAndSuccessForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		begin := time.Now()
+		start(t, New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"x"},
+			Reconcile: func(context.Context, string) (time.Duration, error) {
+				at = append(at, time.Since(begin))
+				switch len(at) {
+				case 1, 2, 3, 5:
+					return 0, errors.New("again")
+				case 4:
+					return time.Minute, nil
+				}
+				return 0, nil
+			}}))
+		settle(time.Hour)
+		ms := time.Millisecond
+		want := []time.Duration{0, 5 * ms, 15 * ms, 35 * ms, time.Minute + 35*ms, time.Minute + 40*ms}
+		if len(at) != len(want) {
+			t.Fatalf("ran at %v, want %v", at, want)
+		}
+		for i := range want {
+			if d := at[i] - want[i]; d < 0 || d > ms {
+				t.Errorf("run %d at %v, want %v", i, at[i], want[i])
+			}
+		}
+	})
+}
+
+// flaky panics, then fails, then runs.
+type flaky struct{ runs atomic.Int64 }
+
+func (*flaky) Name() string { return "flaky" }
+
+func (f *flaky) Run(ctx context.Context) error {
+	switch f.runs.Add(1) {
+	case 1:
+		var m map[string]int
+		m["x"] = 1
+	case 2:
+		return errors.New("cannot")
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func TestSupervisorRestartsAndTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flaky{}
+		s := Supervise(f, deps(t, nil))
+		ctx, cancel := context.WithCancel(t.Context())
+		if s.Check(ctx) == nil {
+			t.Error("well before it started")
+		}
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		synctest.Wait()
+		if err := s.Check(ctx); err == nil || f.runs.Load() != 1 {
+			t.Errorf("after the panic: %d runs, check %v", f.runs.Load(), err)
+		}
+		settle(minRestart + 2*minRestart + time.Second)
+		if err := s.Check(ctx); err == nil || f.runs.Load() != 3 {
+			t.Errorf("just restarted: %d runs, check %v", f.runs.Load(), err)
+		}
+		settle(restartStable)
+		if err := s.Check(ctx); err != nil {
+			t.Errorf("still not well: %v", err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPanicAnywhereEndsTheLoopOnly(t *testing.T) {
+	for name, cfg := range map[string]Config[Key]{
+		"in Reconcile": {Reconcile: func(context.Context, Key) (time.Duration, error) { panic("r") }},
+		"in Keys": {Sources: []Source[Key]{{Keys: func(_, _ client.Object) []Key { panic("k") }}},
+			Reconcile: func(context.Context, Key) (time.Duration, error) { return 0, nil }},
+		"in Each": {Reconcile: func(context.Context, Key) (time.Duration, error) {
+			Each(2, []int{1, 2, 3}, func(int) error { panic("e") })
+			return 0, nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Name, cfg.Start = "test", []Key{{Name: "x"}}
+			synctest.Test(t, func(t *testing.T) {
+				err := New(deps(t, &feed{objs: []client.Object{pod("a", "a", 1)}}), cfg).Run(t.Context())
+				if p := (*PanicError)(nil); !errors.As(err, &p) || len(p.Stack) == 0 {
+					t.Errorf("got %v, want a PanicError with a stack", err)
+				}
+			})
+		})
+	}
+}
+
+func TestEachIsBoundedAndJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		now, most := 0, 0
+		errs := Each(3, make([]int, 10), func(int) error {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return errors.New("no")
+		})
+		if most != 3 || len(errs) != 10 {
+			t.Errorf("%d at once, %d errors", most, len(errs))
+		}
+	})
+}
