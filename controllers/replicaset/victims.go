@@ -77,7 +77,7 @@ func deletionCost(p *corev1.Pod) int32 {
 
 // compareAges puts the younger first, with ages compared by the power of two
 // they reach, so that among pods of about the same age any may go: then the UID
-// decides. Equal times decide nothing.
+// decides. An unknown time is the youngest; equal times decide nothing.
 func compareAges(a, b time.Time, podA, podB *corev1.Pod, now time.Time) (c int, decided bool) {
 	if a.Equal(b) {
 		return 0, false

@@ -1,0 +1,222 @@
+package replicaset
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"monopod/controllers/loop"
+)
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// victim is a running, ready pod on node n, an hour old and as long ready; then
+// changed.
+func victim(uid string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
+		Spec:       corev1.PodSpec{NodeName: "n"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	readyFor(time.Hour)(p)
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func readyFor(d time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(now.Add(-d))}}
+	}
+}
+
+func notReady(p *corev1.Pod) { p.Status.Conditions = nil }
+func on(node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeName = node }
+}
+func phase(ph corev1.PodPhase) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Phase = ph }
+}
+func cost(v string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: v} }
+}
+func restarts(n int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: n}} }
+}
+func aged(d time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-d)) }
+}
+func sidecarRestarts(n int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "s", RestartCount: n}}
+	}
+}
+
+// In each case the first pod goes before the second, and whatever a later rule
+// says against it does not matter.
+func TestVictimOrder(t *testing.T) {
+	t.Parallel()
+	perNode := map[string]int{"n": 1, "busy": 5}
+	for name, c := range map[string]struct{ first, second *corev1.Pod }{
+		"1 unassigned before assigned":       {victim("z", on(""), cost("100")), victim("a", phase(corev1.PodPending), notReady)},
+		"2 pending before unknown":           {victim("z", phase(corev1.PodPending), cost("9")), victim("a", phase(corev1.PodUnknown), notReady)},
+		"2 unknown before running":           {victim("z", phase(corev1.PodUnknown), cost("9")), victim("a", notReady)},
+		"3 not ready before ready":           {victim("z", notReady, cost("9")), victim("a", cost("-9"))},
+		"4 lower cost first":                 {victim("z", cost("-1")), victim("a", on("busy"))},
+		"4 cost that is no number is 0":      {victim("z", cost("-1")), victim("a", cost("many"))},
+		"5 fuller node first":                {victim("z", on("busy")), victim("a", readyFor(time.Minute))},
+		"6 ready shorter first":              {victim("z", readyFor(time.Minute)), victim("a", restarts(9))},
+		"6 a tie by magnitude goes to UID":   {victim("a", readyFor(time.Hour)), victim("z", readyFor(59*time.Minute), restarts(9))},
+		"7 more restarts first":              {victim("z", restarts(2)), victim("a", restarts(1), aged(time.Minute))},
+		"7 more sidecar restarts first":      {victim("z", sidecarRestarts(2)), victim("a", sidecarRestarts(1))},
+		"7 the app's restarts count first":   {victim("z", restarts(1)), victim("a", sidecarRestarts(5))},
+		"7 among pods that are not ready":    {victim("z", notReady, restarts(2)), victim("a", notReady, aged(time.Second))},
+		"8 newer first":                      {victim("z", aged(time.Minute)), victim("a")},
+		"8 magnitudes tie, UID decides":      {victim("a"), victim("z", aged(59*time.Minute))},
+		"6 no ready time is the shortest":    {victim("z", func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = metav1.Time{} }), victim("a", readyFor(time.Minute))},
+		"a clock that went back is no panic": {victim("z", readyFor(-time.Hour)), victim("a")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := rank([]*corev1.Pod{c.second, c.first}, perNode, now); got[0] != c.first {
+				t.Errorf("%s goes before %s", got[0].Name, got[1].Name)
+			}
+			if got := rank([]*corev1.Pod{c.first, c.second}, perNode, now); got[0] != c.first {
+				t.Error("the order depends on the input's")
+			}
+		})
+	}
+}
+
+func TestRankLeavesItsInput(t *testing.T) {
+	t.Parallel()
+	pods := []*corev1.Pod{victim("a"), victim("b", notReady)}
+	rank(pods, nil, now)
+	if pods[0].Name != "a" {
+		t.Error("input was sorted")
+	}
+}
+
+func TestSlowStart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n, failFrom int64
+		calls, made int64
+	}{
+		"all good":               {20, 100, 20, 20},
+		"nothing to do":          {0, 0, 0, 0},
+		"first fails":            {20, 1, 1, 0},
+		"third batch fails":      {20, 5, 7, 4},
+		"a batch is tried fully": {20, 3, 3, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int64
+			made, err := slowStart(int(c.n), func() error {
+				if calls.Add(1) >= c.failFrom {
+					return errors.New("no")
+				}
+				return nil
+			})
+			if calls.Load() != c.calls || int64(made) != c.made || (err == nil) != (c.made == c.n) {
+				t.Errorf("%d calls, %d made, %v; want %d and %d", calls.Load(), made, err, c.calls, c.made)
+			}
+		})
+	}
+}
+
+func TestExpectations(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakeClock(now)
+	x, key := newExpectations(clk), loop.Key{Name: "rs"}
+	check := func(want bool, when string) {
+		t.Helper()
+		if x.settled(key) != want {
+			t.Errorf("%s: settled is %v", when, !want)
+		}
+	}
+	check(true, "at first")
+	x.expectCreations(key, 3)
+	x.created(key, 2)
+	check(false, "one creation missing")
+	x.created(key, 1)
+	check(true, "all created")
+	x.expectDeletions(key, []string{"a", "b"})
+	x.deleted(key, "a")
+	x.deleted(key, "a")
+	check(false, "the same deletion twice")
+	clk.Step(expectationTTL + time.Second)
+	check(true, "after five minutes")
+	x.expectCreations(key, 1)
+	x.forget(key)
+	check(true, "forgotten")
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "me"}}
+	deleting := rs.DeepCopy()
+	deleting.DeletionTimestamp = new(metav1.NewTime(now))
+	owned := func(uid types.UID) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{UID: uid, Controller: new(true)}}
+		}
+	}
+	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }
+	gone := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(now)) }
+	for name, c := range map[string]struct {
+		rs   *appsv1.ReplicaSet
+		pod  *corev1.Pod
+		want verdict
+	}{
+		"ours":                       {rs, victim("p", owned("me"), labelled), keep},
+		"ours, relabelled":           {rs, victim("p", owned("me")), release},
+		"ours, relabelled, rs dying": {deleting, victim("p", owned("me")), ignore},
+		"ours, terminating":          {rs, victim("p", owned("me"), labelled, gone), keep},
+		"another's":                  {rs, victim("p", owned("other"), labelled), ignore},
+		"orphan":                     {rs, victim("p", labelled), adopt},
+		"orphan, not selected":       {rs, victim("p"), ignore},
+		"orphan, terminating":        {rs, victim("p", labelled, gone), ignore},
+		"orphan, rs dying":           {deleting, victim("p", labelled), ignore},
+	} {
+		if got := judge(c.rs, labels.SelectorFromSet(labels.Set{"app": "x"}), c.pod); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Generation: 7}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: new(int32(4)), MinReadySeconds: 600,
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}},
+	}}
+	full := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x", "more": "y"} }
+	pods := []*corev1.Pod{victim("a", full), victim("b", full, readyFor(9*time.Minute)), victim("c", notReady), victim("d", readyFor(8*time.Minute))}
+	s := statusOf(rs, pods, pods[:1], errors.New("quota"), now)
+	if s.Replicas != 4 || s.FullyLabeledReplicas != 2 || s.ReadyReplicas != 3 || s.AvailableReplicas != 1 || *s.TerminatingReplicas != 1 || s.ObservedGeneration != 7 {
+		t.Errorf("status %+v", s)
+	}
+	if len(s.Conditions) != 1 || s.Conditions[0].Reason != "FailedCreate" || s.Conditions[0].Message != "quota" {
+		t.Errorf("conditions %+v", s.Conditions)
+	}
+	if d := nextAvailable(pods, 600, now); d != time.Minute {
+		t.Errorf("next available in %v, want a minute", d)
+	}
+	rs.Status = s
+	if again := statusOf(rs, pods, nil, errors.New("quota, still"), now.Add(time.Hour)); again.Conditions[0] != s.Conditions[0] {
+		t.Error("condition written again for the same reason")
+	}
+	if healed := statusOf(rs, pods, nil, nil, now); len(healed.Conditions) != 0 {
+		t.Errorf("conditions left: %+v", healed.Conditions)
+	}
+}

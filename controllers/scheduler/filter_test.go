@@ -1,0 +1,186 @@
+package scheduler
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// testNode has 1 CPU, 1 Gi and room for 3 pods, and is ready.
+func testNode(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "ssd"}},
+		Status: corev1.NodeStatus{
+			Allocatable: list("cpu", "1", "memory", "1Gi", "pods", "3"),
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func list(kv ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(kv); i += 2 {
+		out[corev1.ResourceName(kv[i])] = resource.MustParse(kv[i+1])
+	}
+	return out
+}
+
+func testPod(change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func wants(kv ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list(kv...) }
+}
+
+func named(uid string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Name, p.UID = uid, types.UID(uid) }
+}
+
+func port(ip string, n int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostIP: ip, HostPort: n}} }
+}
+
+func tolerating(ts ...corev1.Toleration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Tolerations = ts }
+}
+
+func tainted(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: value, Effect: effect})
+	}
+}
+
+func broken(n *corev1.Node)   { n.Status.Conditions[0].Status = corev1.ConditionFalse }
+func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func nodeTerm(op corev1.NodeSelectorOperator, values ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: op, Values: values}}}},
+		}}}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	taint := "0/1 nodes are available: 1 node(s) had untolerated taint "
+	notReady := taint + "{node.kubernetes.io/not-ready: }."
+	noPorts := "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+	noMatch := "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+	always := corev1.ContainerRestartPolicyAlways
+	for name, c := range map[string]struct {
+		node  *corev1.Node
+		there []*corev1.Pod
+		pod   *corev1.Pod
+		why   string // empty: fits
+	}{
+		"fits":               {testNode(), nil, testPod(wants("cpu", "1", "memory", "1Gi")), ""},
+		"no node":            {nil, nil, testPod(), "no nodes available to schedule pods"},
+		"cpu":                {testNode(), []*corev1.Pod{testPod(named("a"), wants("cpu", "600m"))}, testPod(wants("cpu", "500m")), "0/1 nodes are available: 1 Insufficient cpu."},
+		"cpu and memory":     {testNode(), nil, testPod(wants("cpu", "2", "memory", "2Gi")), "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."},
+		"unknown resource":   {testNode(), nil, testPod(wants("example.com/gpu", "1")), "0/1 nodes are available: 1 Insufficient example.com/gpu."},
+		"zero of it is fine": {testNode(), nil, testPod(wants("example.com/gpu", "0")), ""},
+		"too many pods":      {testNode(), []*corev1.Pod{testPod(named("a")), testPod(named("b")), testPod(named("c"))}, testPod(), "0/1 nodes are available: 1 Too many pods."},
+		"init container counts as the maximum": {testNode(), nil, testPod(wants("cpu", "100m"), func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}}
+		}), ""},
+		"sidecar counts on top": {testNode(), nil, testPod(wants("cpu", "600m"), func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("cpu", "600m")}}}
+		}), "0/1 nodes are available: 1 Insufficient cpu."},
+		"cordoned":             {testNode(cordoned), nil, testPod(), "0/1 nodes are available: 1 node(s) were unschedulable."},
+		"cordoned, tolerated":  {testNode(cordoned), nil, testPod(tolerating(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), ""},
+		"not ready":            {testNode(broken), nil, testPod(), notReady},
+		"no condition at all":  {testNode(func(n *corev1.Node) { n.Status.Conditions = nil }), nil, testPod(), notReady},
+		"not ready, tolerated": {testNode(broken), nil, testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), ""},
+		"taint":                {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(), taint + "{k: v}."},
+		"taint NoExecute":      {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil, testPod(), taint + "{k: v}."},
+		"taint preferred":      {testNode(tainted("k", "v", corev1.TaintEffectPreferNoSchedule)), nil, testPod(), ""},
+		"taint tolerated":      {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule})), ""},
+		"other value":          {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "w"})), taint + "{k: v}."},
+		"other effect":         {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoExecute})), taint + "{k: v}."},
+		"selector":             {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), ""},
+		"selector misses":      {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), noMatch},
+		"affinity":             {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpIn, "ssd", "nvme")), ""},
+		"affinity misses":      {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpNotIn, "ssd")), noMatch},
+		"port free":            {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("", 81)), ""},
+		"port taken":           {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("127.0.0.1", 80)), noPorts},
+		"port on other ip":     {testNode(), []*corev1.Pod{testPod(named("a"), port("127.0.0.2", 80))}, testPod(port("127.0.0.1", 80)), ""},
+		"node on its way out":  {testNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), nil, testPod(), "no nodes available to schedule pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := newCache()
+			if c.node != nil {
+				cache.setNode(c.node)
+			}
+			for _, p := range c.there {
+				cache.assume(p, "n")
+			}
+			node, why := choose(cache, c.pod)
+			if why != c.why || (node == "n") != (c.why == "") {
+				t.Errorf("node %q, %q; want %q", node, why, c.why)
+			}
+		})
+	}
+}
+
+func TestChooseTheNodeWithMostRoomAndPreference(t *testing.T) {
+	t.Parallel()
+	name := func(s string) func(*corev1.Node) { return func(n *corev1.Node) { n.Name = s } }
+	cache := newCache()
+	cache.setNode(testNode(name("a")))
+	cache.setNode(testNode(name("b")))
+	cache.setNode(testNode(name("c"), tainted("k", "", corev1.TaintEffectPreferNoSchedule)))
+	cache.assume(testPod(named("x"), wants("cpu", "500m")), "a")
+	if node, _ := choose(cache, testPod()); node != "b" {
+		t.Errorf("chose %s, want the emptier b", node)
+	}
+	preferring := testPod(func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 10, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}},
+		}}}}
+	})
+	if node, _ := choose(cache, preferring); node != "a" {
+		t.Errorf("chose %s, want the preferred a", node)
+	}
+}
+
+func TestCacheCountsEachPodOnce(t *testing.T) {
+	t.Parallel()
+	cache := newCache()
+	cache.setNode(testNode())
+	p := testPod(wants("cpu", "600m"))
+	cache.assume(p, "n")
+	bound := p.DeepCopy()
+	bound.Spec.NodeName = "n"
+	if cache.observe(p); !cache.has(p.UID) {
+		t.Error("an event from before the binding took the assumption back")
+	}
+	if cache.observe(bound) {
+		t.Error("the confirmation freed room")
+	}
+	cache.forget(p.UID)
+	if got := cache.nodes["n"].taken[corev1.ResourceCPU]; got != 600 {
+		t.Errorf("%dm taken, want 600m", got)
+	}
+	done := bound.DeepCopy()
+	done.Status.Phase = corev1.PodSucceeded
+	if !cache.observe(done) || cache.nodes["n"].taken[corev1.ResourceCPU] != 0 {
+		t.Error("a finished pod still takes room")
+	}
+}
