@@ -1,6 +1,9 @@
 package registry
 
 import (
+	"slices"
+	"strings"
+
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,7 +41,7 @@ type Resource struct {
 	// Prepare runs after the client's change and before Default and Validate, with
 	// generic metadata already right. It resets what this write may not touch: cur
 	// is nil for a creation; for subresource "" it keeps cur's status, for "status"
-	// everything but it. Where a kind has a generation it moves it when the
+	// everything but it; "delete" is the first phase of a deletion. Where a kind has a generation it moves it when the
 	// spec changes.
 	Prepare func(next, cur Object, subresource string)
 
@@ -49,6 +52,13 @@ type Resource struct {
 	// Grace decides the seconds a graceful deletion takes, 0 for at once; asked is
 	// nil when the client did not say. A nil Grace: no graceful deletion.
 	Grace func(cur Object, asked *int64) int64
+
+	// Held says that a deleting object must stay although it has no finalizers
+	// left in its metadata; nil: never.
+	Held func(obj Object) bool
+
+	// ReturnDeleted: a deletion at once answers the object instead of a Status.
+	ReturnDeleted bool
 
 	// Fields are what field selectors may name beside metadata.name and
 	// metadata.namespace.
@@ -67,4 +77,17 @@ type Resource struct {
 type Scale struct {
 	Of  func(obj Object) *autoscalingv1.Scale
 	Set func(obj Object, scale *autoscalingv1.Scale)
+}
+
+// Serves says whether the resource has the subresource.
+func (r *Resource) Serves(subresource string) bool {
+	return slices.Contains(r.Subresources, subresource)
+}
+
+// SingularName is Singular or its default.
+func (r *Resource) SingularName() string {
+	if r.Singular == "" {
+		return strings.ToLower(r.Kind)
+	}
+	return r.Singular
 }

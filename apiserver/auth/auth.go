@@ -1,0 +1,110 @@
+// Package auth says who a request comes from and what they may do.
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+)
+
+// User is who a request comes from.
+type User struct {
+	Name   string
+	Groups []string
+}
+
+// Masters may do everything.
+const Masters = "system:masters"
+
+// Admin is the one who owns the data folder.
+var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, "system:authenticated"}}
+
+// Authenticator finds out who a request comes from; false when it cannot tell.
+type Authenticator interface {
+	Authenticate(r *http.Request) (User, bool)
+}
+
+// Func makes an Authenticator of a function.
+type Func func(r *http.Request) (User, bool)
+
+// Authenticate implements Authenticator.
+func (f Func) Authenticate(r *http.Request) (User, bool) { return f(r) }
+
+// Any asks each of them in turn.
+func Any(all ...Authenticator) Authenticator {
+	return Func(func(r *http.Request) (User, bool) {
+		for _, a := range all {
+			if u, ok := a.Authenticate(r); ok {
+				return u, true
+			}
+		}
+		return User{}, false
+	})
+}
+
+// Token knows the holder of token, sent as a bearer token or as the cookie that
+// a browser signed in with. Comparing takes the same time for every guess.
+func Token(token string, user User) Authenticator {
+	want := sha256.Sum256([]byte(token))
+	return Func(func(r *http.Request) (User, bool) {
+		got := sha256.Sum256([]byte(credential(r)))
+		return user, token != "" && subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	})
+}
+
+// Cookie is the name of the browser's cookie; it holds the token.
+const Cookie = "monopod-token"
+
+func credential(r *http.Request) string {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	if c, err := r.Cookie(Cookie); err == nil {
+		return c.Value
+	}
+	return ""
+}
+
+// Certificates knows the holder of a client certificate that the TLS handshake
+// verified: the common name is the user, the organizations are the groups.
+func Certificates() Authenticator {
+	return Func(func(r *http.Request) (User, bool) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			return User{}, false
+		}
+		subject := r.TLS.VerifiedChains[0][0].Subject
+		return User{Name: subject.CommonName, Groups: append(subject.Organization, "system:authenticated")}, subject.CommonName != ""
+	})
+}
+
+type listenerKey struct{}
+
+// TrustListener marks a connection's context: who can reach its listener is the
+// admin. For the Unix socket, which only its owner can open.
+func TrustListener(ctx context.Context) context.Context {
+	return context.WithValue(ctx, listenerKey{}, true)
+}
+
+// Listener knows those who came through a trusted listener.
+func Listener() Authenticator {
+	return Func(func(r *http.Request) (User, bool) {
+		return Admin, r.Context().Value(listenerKey{}) != nil
+	})
+}
+
+type userKey struct{}
+
+// WithUser attaches who a request comes from.
+func WithUser(ctx context.Context, u User) context.Context {
+	return context.WithValue(ctx, userKey{}, u)
+}
+
+// UserOf is who a request comes from; anonymous when nobody said.
+func UserOf(ctx context.Context) User {
+	if u, ok := ctx.Value(userKey{}).(User); ok {
+		return u
+	}
+	return User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+}

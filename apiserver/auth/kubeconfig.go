@@ -1,0 +1,56 @@
+package auth
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// OpenToken reads the token in the file at path, or makes one: 128 random bits.
+func OpenToken(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		return strings.TrimSpace(string(data)), nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	token := make([]byte, 16)
+	if _, err := rand.Read(token); err != nil {
+		return "", err
+	}
+	text := hex.EncodeToString(token)
+	return text, WriteSecret(path, []byte(text+"\n"))
+}
+
+// Kubeconfig is how kubectl reaches server as the admin: with the token, and
+// with a client certificate.
+func Kubeconfig(server string, authority []byte, client Pair, token string) ([]byte, error) {
+	encode := base64.StdEncoding.EncodeToString
+	type object = map[string]any
+	return yaml.Marshal(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": "monopod",
+		"clusters": []object{{"name": "monopod", "cluster": object{
+			"server": server, "certificate-authority-data": encode(authority)}}},
+		"contexts": []object{{"name": "monopod", "context": object{"cluster": "monopod", "user": "admin"}}},
+		"users": []object{{"name": "admin", "user": object{
+			"client-certificate-data": encode(client.Cert), "client-key-data": encode(client.Key), "token": token}}},
+	})
+}
+
+// WriteKubeconfig replaces the file at path unless it says the same already.
+func WriteKubeconfig(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
+		return os.Chmod(path, 0o600)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return WriteSecret(path, data)
+}

@@ -1,0 +1,167 @@
+package auth
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Certificates start far in the past, so that a device whose clock went back
+// still takes them. The authority lives as long as the device; what it signs
+// lives leafLife and is signed anew at each start.
+var (
+	notBefore = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	notAfter  = time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+const leafLife = 10 * 365 * 24 * time.Hour
+
+// Pair is a certificate and its key, PEM encoded.
+type Pair struct{ Cert, Key []byte }
+
+// Authority signs the certificates of one installation.
+type Authority struct {
+	PEM  []byte // its own certificate
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// OpenAuthority reads ca.crt and ca.key in dir, or makes them.
+func OpenAuthority(dir string) (*Authority, error) {
+	pair, err := Keep(filepath.Join(dir, "ca"), func() (Pair, error) { return newAuthority() })
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s: ca.key is a %T, want an ECDSA key", dir, loaded.PrivateKey)
+	}
+	return &Authority{PEM: pair.Cert, cert: loaded.Leaf, key: key}, nil
+}
+
+func newAuthority() (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	t := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "monopod-ca"},
+		NotBefore: notBefore, NotAfter: notAfter,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		IsCA:     true, BasicConstraintsValid: true,
+	}
+	return sign(t, t, key, key)
+}
+
+// Serving signs a server certificate for the hosts, names or addresses.
+func (a *Authority) Serving(now time.Time, hosts []string) (Pair, error) {
+	t := leaf(now, pkix.Name{CommonName: "monopod"}, x509.ExtKeyUsageServerAuth)
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, h)
+		}
+	}
+	return a.issue(t)
+}
+
+// Client signs a client certificate for u.
+func (a *Authority) Client(now time.Time, u User) (Pair, error) {
+	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
+}
+
+// Pool holds the authority alone.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+func leaf(now time.Time, subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
+	until := now.Add(leafLife)
+	if until.Before(notBefore.Add(leafLife)) { // the clock is not set yet
+		until = notBefore.Add(4 * leafLife)
+	}
+	return &x509.Certificate{
+		Subject: subject, NotBefore: notBefore, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		BasicConstraintsValid: true,
+	}
+}
+
+func (a *Authority) issue(t *x509.Certificate) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	return sign(t, a.cert, key, a.key)
+}
+
+func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (Pair, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return Pair{}, err
+	}
+	t.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, &key.PublicKey, signer)
+	if err != nil {
+		return Pair{}, err
+	}
+	k, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: k}),
+	}, nil
+}
+
+// Keep reads base.crt and base.key, or makes them and keeps them. The key is
+// written first: a power cut between the two makes both anew.
+func Keep(base string, make func() (Pair, error)) (Pair, error) {
+	cert, err := os.ReadFile(base + ".crt")
+	if err == nil {
+		key, err := os.ReadFile(base + ".key")
+		return Pair{cert, key}, err
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return Pair{}, err
+	}
+	p, err := make()
+	if err != nil {
+		return Pair{}, err
+	}
+	return p, errors.Join(WriteSecret(base+".key", p.Key), WriteSecret(base+".crt", p.Cert))
+}
+
+// WriteSecret replaces the file at path by data, readable by its owner alone. A
+// power cut leaves the old or the new content.
+func WriteSecret(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

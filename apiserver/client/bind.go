@@ -1,0 +1,37 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// bind says over HTTP what a change of a pod's spec.nodeName means.
+func (c *Remote) bind(ctx context.Context, ref Ref, change Change) (Object, error) {
+	plain := ref.Sub("")
+	cur, err := c.Get(ctx, plain)
+	if err != nil {
+		return nil, err
+	}
+	next, err := change(cur)
+	if err != nil || next == cur {
+		return next, err
+	}
+	pod, ok := next.(*corev1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("client: a binding changes a Pod, not a %T", next)
+	}
+	answer, err := c.do(ctx, http.MethodPost, c.pathOf(ref), &corev1.Binding{
+		TypeMeta:   metav1.TypeMeta{Kind: "Binding", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: cur.GetUID()},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: pod.Spec.NodeName},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer.Close()
+	return c.Get(ctx, plain)
+}

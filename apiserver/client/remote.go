@@ -1,0 +1,266 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Remote is the API of a server elsewhere, over HTTP.
+type Remote struct {
+	// URL of the server, without a path.
+	URL string
+	// HTTP carries the requests and their credentials; nil: http.DefaultClient.
+	HTTP *http.Client
+	// New makes an empty object of a resource, or of its subresource; nil for one
+	// that is not known.
+	New func(resource schema.GroupVersionResource, subresource string) Object
+}
+
+var _ Client = (*Remote)(nil)
+
+// updateTries bounds how often Update answers a lost race with another try.
+const updateTries = 32
+
+func (c *Remote) path(gvr schema.GroupVersionResource, parts ...string) string {
+	p := "/apis/" + gvr.Group + "/" + gvr.Version
+	if gvr.Group == "" {
+		p = "/api/" + gvr.Version
+	}
+	for _, part := range parts {
+		if part != "" {
+			p += "/" + url.PathEscape(part)
+		}
+	}
+	return p
+}
+
+func (c *Remote) pathOf(ref Ref) string {
+	if ref.Namespace == "" {
+		return c.path(ref.Resource, ref.Resource.Resource, ref.Name, ref.Subresource)
+	}
+	return c.path(ref.Resource, "namespaces", ref.Namespace, ref.Resource.Resource, ref.Name, ref.Subresource)
+}
+
+func (c *Remote) query(sel Selector) (string, url.Values) {
+	q := url.Values{}
+	if sel.Labels != nil && !sel.Labels.Empty() {
+		q.Set("labelSelector", sel.Labels.String())
+	}
+	if sel.Fields != nil && !sel.Fields.Empty() {
+		q.Set("fieldSelector", sel.Fields.String())
+	}
+	return c.pathOf(Ref{Resource: sel.Resource, Namespace: sel.Namespace}), q
+}
+
+// do sends a request and returns the body of a good answer; a bad one is the
+// Status it holds.
+func (c *Remote) do(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	var in io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		in = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, in)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	hc := c.HTTP
+	if hc == nil {
+		hc = http.DefaultClient
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < 300 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	return nil, statusError(resp)
+}
+
+// maxStatus bounds an error answer, in bytes.
+const maxStatus = 1 << 20
+
+func statusError(resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
+	if err != nil {
+		return err
+	}
+	var status metav1.Status
+	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" {
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	return fmt.Errorf("%s %s: %s: %.200s", resp.Request.Method, resp.Request.URL.Path, resp.Status, data)
+}
+
+// call sends a request whose answer is an object of ref.
+func (c *Remote) call(ctx context.Context, method string, ref Ref, path string, body any) (Object, error) {
+	obj := c.New(ref.Resource, ref.Subresource)
+	if obj == nil {
+		return nil, fmt.Errorf("client: %v is not known", ref.Resource)
+	}
+	answer, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	return obj, json.NewDecoder(answer).Decode(obj)
+}
+
+// Get implements Client.
+func (c *Remote) Get(ctx context.Context, ref Ref) (Object, error) {
+	return c.call(ctx, http.MethodGet, ref, c.pathOf(ref), nil)
+}
+
+// List implements Client.
+func (c *Remote) List(ctx context.Context, sel Selector) ([]Object, string, error) {
+	path, q := c.query(sel)
+	answer, err := c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer answer.Close()
+	var list struct {
+		Metadata metav1.ListMeta
+		Items    []json.RawMessage
+	}
+	if err := json.NewDecoder(answer).Decode(&list); err != nil {
+		return nil, "", err
+	}
+	objs := make([]Object, len(list.Items))
+	for i, item := range list.Items {
+		objs[i] = c.New(sel.Resource, "")
+		if err := json.Unmarshal(item, objs[i]); err != nil {
+			return nil, "", err
+		}
+	}
+	return objs, list.Metadata.ResourceVersion, nil
+}
+
+// Watch implements Client.
+func (c *Remote) Watch(ctx context.Context, sel Selector, resourceVersion string) (<-chan watch.Event, error) {
+	path, q := c.query(sel)
+	q.Set("watch", "true")
+	q.Set("resourceVersion", resourceVersion)
+	answer, err := c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		defer answer.Close()
+		for dec := json.NewDecoder(answer); ; {
+			ev, err := c.next(dec, sel.Resource)
+			if err != nil {
+				return // the server or ctx ended the watch: the closed channel says so
+			}
+			select {
+			case out <- ev:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (c *Remote) next(dec *json.Decoder, resource schema.GroupVersionResource) (watch.Event, error) {
+	var raw struct {
+		Type   watch.EventType
+		Object json.RawMessage
+	}
+	if err := dec.Decode(&raw); err != nil {
+		return watch.Event{}, err
+	}
+	if raw.Type == watch.Error {
+		status := &metav1.Status{}
+		return watch.Event{Type: raw.Type, Object: status}, json.Unmarshal(raw.Object, status)
+	}
+	obj := c.New(resource, "")
+	return watch.Event{Type: raw.Type, Object: obj}, json.Unmarshal(raw.Object, obj)
+}
+
+// Create implements Client.
+func (c *Remote) Create(ctx context.Context, obj Object) (Object, error) {
+	gvr, ok := ResourceOf(obj)
+	if !ok {
+		return nil, fmt.Errorf("client: %T is not known", obj)
+	}
+	ref := Ref{Resource: gvr, Namespace: obj.GetNamespace()}
+	return c.call(ctx, http.MethodPost, ref, c.pathOf(ref), obj)
+}
+
+// Update implements Client: it reads, changes and writes until no other write
+// comes in between.
+func (c *Remote) Update(ctx context.Context, ref Ref, change Change) (Object, error) {
+	if ref.Subresource == "binding" {
+		return c.bind(ctx, ref, change)
+	}
+	read := ref
+	if read.Subresource != "scale" {
+		read.Subresource = ""
+	}
+	for try := 1; ; try++ {
+		cur, err := c.Get(ctx, read)
+		if err != nil {
+			return nil, err
+		}
+		next, err := change(cur)
+		if err != nil || next == cur {
+			return next, err
+		}
+		ours := next.GetResourceVersion() == "" || next.GetResourceVersion() == cur.GetResourceVersion()
+		next.SetResourceVersion(cmp.Or(next.GetResourceVersion(), cur.GetResourceVersion()))
+		stored, err := c.call(ctx, http.MethodPut, ref, c.pathOf(ref), next)
+		if !apierrors.IsConflict(err) || !ours || try == updateTries {
+			return stored, err
+		}
+	}
+}
+
+// Delete implements Client.
+func (c *Remote) Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error) {
+	last, err := c.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.do(ctx, http.MethodDelete, c.pathOf(ref), &opts)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	data, err := io.ReadAll(answer)
+	if err != nil {
+		return nil, err
+	}
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(data, &kind); err != nil {
+		return nil, err
+	}
+	if kind.Kind == "Status" { // gone at once: this was its last state
+		return last, nil
+	}
+	obj := c.New(ref.Resource, "")
+	return obj, json.Unmarshal(data, obj)
+}

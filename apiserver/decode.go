@@ -1,0 +1,162 @@
+package apiserver
+
+import (
+	encjson "encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+)
+
+// body reads the request's body as JSON, converted from YAML where the client
+// sends that.
+func body(r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	typ, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if r.Header.Get("Content-Type") == "" {
+		typ, err = typeJSON, nil
+	}
+	switch {
+	case err != nil:
+		return nil, apierrors.NewBadRequest("Content-Type: " + err.Error())
+	case typ == typeJSON, typ == "application/x-www-form-urlencoded": // what curl -d says
+		if isYAML(data) {
+			return toJSON(data)
+		}
+		return data, nil
+	case typ == typeYAML, typ == "text/yaml", typ == "application/x-yaml":
+		return toJSON(data)
+	}
+	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s, %s", typ, typeJSON, typeYAML),
+	}}
+}
+
+// isYAML guesses for bodies whose sender did not say: JSON begins with a brace.
+func isYAML(data []byte) bool {
+	return len(data) > 0 && !utilyaml.IsJSONBuffer(data) && strings.Contains(string(data), "apiVersion:")
+}
+
+func toJSON(data []byte) ([]byte, error) {
+	out, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the body is not valid YAML: " + err.Error())
+	}
+	return out, nil
+}
+
+// decode reads JSON into obj and follows the request's fieldValidation: Strict
+// refuses unknown and duplicate fields, Warn (the default) names them in
+// Warning headers.
+func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
+	validation := r.URL.Query().Get("fieldValidation")
+	switch validation {
+	case "", metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore:
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("fieldValidation: Unsupported value: %q: supported values: \"Ignore\", \"Strict\", \"Warn\"", validation))
+	}
+	strict, err := json.UnmarshalStrict(data, obj)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: %v", err))
+	}
+	if len(strict) == 0 || validation == metav1.FieldValidationIgnore {
+		return nil
+	}
+	texts := make([]string, len(strict))
+	for i, e := range strict {
+		texts[i] = e.Error()
+	}
+	if validation == metav1.FieldValidationStrict {
+		return apierrors.NewBadRequest("strict decoding error: " + strings.Join(texts, ", "))
+	}
+	for _, t := range texts {
+		w.Header().Add("Warning", fmt.Sprintf("299 - %q", t))
+	}
+	return nil
+}
+
+// decodeObject reads an object of the target's kind and checks that it is what
+// the path names.
+func decodeObject(w http.ResponseWriter, r *http.Request, t target, data []byte) (registry.Object, error) {
+	obj := t.res.New()
+	if err := decode(w, r, data, obj); err != nil {
+		return nil, err
+	}
+	if err := checkKind(obj.GetObjectKind().GroupVersionKind(), t.res.GVK()); err != nil {
+		return nil, err
+	}
+	return obj, checkName(obj, t.ref, t.res.Namespaced)
+}
+
+// checkKind refuses an object of another kind than the path is about. A body
+// that does not say is taken at the path's word.
+func checkKind(got, want schema.GroupVersionKind) error {
+	if got.Empty() || got == want {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf(
+		"the object provided is a %s of %s, this path takes a %s of %s", or(got.Kind, "kindless object"), or(got.GroupVersion().String(), "no apiVersion"), want.Kind, want.GroupVersion()))
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// checkName completes the object's name and namespace from the path, or refuses
+// an object that says otherwise.
+func checkName(obj metav1.Object, ref client.Ref, namespaced bool) error {
+	switch {
+	case !namespaced:
+	case ref.Namespace == "" && obj.GetNamespace() == "":
+		return apierrors.NewBadRequest("metadata.namespace: Required value: a path without a namespace needs one in the object")
+	case ref.Namespace == "":
+	case obj.GetNamespace() == "":
+		obj.SetNamespace(ref.Namespace)
+	case obj.GetNamespace() != ref.Namespace:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	switch {
+	case ref.Name == "":
+	case obj.GetName() == "":
+		obj.SetName(ref.Name)
+	case obj.GetName() != ref.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), ref.Name))
+	}
+	return nil
+}
+
+// mediaType is a Content-Type without its parameters.
+func mediaType(header string) string {
+	typ, _, err := mime.ParseMediaType(header)
+	if err != nil {
+		return header
+	}
+	return typ
+}
+
+// patchBody reads a patch, which is JSON whatever its type.
+func patchBody(r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(r.Body)
+	if err != nil || encjson.Valid(data) {
+		return data, err
+	}
+	return nil, apierrors.NewBadRequest("error decoding patch: the body is not valid JSON")
+}

@@ -1,0 +1,110 @@
+// Package patch applies the patches of the Kubernetes API to JSON.
+package patch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// maxOperations bounds a JSON patch (upstream: apiserver's maxJSONPatchOperations).
+const maxOperations = 10000
+
+// Supported are the media types Apply knows.
+var Supported = []string{
+	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+}
+
+// Apply returns current, an object as JSON, with data, a patch of type typ,
+// applied. typed is an object of the Go type whose tags a strategic merge
+// follows. The errors are API errors: 415 for an unknown type, 400 for a patch
+// that is no patch, 422 for one that does not fit the object.
+func Apply(typ types.PatchType, current, data []byte, typed any) ([]byte, error) {
+	switch typ {
+	case types.JSONPatchType:
+		return applyJSON(current, data)
+	case types.MergePatchType:
+		return applyMerge(current, data)
+	case types.StrategicMergePatchType:
+		return applyStrategic(current, data, typed)
+	}
+	return nil, errUnsupported(typ)
+}
+
+func errUnsupported(typ types.PatchType) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %v", typ, Supported),
+	}}
+}
+
+// errUnprocessable is 422 for a patch that cannot be applied to this object.
+func errUnprocessable(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: "the server rejected our request due to an error in our request: " + err.Error(),
+	}}
+}
+
+func applyJSON(current, data []byte) ([]byte, error) {
+	p, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	if len(p) > maxOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
+	}
+	out, err := p.Apply(current)
+	if err != nil {
+		return nil, errUnprocessable(err)
+	}
+	return out, nil
+}
+
+func applyMerge(current, data []byte) ([]byte, error) {
+	if err := isObject(data); err != nil {
+		return nil, err
+	}
+	out, err := jsonpatch.MergePatch(current, data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error applying patch: " + err.Error())
+	}
+	return out, nil
+}
+
+func applyStrategic(current, data []byte, typed any) ([]byte, error) {
+	if err := isObject(data); err != nil {
+		return nil, err
+	}
+	out, err := strategicpatch.StrategicMergePatch(current, data, typed)
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList):
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return nil, errUnprocessable(err)
+}
+
+// isObject refuses a patch that is no JSON object before a library meets it.
+func isObject(data []byte) error {
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(data, &fields)
+	if err == nil && fields == nil {
+		err = errors.New("null is no JSON object")
+	}
+	if err != nil {
+		return apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package registry
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// The values of upstream's two built-in priority classes (scheduling/types.go).
+const (
+	nodeCritical    = 2000001000
+	clusterCritical = 2000000000
+)
+
+// Bootstrap creates what every cluster has: four namespaces and two priority
+// classes. What is there is left as it is.
+func (r *Registry) Bootstrap(ctx context.Context) error {
+	var all []Object
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	all = append(all,
+		priorityClassOf("system-node-critical", nodeCritical, "Used for system critical pods that must not be moved from their current node."),
+		priorityClassOf("system-cluster-critical", clusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+	)
+	group, ctx := errgroup.WithContext(ctx) // together, they share a commit
+	for _, obj := range all {
+		group.Go(func() error {
+			if _, err := r.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func priorityClassOf(name string, value int32, description string) Object {
+	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
+}

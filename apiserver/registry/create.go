@@ -1,0 +1,135 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/store"
+)
+
+const (
+	// suffixLength and maxBase bound a generated name to 63 characters (upstream:
+	// names.SimpleNameGenerator).
+	suffixLength = 5
+	maxBase      = 63 - suffixLength
+	// generateTries is how often a generated name that is taken is replaced
+	// (upstream: registry.maxNameGenerationCreateAttempts).
+	generateTries = 8
+)
+
+// Create implements client.Client.
+func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
+	res := r.byType[reflect.TypeOf(obj)]
+	if res == nil {
+		return nil, errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
+	}
+	if err := r.readyForCreate(ctx, res, obj); err != nil {
+		return nil, err
+	}
+	base := obj.GetGenerateName()
+	if obj.GetName() != "" || base == "" {
+		return r.insert(ctx, res, obj)
+	}
+	base = base[:min(len(base), maxBase)]
+	for try := 1; ; try++ {
+		named := obj.DeepCopyObject().(Object)
+		named.SetName(base + utilrand.String(suffixLength))
+		stored, err := r.insert(ctx, res, named)
+		if !apierrors.IsAlreadyExists(err) || try == generateTries {
+			return stored, err
+		}
+	}
+}
+
+// readyForCreate gives a new object what the server alone decides, and the
+// defaults, and asks admission.
+func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object) error {
+	if obj.GetResourceVersion() != "" {
+		return errBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if !res.Namespaced {
+		obj.SetNamespace("")
+	}
+	obj.SetUID(types.UID(uuid.NewString()))
+	obj.SetCreationTimestamp(r.now())
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
+	if res.Prepare != nil {
+		res.Prepare(obj, nil, "")
+	}
+	if res.Default != nil {
+		res.Default(obj)
+	}
+	return r.admit(ctx, res, obj)
+}
+
+// insert validates obj and stores it where nothing is yet.
+func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.validName, field.NewPath("metadata"))
+	if res.Validate != nil {
+		errs = append(errs, res.Validate(obj, nil, "")...)
+	}
+	if len(errs) > 0 {
+		return nil, apierrors.NewInvalid(res.GVK().GroupKind(), nameOr(obj), errs)
+	}
+	return r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {
+		if cur != nil {
+			return nil, apierrors.NewAlreadyExists(res.GVR.GroupResource(), obj.GetName())
+		}
+		return obj, nil
+	})
+}
+
+// validName is ValidName or its default.
+func (r *Resource) validName(name string, prefix bool) []string {
+	if r.ValidName == nil {
+		return validation.NameIsDNSSubdomain(name, prefix)
+	}
+	return r.ValidName(name, prefix)
+}
+
+// nameOr is the object's name for a message, or the beginning of it.
+func nameOr(obj metav1.Object) string {
+	if obj.GetName() == "" {
+		return obj.GetGenerateName()
+	}
+	return obj.GetName()
+}
+
+// write is the one way into the store: it honours dry runs and translates
+// errors. An object that was removed comes back in its last state.
+func (r *Registry) write(ctx context.Context, res *Resource, namespace, name string, change store.Change) (Object, error) {
+	run := change
+	if isDryRun(ctx) {
+		run = func(cur Object) (Object, error) {
+			next, err := change(cur)
+			if err == nil && next == nil {
+				next = cur
+			}
+			if err == nil {
+				err = errDry{next}
+			}
+			return nil, err
+		}
+	}
+	e, err := r.store.Update(ctx, res.key(namespace, name), run)
+	if dry := (errDry{}); errors.As(err, &dry) {
+		return dry.obj, nil
+	}
+	if err != nil {
+		return nil, apiError(err, res, name)
+	}
+	return e.Object, nil
+}

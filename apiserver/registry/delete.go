@@ -1,0 +1,143 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+)
+
+// Delete implements client.Client: the first phase of a deletion, or the second
+// when nothing holds the object any more. It returns the object as stored, or
+// its last state when it is gone.
+func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
+	res, err := r.Resource(ref.Resource)
+	if err != nil {
+		return nil, err
+	}
+	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
+		if cur == nil {
+			return nil, apierrors.NewNotFound(res.GVR.GroupResource(), ref.Name)
+		}
+		if err := preconditions(res, cur, opts.Preconditions); err != nil {
+			return nil, err
+		}
+		return r.deleted(res, cur, opts), nil
+	})
+}
+
+func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
+	switch {
+	case p == nil:
+		return nil
+	case p.UID != nil && *p.UID != cur.GetUID():
+		return errConflict(res, cur.GetName(), fmt.Sprintf(
+			"Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, cur.GetUID()))
+	case p.ResourceVersion != nil && *p.ResourceVersion != cur.GetResourceVersion():
+		return errConflict(res, cur.GetName(), fmt.Sprintf(
+			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, cur.GetResourceVersion()))
+	}
+	return nil
+}
+
+// deleted is what a deletion makes of cur: nil when it goes at once, cur itself
+// when nothing changes, else cur on its way out.
+func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
+	grace := graceFor(res, cur, opts.GracePeriodSeconds)
+	finalizers := finalizersFor(cur, opts)
+	held := len(finalizers) > 0 || (res.Held != nil && res.Held(cur))
+	if grace == 0 && !held {
+		return nil
+	}
+	next := cur.DeepCopyObject().(Object)
+	next.SetFinalizers(finalizers)
+	if r.schedule(next, cur, grace) && next.GetGeneration() > 0 {
+		next.SetGeneration(next.GetGeneration() + 1)
+	}
+	if res.Prepare != nil {
+		res.Prepare(next, cur, "delete")
+	}
+	return next
+}
+
+// schedule sets when next goes, grace seconds after the first request, and says
+// whether that moved. A repeat may only shorten.
+func (r *Registry) schedule(next, cur Object, grace int64) bool {
+	now := r.now()
+	when := cur.GetDeletionTimestamp()
+	if when == nil {
+		setDeletion(next, now.Add(time.Duration(grace)*time.Second), grace)
+		return true
+	}
+	had := int64(0)
+	if g := cur.GetDeletionGracePeriodSeconds(); g != nil {
+		had = *g
+	}
+	if grace >= had {
+		return false
+	}
+	asked := when.Add(-time.Duration(had) * time.Second)
+	due := asked.Add(time.Duration(grace) * time.Second)
+	if due.Before(now.Time) {
+		due = now.Time
+	}
+	setDeletion(next, due, grace)
+	return true
+}
+
+func setDeletion(obj Object, at time.Time, grace int64) {
+	obj.SetDeletionTimestamp(new(metav1.NewTime(at)))
+	obj.SetDeletionGracePeriodSeconds(&grace)
+}
+
+// graceFor is how long the object's deletion takes, in seconds.
+func graceFor(res *Resource, cur Object, asked *int64) int64 {
+	if res.Grace == nil {
+		return 0
+	}
+	if asked != nil && *asked < 0 {
+		asked = new(int64(1)) // as upstream does
+	}
+	if asked == nil && cur.GetDeletionTimestamp() != nil {
+		asked = cur.GetDeletionGracePeriodSeconds() // a repeat that does not say changes nothing
+	}
+	return res.Grace(cur, asked)
+}
+
+// finalizersFor are the object's finalizers with those that make the garbage
+// collector follow the propagation policy asked for.
+func finalizersFor(cur Object, opts metav1.DeleteOptions) []string {
+	policy := opts.PropagationPolicy
+	if policy == nil && opts.OrphanDependents != nil { // the old way to say it
+		policy = new(metav1.DeletePropagationBackground)
+		if *opts.OrphanDependents {
+			policy = new(metav1.DeletePropagationOrphan)
+		}
+	}
+	out := slices.Clone(cur.GetFinalizers())
+	if policy == nil {
+		return out
+	}
+	out = slices.DeleteFunc(out, func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+	switch *policy {
+	case metav1.DeletePropagationOrphan:
+		out = append(out, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		out = append(out, metav1.FinalizerDeleteDependents)
+	}
+	return out
+}
+
+// deletionDone says that obj is being deleted and nothing holds it any more.
+func deletionDone(res *Resource, obj Object) bool {
+	grace := obj.GetDeletionGracePeriodSeconds()
+	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 &&
+		(grace == nil || *grace == 0) && (res.Held == nil || !res.Held(obj))
+}

@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/store"
+)
+
+// apiError translates an error of the store; any other error, and nil, stay.
+func apiError(err error, res *Resource, name string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNotFound):
+		return apierrors.NewNotFound(res.GVR.GroupResource(), name)
+	case errors.Is(err, store.ErrExpired):
+		return ErrExpired("too old resource version: " + err.Error())
+	case errors.Is(err, store.ErrFuture):
+		return errFuture(err)
+	case errors.Is(err, store.ErrClosed):
+		return apierrors.NewServiceUnavailable("the server is shutting down")
+	case errors.Is(err, store.ErrNoSpace):
+		return errNoSpace(err)
+	}
+	return err
+}
+
+// ErrExpired is 410: list again.
+func ErrExpired(message string) *apierrors.StatusError { return apierrors.NewResourceExpired(message) }
+
+// errFuture is upstream's answer to a revision that has not happened: a timeout
+// that asks to try again.
+func errFuture(err error) error {
+	e := apierrors.NewTimeoutError("Too large resource version: "+err.Error(), 1)
+	e.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return e
+}
+
+func errNoSpace(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
+		Message: "the disk is full, nothing was written; free space below the data folder: " + err.Error(),
+	}}
+}
+
+func errBadRequest(message string) error { return apierrors.NewBadRequest(message) }
+
+func errNoResource(gvr schema.GroupVersionResource) error {
+	e := apierrors.NewGenericServerResponse(http.StatusNotFound, "", gvr.GroupResource(), "",
+		"", 0, false)
+	e.ErrStatus.Message = "the server could not find the requested resource"
+	return e
+}
+
+func errNoSubresource(ref client.Ref) error {
+	e := apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
+	e.ErrStatus.Message = fmt.Sprintf("%s has no subresource %q", ref.Resource.GroupResource(), ref.Subresource)
+	return e
+}
+
+// errConflict is 409 for an object that is not what the client thought it was.
+func errConflict(res *Resource, name, why string) error {
+	return apierrors.NewConflict(res.GVR.GroupResource(), name, errors.New(why))
+}
+
+// errModified is the conflict every client knows how to answer: read again.
+func errModified(res *Resource, name string) error {
+	return errConflict(res, name, "the object has been modified; please apply your changes to the latest version and try again")
+}
+
+// ErrFutureRevision answers a request for a revision that has not happened.
+func ErrFutureRevision(asked, now int64) error {
+	return errFuture(fmt.Errorf("%d, current: %d", asked, now))
+}

@@ -1,0 +1,250 @@
+// Package registry is the API itself, without HTTP: what happens to an object
+// between a client's request and the store.
+//
+// A Registry reads []Resource, one per kind, and offers the same verbs over all
+// of them as a client.Client: admission, metadata, defaulting, validation,
+// optimistic locking, subresources, and deletion in two phases. Errors are
+// those of k8s.io/apimachinery/pkg/api/errors; store errors are translated here
+// and nowhere else.
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+	"monopod/store"
+)
+
+// Config of a Registry. The zero value works.
+type Config struct {
+	Clock clock.Clock // nil: the real one
+	Log   *zap.Logger // nil: silent
+}
+
+// Registry serves resources out of a store. It does not close the store.
+type Registry struct {
+	store     store.Store
+	clock     clock.Clock
+	log       *zap.Logger
+	resources []Resource
+	byGVR     map[schema.GroupVersionResource]*Resource
+	byType    map[reflect.Type]*Resource
+}
+
+var _ client.Client = (*Registry)(nil)
+
+// Kinds is what a store must know of resources, for store.Config.Kind.
+func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
+	kinds := make(map[string]store.Kind, len(resources))
+	for _, r := range resources {
+		kinds[r.GVR.Resource] = store.Kind{New: r.New, Durability: r.Durability}
+	}
+	return func(resource string) (store.Kind, bool) {
+		k, ok := kinds[resource]
+		return k, ok
+	}
+}
+
+// New serves resources out of s, which was opened with Kinds(resources).
+func New(s store.Store, resources []Resource, cfg Config) *Registry {
+	r := &Registry{
+		store: s, clock: cfg.Clock, log: cfg.Log, resources: resources,
+		byGVR:  make(map[schema.GroupVersionResource]*Resource, len(resources)),
+		byType: make(map[reflect.Type]*Resource, len(resources)),
+	}
+	if r.clock == nil {
+		r.clock = clock.RealClock{}
+	}
+	if r.log == nil {
+		r.log = zap.NewNop()
+	}
+	for i := range resources {
+		res := &resources[i]
+		r.byGVR[res.GVR] = res
+		r.byType[reflect.TypeOf(res.New())] = res
+	}
+	return r
+}
+
+// Resources are what is served, for discovery.
+func (r *Registry) Resources() []Resource { return r.resources }
+
+// Resource finds what is known of a resource.
+func (r *Registry) Resource(gvr schema.GroupVersionResource) (*Resource, error) {
+	if res := r.byGVR[gvr]; res != nil {
+		return res, nil
+	}
+	return nil, errNoResource(gvr)
+}
+
+// GVK is the kind with its group and version.
+func (r *Resource) GVK() schema.GroupVersionKind { return r.GVR.GroupVersion().WithKind(r.Kind) }
+
+func (r *Resource) key(namespace, name string) store.Key {
+	return store.Key{Resource: r.GVR.Resource, Namespace: namespace, Name: name}
+}
+
+// Entry is Get for callers that want the encoded object too.
+func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, error) {
+	res, err := r.Resource(ref.Resource)
+	if err != nil {
+		return nil, err
+	}
+	e, err := r.store.Get(ctx, res.key(ref.Namespace, ref.Name))
+	return e, apiError(err, res, ref.Name)
+}
+
+// Get implements client.Client. The subresource "scale" answers a Scale.
+func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
+	e, err := r.Entry(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if ref.Subresource != "scale" {
+		return e.Object, nil
+	}
+	res := r.byGVR[ref.Resource]
+	if res.Scale == nil {
+		return nil, errNoSubresource(ref)
+	}
+	return res.Scale.Of(e.Object), nil
+}
+
+// Entries is List for callers that want the encoded objects too.
+func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error) {
+	s, err := r.selector(sel)
+	if err != nil {
+		return nil, 0, err
+	}
+	entries, rev, err := r.store.List(ctx, s)
+	return entries, rev, apiError(err, r.byGVR[sel.Resource], "")
+}
+
+// List implements client.Client.
+func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, string, error) {
+	entries, rev, err := r.Entries(ctx, sel)
+	if err != nil {
+		return nil, "", err
+	}
+	objs := make([]Object, len(entries))
+	for i, e := range entries {
+		objs[i] = e.Object
+	}
+	return objs, formatRevision(rev), nil
+}
+
+// Changes is Watch for callers that want the encoded objects too, and to see
+// how far the watch is. It also returns the selector as the store sees it, to
+// tell what an event means to the watcher (see Seen).
+func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (<-chan *store.Event, store.Selector, error) {
+	s, err := r.selector(sel)
+	if err != nil {
+		return nil, s, err
+	}
+	ch, err := r.store.Watch(ctx, s, rev)
+	return ch, s, apiError(err, r.byGVR[sel.Resource], "")
+}
+
+// Seen is what an event means to somebody who watches sel: an object that starts
+// to match is added, one that stops matching is deleted.
+func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
+	switch was, is := sel.Matches(ev.Old), sel.Matches(ev.New); {
+	case was && is:
+		return watch.Modified, ev.New
+	case is:
+		return watch.Added, ev.New
+	default:
+		return watch.Deleted, ev.Gone()
+	}
+}
+
+// Watch implements client.Client.
+func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersion string) (<-chan watch.Event, error) {
+	rev, err := ParseRevision(resourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	changes, s, err := r.Changes(ctx, sel, rev)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		for ev := range changes {
+			if ev.Progress() {
+				continue
+			}
+			select {
+			case out <- watchEvent(s, ev):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return out, nil
+}
+
+func watchEvent(s store.Selector, ev *store.Event) watch.Event {
+	if ev.Lagged() {
+		status := ErrExpired("too old resource version: the watch fell behind").Status()
+		return watch.Event{Type: watch.Error, Object: &status}
+	}
+	typ, e := Seen(s, ev)
+	return watch.Event{Type: typ, Object: e.Object}
+}
+
+// Revision is the newest revision.
+func (r *Registry) Revision() int64 { return r.store.Revision() }
+
+// JSON is obj encoded: the store's own bytes when obj came from there.
+func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
+	if res := r.byType[reflect.TypeOf(obj)]; res != nil {
+		e, err := r.store.Get(ctx, res.key(obj.GetNamespace(), obj.GetName()))
+		if err == nil && e.Object == obj {
+			return e.JSON, nil
+		}
+	}
+	return json.Marshal(obj)
+}
+
+func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
+
+// ParseRevision reads a resourceVersion; an empty one is 0.
+func ParseRevision(resourceVersion string) (int64, error) {
+	if resourceVersion == "" {
+		return 0, nil
+	}
+	rev, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil || rev < 0 {
+		return 0, errBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as the server gave it", resourceVersion))
+	}
+	return rev, nil
+}
+
+// dryRunKey marks a context whose writes are checked but not stored.
+type dryRunKey struct{}
+
+// DryRun returns a context under which Create, Update and Delete do everything
+// but store.
+func DryRun(ctx context.Context) context.Context { return context.WithValue(ctx, dryRunKey{}, true) }
+
+func isDryRun(ctx context.Context) bool { return ctx.Value(dryRunKey{}) != nil }
+
+// errDry carries the result of a dry run out of a Change, so that the store
+// writes nothing.
+type errDry struct{ obj Object }
+
+func (errDry) Error() string { return "dry run" }
+
+// now is the time as metadata holds it: whole seconds.
+func (r *Registry) now() metav1.Time { return metav1.NewTime(r.clock.Now()).Rfc3339Copy() }

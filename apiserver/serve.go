@@ -1,0 +1,63 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"monopod/apiserver/auth"
+)
+
+const (
+	// headerTime is how long a client may take to send a request's header.
+	headerTime = 15 * time.Second
+	// idleTime is how long a connection is kept for the next request.
+	idleTime = 3 * time.Minute
+	// stopTime bounds the wait for requests under way when the server stops.
+	stopTime = 5 * time.Second
+)
+
+// Serve answers those who come in through a until ctx ends; then it lets
+// requests under way finish. It closes a's listeners.
+func (s *Server) Serve(ctx context.Context, a *Access) error {
+	h := s.Handler()
+	secure, local := s.server(h), s.server(h)
+	secure.TLSConfig = a.tls
+	local.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return auth.TrustListener(ctx) }
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return served(secure.ServeTLS(a.tcp, "", "")) })
+	group.Go(func() error { return served(local.Serve(a.unix)) })
+	group.Go(func() error {
+		<-ctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		for _, srv := range []*http.Server{secure, local} {
+			if err := srv.Shutdown(stop); err != nil {
+				srv.Close() // what is still under way after stopTime is cut off
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (s *Server) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
+	}
+}
+
+func served(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

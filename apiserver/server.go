@@ -1,0 +1,187 @@
+// Package apiserver is the Kubernetes API over HTTP: New makes a handler of a
+// registry. One file per verb; server.go is the table of contents.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/openapi"
+	"monopod/apiserver/registry"
+)
+
+// Config of a Server. Registry and Authenticator are required.
+type Config struct {
+	Registry      *registry.Registry
+	Authenticator auth.Authenticator
+	// Node finds the node that runs a pod's containers; nil: no node does.
+	Node func(name string) (client.Node, error)
+	// Checks are asked by /healthz, /livez and /readyz, in this order.
+	Checks []Check
+	// Metrics is served at /metrics and gets the server's own; nil: none.
+	Metrics *prometheus.Registry
+	// Web is served at /, and Token signs a browser in there; nil: no page.
+	Web   http.Handler
+	Token string
+	// Configz is the effective configuration by component, for /configz.
+	Configz map[string]any
+	// Debug answers /debug/controllers/<name>; nil for one that is not known.
+	Debug func(name string) http.Handler
+	Clock clock.WithTicker // nil: the real one
+	Log   *zap.Logger      // nil: silent
+}
+
+// Server answers requests; it is made by New.
+type Server struct {
+	Config
+	registry *registry.Registry
+	openapi  *openapi.Documents
+	counters counters
+	stop     context.Context
+}
+
+// New returns the handler of the whole API. When ctx ends, watches and streams
+// end; requests under way are not disturbed.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Registry == nil || cfg.Authenticator == nil {
+		return nil, errors.New("apiserver: Registry and Authenticator are required")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	return &Server{
+		Config: cfg, registry: cfg.Registry, stop: ctx,
+		openapi:  openapi.New(cfg.Registry.Resources()),
+		counters: newCounters(cfg.Metrics),
+	}, nil
+}
+
+// Handler is the router.
+func (s *Server) Handler() http.Handler {
+	r := chi.NewRouter()
+	r.Use(s.count, s.recoverPanic, s.limitBody)
+	r.NotFound(s.notFound)
+	r.MethodNotAllowed(s.methodNotAllowed)
+
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		r.Get(path, s.health)
+		r.Get(path+"/{check}", s.health)
+	}
+	if s.Web != nil {
+		r.Group(s.page)
+	}
+	r.Group(func(r chi.Router) {
+		r.Use(s.authenticate)
+		r.Get("/version", s.version)
+		r.Get("/configz", s.configz)
+		r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
+		r.Get("/debug/controllers/{name}", s.debug)
+		r.Get("/openapi/v3", s.openapiIndex)
+		r.Get("/openapi/v3/*", s.openapiGroup)
+		r.Get("/api", s.discoverCore)
+		r.Get("/apis", s.discoverGroups)
+		r.Get("/apis/{group}", s.discoverGroup)
+		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
+			r.Route(prefix, s.resources)
+		}
+	})
+	return r
+}
+
+// resources routes everything below a group and version. A namespace's own
+// subresources look like resources in it, so they come first.
+func (s *Server) resources(r chi.Router) {
+	r.Get("/", s.discoverResources)
+	for _, sub := range []string{"status", "finalize"} {
+		s.object(r, "/{resource:namespaces}/{name}/{subresource:"+sub+"}")
+	}
+	for _, scope := range []string{"", "/namespaces/{namespace}"} {
+		r.Get(scope+"/{resource}", s.on(s.listOrWatch))
+		r.Post(scope+"/{resource}", s.on(s.create))
+		r.Delete(scope+"/{resource}", s.on(s.deleteCollection))
+		s.object(r, scope+"/{resource}/{name}")
+		s.object(r, scope+"/{resource}/{name}/{subresource}")
+	}
+}
+
+func (s *Server) object(r chi.Router, path string) {
+	r.Get(path, s.on(s.get))
+	r.Put(path, s.on(s.update))
+	r.Patch(path, s.on(s.patch))
+	r.Post(path, s.on(s.createSub))
+	r.Delete(path, s.on(s.delete))
+}
+
+// target is what the path of a request names.
+type target struct {
+	res *registry.Resource
+	ref client.Ref
+}
+
+// verb answers a request about a target; its error becomes a Status.
+type verb func(w http.ResponseWriter, r *http.Request, t target) error
+
+// on finds the target and answers with the verb's error, if there is one.
+func (s *Server) on(do verb) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		t, err := s.target(r)
+		if err == nil {
+			err = do(w, r, t)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	}
+}
+
+func (s *Server) target(r *http.Request) (target, error) {
+	ref := client.Ref{
+		Namespace:   chi.URLParam(r, "namespace"),
+		Name:        chi.URLParam(r, "name"),
+		Subresource: chi.URLParam(r, "subresource"),
+	}
+	ref.Resource.Group = chi.URLParam(r, "group")
+	ref.Resource.Version = chi.URLParam(r, "version")
+	ref.Resource.Resource = chi.URLParam(r, "resource")
+	res, err := s.registry.Resource(ref.Resource)
+	if err != nil {
+		return target{}, err
+	}
+	if ref.Subresource != "" && !res.Serves(ref.Subresource) {
+		return target{}, s.errNoSubresource(r, ref)
+	}
+	if scoped := ref.Namespace != ""; scoped && !res.Namespaced || !scoped && res.Namespaced && ref.Name != "" {
+		return target{}, errNotFoundPath()
+	}
+	return target{res, ref}, nil
+}
+
+// errNoSubresource is 404, or 405 where the path is one of a collection in a
+// namespace, which looks alike.
+func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
+	if inside := ref.Resource.GroupVersion().WithResource(ref.Subresource); ref.Resource.Resource == "namespaces" {
+		if _, err := s.registry.Resource(inside); err == nil {
+			return apierrors.NewMethodNotSupported(inside.GroupResource(), r.Method)
+		}
+	}
+	return errNotFoundPath()
+}
+
+func (s *Server) now() time.Time { return s.Clock.Now() }
