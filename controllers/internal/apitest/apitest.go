@@ -1,0 +1,209 @@
+// Package apitest is the real API in memory for the controllers' tests.
+package apitest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/controllers/loop"
+	"monopod/store"
+)
+
+// API is a Client for one test. Calls that fail end the test.
+type API struct {
+	client.Client
+	Store    *store.Memory
+	Registry *prometheus.Registry
+	Events   Events
+	t        *testing.T
+}
+
+// New opens an empty cluster with its first namespaces; it closes with the test.
+func New(t *testing.T) *API {
+	t.Helper()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() {
+		if err := s.Verify(); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+	r := registry.New(s, resources, registry.Config{})
+	if err := r.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &API{Client: r, Store: s, Registry: prometheus.NewRegistry(), t: t}
+}
+
+// Deps are for a controller under test.
+func (a *API) Deps() loop.Deps {
+	m, err := loop.NewMetrics(a.Registry)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return loop.Deps{Client: a.Client, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
+}
+
+// Run runs a controller until the test ends.
+func (a *API) Run(c loop.Controller) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	a.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			a.t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+// Settle lets time pass and everything due happen.
+func Settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Create stores objects.
+func (a *API) Create(objs ...client.Object) {
+	a.t.Helper()
+	for _, obj := range objs {
+		if _, err := a.Client.Create(a.t.Context(), obj); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// Delete starts or finishes a deletion; policy may be empty.
+func (a *API) Delete(obj client.Object, policy metav1.DeletionPropagation) {
+	a.t.Helper()
+	opts := metav1.DeleteOptions{}
+	if policy != "" {
+		opts.PropagationPolicy = &policy
+	}
+	if _, err := a.Client.Delete(a.t.Context(), client.RefOf(obj), opts); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// List returns all objects of a type in a namespace; empty means all.
+func List[T client.Object](a *API, namespace string) []T {
+	a.t.Helper()
+	out, err := client.List[T](a.t.Context(), a.Client, client.Selector{Namespace: namespace})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return out
+}
+
+// Get returns an object, or nil when there is none.
+func Get[T client.Object](a *API, namespace, name string) (T, bool) {
+	out, err := client.Get[T](a.t.Context(), a.Client, namespace, name)
+	return out, err == nil
+}
+
+// Change updates an object, or a part of it.
+func Change[T client.Object](a *API, obj T, sub string, change func(T)) {
+	a.t.Helper()
+	if _, err := client.Update(a.t.Context(), a.Client, obj, sub, func(o T) error { change(o); return nil }); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// Phase sets a pod's phase and whether it is ready.
+func (a *API) Phase(pod *corev1.Pod, phase corev1.PodPhase, ready bool) {
+	a.t.Helper()
+	Change(a, pod, "status", func(p *corev1.Pod) {
+		p.Status.Phase = phase
+		status := corev1.ConditionFalse
+		if ready {
+			status = corev1.ConditionTrue
+		}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}}
+	})
+}
+
+// Pod is a minimal pod.
+func Pod(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+	}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+// Node has 4 CPUs, 8 Gi and room for 110 pods, and is not ready until Ready.
+func Node(name string) *corev1.Node {
+	return &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
+}
+
+// Ready posts a node's status as the agent does.
+func (a *API) Ready(name string, status corev1.ConditionStatus) {
+	a.t.Helper()
+	Change(a, Node(name), "status", func(n *corev1.Node) {
+		n.Status.Allocatable = corev1.ResourceList{
+			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110"),
+		}
+		n.Status.Capacity = n.Status.Allocatable
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.Now()}}
+	})
+}
+
+// Events collects what a controller tells.
+type Events struct{ all chan string }
+
+// Eventf implements record.Eventer.
+func (e *Events) Eventf(_ client.Object, _, reason, _ string, _ ...any) {
+	if e.all != nil {
+		e.all <- reason
+	}
+}
+
+// Watch starts to count events; take them with Count.
+func (e *Events) Watch() { e.all = make(chan string, 10000) }
+
+// Count empties the collection into counts by reason.
+func (e *Events) Count() map[string]int {
+	out := map[string]int{}
+	for len(e.all) > 0 {
+		out[<-e.all]++
+	}
+	return out
+}
+
+// Faulty fails creations of pods while On says so.
+type Faulty struct {
+	client.Client
+	On func() bool
+}
+
+// ErrFault is what Faulty answers.
+var ErrFault = errors.New("injected fault")
+
+// Create implements client.Client.
+func (f *Faulty) Create(ctx context.Context, obj client.Object) (client.Object, error) {
+	if _, ok := obj.(*corev1.Pod); ok && f.On() {
+		return nil, ErrFault
+	}
+	return f.Client.Create(ctx, obj)
+}
