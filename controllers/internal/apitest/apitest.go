@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -206,4 +207,13 @@ func (f *Faulty) Create(ctx context.Context, obj client.Object) (client.Object, 
 		return nil, ErrFault
 	}
 	return f.Client.Create(ctx, obj)
+}
+
+// Value reads a counter.
+func Value(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		panic(err)
+	}
+	return m.Counter.GetValue()
 }

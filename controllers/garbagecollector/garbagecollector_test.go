@@ -1,0 +1,122 @@
+package garbagecollector
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(New(api.Deps(), Config{}))
+		test(t, api)
+	})
+}
+
+// configMap is owned by the named ConfigMaps, which block nothing.
+func configMap(api *apitest.API, name string, owners ...string) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+	}
+	for _, o := range owners {
+		owner, _ := apitest.Get[*corev1.ConfigMap](api, "default", o)
+		cm.OwnerReferences = append(cm.OwnerReferences, metav1.OwnerReference{
+			APIVersion: "v1", Kind: "ConfigMap", Name: o, UID: owner.UID, BlockOwnerDeletion: new(true),
+		})
+	}
+	return cm
+}
+
+func add(api *apitest.API, name string, owners ...string) {
+	api.Create(configMap(api, name, owners...))
+	synctest.Wait()
+}
+
+func there(api *apitest.API) string {
+	synctest.Wait()
+	out := ""
+	for _, cm := range apitest.List[*corev1.ConfigMap](api, "default") {
+		out += cm.Name + " "
+	}
+	return out
+}
+
+func TestBackground(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		add(api, "a")
+		add(api, "b", "a")
+		add(api, "c", "b")
+		add(api, "d")
+		add(api, "e", "a", "d")
+		api.Delete(configMap(api, "a"), metav1.DeletePropagationBackground)
+		if got := there(api); got != "d e " {
+			t.Errorf("left %q, want d and what it still owns", got)
+		}
+		if e, _ := apitest.Get[*corev1.ConfigMap](api, "default", "e"); len(e.OwnerReferences) != 1 {
+			t.Errorf("e still names %v", e.OwnerReferences)
+		}
+	})
+}
+
+func TestForegroundWaitsForDependents(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		add(api, "a")
+		held := configMap(api, "b", "a")
+		held.Finalizers = []string{"example.com/hold"}
+		api.Create(held)
+		synctest.Wait()
+		api.Delete(configMap(api, "a"), metav1.DeletePropagationForeground)
+		if got := there(api); got != "a b " {
+			t.Fatalf("left %q, want a to wait for b", got)
+		}
+		apitest.Change(api, configMap(api, "b"), "", func(cm *corev1.ConfigMap) { cm.Finalizers = nil })
+		if got := there(api); got != "" {
+			t.Errorf("left %q", got)
+		}
+	})
+}
+
+func TestOrphan(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		add(api, "a")
+		add(api, "b", "a")
+		api.Delete(configMap(api, "a"), metav1.DeletePropagationOrphan)
+		if got := there(api); got != "b " {
+			t.Fatalf("left %q, want the orphan", got)
+		}
+		if b, _ := apitest.Get[*corev1.ConfigMap](api, "default", "b"); len(b.OwnerReferences) != 0 {
+			t.Errorf("b still names %v", b.OwnerReferences)
+		}
+	})
+}
+
+func TestAnOwnerOfThatNameIsNotTheOwner(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		add(api, "a")
+		imposter := configMap(api, "b", "a")
+		imposter.OwnerReferences[0].UID = "another"
+		api.Create(imposter)
+		foreign := configMap(api, "c", "a")
+		foreign.OwnerReferences[0].APIVersion, foreign.OwnerReferences[0].Kind = "example.com/v1", "Widget"
+		api.Create(foreign)
+		if got := there(api); got != "a c " {
+			t.Errorf("left %q, want b gone, and c kept since Widgets are not served", got)
+		}
+		before := api.Store.Revision()
+		apitest.Settle(24 * time.Hour)
+		if api.Store.Revision() != before {
+			t.Error("wrote while idle")
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package nodelifecycle
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func lease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("n"), LeaseDurationSeconds: new(int32(40)), RenewTime: new(metav1.NowMicro())},
+	}
+}
+
+// state is the node's Ready status and the taint of ours it has.
+func state(api *apitest.API) string {
+	synctest.Wait()
+	n, _ := apitest.Get[*corev1.Node](api, "", "n")
+	out := string(readyStatus(n))
+	for _, t := range n.Spec.Taints {
+		out += " " + t.Key
+	}
+	return out
+}
+
+func TestSilenceAndReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Events.Watch()
+		api.Run(New(api.Deps(), &api.Events, Config{}))
+		api.Create(apitest.Node("n"), lease())
+		expect := func(want string) {
+			t.Helper()
+			if got := state(api); got != want {
+				t.Fatalf("state %q, want %q", got, want)
+			}
+		}
+		expect(" node.kubernetes.io/not-ready")
+		api.Ready("n", corev1.ConditionTrue)
+		expect("True")
+		for range 30 {
+			apitest.Settle(10 * time.Second)
+			apitest.Change(api, lease(), "", func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
+		}
+		expect("True")
+		apitest.Settle(45 * time.Second)
+		expect("True")
+		apitest.Settle(60 * time.Second)
+		expect("Unknown node.kubernetes.io/unreachable")
+		if api.Events.Count()["NodeNotReady"] != 1 {
+			t.Error("no event")
+		}
+		before := api.Store.Revision()
+		apitest.Settle(24 * time.Hour)
+		if api.Store.Revision() != before {
+			t.Error("wrote again about a silent node")
+		}
+		apitest.Change(api, lease(), "", func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
+		api.Ready("n", corev1.ConditionTrue)
+		expect("True")
+		apitest.Settle(2 * time.Minute)
+		expect("Unknown node.kubernetes.io/unreachable")
+	})
+}
