@@ -39,6 +39,7 @@ type Recorder struct {
 
 	queue   chan *corev1.Event
 	dropped atomic.Int64
+	last    atomic.Int64       // number in an event's name
 	cancel  context.CancelFunc // gives up writing
 	done    sync.WaitGroup
 
@@ -120,13 +121,23 @@ func (r *Recorder) event(ref corev1.ObjectReference, eventtype, reason, message 
 	return &corev1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      fmt.Sprintf("%s.%x", ref.Name, now.UnixNano()),
+			Name:      fmt.Sprintf("%s.%x", ref.Name, r.unique(now.UnixNano())),
 			Namespace: namespace,
 		},
 		InvolvedObject: ref,
 		Type:           eventtype, Reason: reason, Message: message,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
+	}
+}
+
+// unique is now, or the next number that no event has had.
+func (r *Recorder) unique(now int64) int64 {
+	for {
+		last := r.last.Load()
+		if next := max(now, last+1); r.last.CompareAndSwap(last, next) {
+			return next
+		}
 	}
 }
 

@@ -1,0 +1,170 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shelf is a Client that keeps events.
+type shelf struct {
+	client.Client
+	mu   sync.Mutex
+	all  map[string]*corev1.Event
+	slow time.Duration
+}
+
+func (s *shelf) Create(_ context.Context, obj client.Object) (client.Object, error) {
+	time.Sleep(s.slow)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[obj.GetName()] = obj.(*corev1.Event)
+	return obj, nil
+}
+
+func (s *shelf) Update(_ context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cur := s.all[ref.Name]
+	if cur == nil {
+		return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
+	}
+	next, err := change(cur)
+	if err == nil {
+		s.all[ref.Name] = next.(*corev1.Event)
+	}
+	return next, err
+}
+
+// told is all events as "reason message xcount", in no order.
+func (s *shelf) told() map[string]int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]int32{}
+	for _, e := range s.all {
+		out[e.Reason+" "+e.Message] += e.Count
+	}
+	return out
+}
+
+func testPod(version string) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid", ResourceVersion: version},
+	}
+}
+
+func within(t *testing.T, test func(t *testing.T, s *shelf, r *Recorder)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{all: map[string]*corev1.Event{}}
+		r := New(s, "tester", "host", clock.RealClock{})
+		test(t, s, r)
+		r.Close()
+	})
+}
+
+func TestOneEvent(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		r.Eventf(testPod("1"), corev1.EventTypeWarning, "Broken", "it %s", "broke")
+		synctest.Wait()
+		for name, e := range s.all {
+			if !strings.HasPrefix(name, "p.") || e.Namespace != "ns" || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID != "uid" ||
+				e.Source.Component != "tester" || e.Source.Host != "host" || e.Count != 1 || e.Type != "Warning" || e.Message != "it broke" ||
+				e.FirstTimestamp.IsZero() || e.LastTimestamp.IsZero() {
+				t.Errorf("event %+v", e)
+			}
+		}
+		if len(s.all) != 1 {
+			t.Errorf("%d events", len(s.all))
+		}
+	})
+}
+
+func TestRepetitionsAreCounted(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		for i := range 5 {
+			r.Eventf(testPod(fmt.Sprint(i)), corev1.EventTypeNormal, "Same", "again")
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if got := s.told(); len(s.all) != 1 || got["Same again"] != 5 {
+			t.Errorf("told %v in %d events", got, len(s.all))
+		}
+		clear(s.all) // expired
+		r.Eventf(testPod("9"), corev1.EventTypeNormal, "Same", "again")
+		synctest.Wait()
+		if got := s.told(); got["Same again"] != 1 {
+			t.Errorf("after it expired: %v", got)
+		}
+	})
+}
+
+func TestSimilarOnesAreFolded(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		for i := range 15 {
+			r.Eventf(testPod("1"), corev1.EventTypeNormal, "Many", "number %d", i)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		got := s.told()
+		if len(s.all) != 10 || got["Many (combined from similar events): number 14"] != 6 {
+			t.Errorf("told %v in %d events", got, len(s.all))
+		}
+	})
+}
+
+func TestTooManyAboutOneObjectAreDropped(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		for i := range 100 {
+			r.Eventf(testPod("1"), corev1.EventTypeNormal, fmt.Sprint("Reason", i), "x")
+		}
+		synctest.Wait()
+		if len(s.all) != spamBurst || r.Dropped() != 100-spamBurst {
+			t.Errorf("%d stored, %d dropped", len(s.all), r.Dropped())
+		}
+		time.Sleep(spamRefill)
+		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Later", "x")
+		synctest.Wait()
+		if s.told()["Later x"] != 1 {
+			t.Error("silenced for ever")
+		}
+	})
+}
+
+func TestNeverBlocksAndCloseWaits(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		s.slow = 100 * time.Millisecond
+		begin := time.Now()
+		for i := range 2 * queueLength {
+			p := testPod("1")
+			p.Name = fmt.Sprint("p", i)
+			r.Eventf(p, corev1.EventTypeNormal, "Flood", "x")
+		}
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("blocked for %v", d)
+		}
+		r.Close()
+		if d := time.Since(begin); d > drainTime+time.Second || len(s.all) < 15 {
+			t.Errorf("closed after %v with %d written", d, len(s.all))
+		}
+		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Late", "x")
+		if r.Dropped() == 0 {
+			t.Error("nothing dropped")
+		}
+	})
+}
