@@ -1,0 +1,248 @@
+// Package runtimetest is the contract of agent.Runtime: what the agent counts
+// on, asked of a runtime from outside. The fake and containerd both pass it.
+package runtimetest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent"
+)
+
+// Env is a runtime to test and what it needs around it.
+type Env struct {
+	Runtime agent.Runtime
+
+	// Image is the name of the sample image (testdata/web/image); it is in the
+	// runtime already.
+	Image string
+
+	// LogDir is a directory on this host that the runtime can write to.
+	LogDir string
+
+	// Adjust, if set, has the last word on every sandbox: a cgroup parent, the
+	// host's network where there is no other.
+	Adjust func(*cri.PodSandboxConfig)
+
+	// WithoutMemoryLimits says why this machine cannot limit memory; empty where it
+	// can.
+	WithoutMemoryLimits string
+}
+
+// patience is how long to wait for what should happen at once.
+const patience = 10 * time.Second
+
+// Run runs the suite over one runtime that open makes; open registers its own
+// cleanup. The tests run in parallel and leave nothing behind.
+func Run(t *testing.T, open func(t *testing.T) Env) {
+	env := open(t)
+	for _, tc := range []struct {
+		name string
+		test func(*testing.T, Env)
+	}{
+		{"Ready", testReady},
+		{"SandboxLife", testSandboxLife},
+		{"SandboxTwice", testSandboxTwice},
+		{"SandboxList", testSandboxList},
+		{"SandboxEndsContainers", testSandboxEndsContainers},
+		{"ContainerLife", testContainerLife},
+		{"ContainerList", testContainerList},
+		{"Attempts", testAttempts},
+		{"ExitCodes", testExitCodes},
+		{"StartFails", testStartFails},
+		{"OOM", testOOM},
+		{"StopHonoured", testStopHonoured},
+		{"StopSlow", testStopSlow},
+		{"StopIgnored", testStopIgnored},
+		{"StopWithoutGrace", testStopWithoutGrace},
+		{"NotFound", testNotFound},
+		{"Process", testProcess},
+		{"Mounts", testMounts},
+		{"Logs", testLogs},
+		{"LogReopen", testLogReopen},
+		{"ExecSync", testExecSync},
+		{"ExecSyncTimeout", testExecSyncTimeout},
+		{"Exec", testExec},
+		{"Attach", testAttach},
+		{"PortForward", testPortForward},
+		{"Events", testEvents},
+		{"Images", testImages},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			tc.test(t, env)
+		})
+	}
+}
+
+// pod is a sandbox that a test plays with.
+type pod struct {
+	*testing.T
+	Env
+	config *cri.PodSandboxConfig
+	id     string
+}
+
+// newPod runs a sandbox of its own name; it is removed at the end of the test.
+func newPod(t *testing.T, env Env) *pod {
+	t.Helper()
+	p := &pod{T: t, Env: env, config: env.sandboxConfig(t)}
+	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config)
+	if err != nil {
+		t.Fatalf("run sandbox: %v", err)
+	}
+	p.id = id
+	t.Cleanup(func() { env.remove(t, id) })
+	return p
+}
+
+func (e Env) remove(t *testing.T, sandboxID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := e.Runtime.StopPodSandbox(ctx, sandboxID); err != nil {
+		t.Errorf("stop sandbox: %v", err)
+	}
+	if err := e.Runtime.RemovePodSandbox(ctx, sandboxID); err != nil {
+		t.Errorf("remove sandbox: %v", err)
+	}
+}
+
+func (e Env) sandboxConfig(t *testing.T) *cri.PodSandboxConfig {
+	t.Helper()
+	uid := uuid.NewString()
+	config := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: "pod-" + uid[:8], Uid: uid, Namespace: "runtimetest"},
+		Hostname:     "pod-" + uid[:8],
+		LogDirectory: filepath.Join(e.LogDir, uid),
+		DnsConfig:    &cri.DNSConfig{},
+		Labels:       map[string]string{"uid": uid, "app": "web"},
+		Annotations:  map[string]string{"monopod.dev/note": "two words, \"quoted\""},
+		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+			NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},
+		}},
+	}
+	if e.Adjust != nil {
+		e.Adjust(config)
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// container is a config of the sample program with these arguments.
+func (p *pod) container(args ...string) *cri.ContainerConfig {
+	return &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: "main"},
+		Image:    &cri.ImageSpec{Image: p.Image},
+		Args:     args,
+		LogPath:  "main.log",
+		Labels:   map[string]string{"uid": p.config.Metadata.Uid, "container": "main"},
+		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{
+			NamespaceOptions: p.config.GetLinux().GetSecurityContext().GetNamespaceOptions(),
+		}},
+	}
+}
+
+func (p *pod) create(config *cri.ContainerConfig) (id string) {
+	p.Helper()
+	id, err := p.Runtime.CreateContainer(p.Context(), p.id, config, p.config)
+	if err != nil {
+		p.Fatalf("create container: %v", err)
+	}
+	return id
+}
+
+// run creates and starts a container.
+func (p *pod) run(config *cri.ContainerConfig) (id string) {
+	p.Helper()
+	id = p.create(config)
+	if err := p.Runtime.StartContainer(p.Context(), id); err != nil {
+		p.Fatalf("start container: %v", err)
+	}
+	return id
+}
+
+// serve runs the web server and waits until it listens, so that a signal finds
+// its handler. Port 0 avoids the others where the network is the host's.
+func (p *pod) serve(flags ...string) (id string) {
+	p.Helper()
+	id = p.run(p.container(append([]string{"-listen", ":0"}, flags...)...))
+	p.awaitLog("listens on")
+	return id
+}
+
+func (p *pod) status(id string) *cri.ContainerStatus {
+	p.Helper()
+	s, err := p.Runtime.ContainerStatus(p.Context(), id)
+	if err != nil {
+		p.Fatalf("container status: %v", err)
+	}
+	return s
+}
+
+// awaitExit waits until a container is dead.
+func (p *pod) awaitExit(id string) (s *cri.ContainerStatus) {
+	p.Helper()
+	await(p.T, "the container's exit", func() bool {
+		s = p.status(id)
+		return s.State == cri.ContainerState_CONTAINER_EXITED
+	})
+	return s
+}
+
+func (p *pod) logFile() string { return filepath.Join(p.config.LogDirectory, "main.log") }
+
+// log is what the container main has logged.
+func (p *pod) log() string {
+	p.Helper()
+	data, err := os.ReadFile(p.logFile())
+	if err != nil {
+		p.Fatal(err)
+	}
+	return string(data)
+}
+
+func (p *pod) awaitLog(text string) {
+	p.Helper()
+	await(p.T, "the log to say "+text, func() bool {
+		data, err := os.ReadFile(p.logFile())
+		return err == nil && strings.Contains(string(data), text)
+	})
+}
+
+// execute runs a command of the sample program in a container.
+func (p *pod) execute(id string, args ...string) (stdout, stderr string, code int32) {
+	p.Helper()
+	out, errs, code, err := p.Runtime.ExecSync(p.Context(), id, append([]string{"/web"}, args...), patience)
+	if err != nil {
+		p.Fatalf("exec %q: %v", args, err)
+	}
+	return string(out), string(errs), code
+}
+
+// await polls until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Errorf("%s: code %v, want %v (%v)", what, got, want, err)
+	}
+}

@@ -1,0 +1,167 @@
+package runtimetest
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+func testExec(t *testing.T, env Env) {
+	p := newPod(t, env)
+	id := p.serve()
+	url, err := env.Runtime.Exec(t.Context(), &cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "cat"}, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := upgrade(t, url, remotecommand.StreamProtocolV4Name)
+	streams := open(t, conn, "error", "stdin", "stdout", "stderr")
+	if _, err := io.WriteString(streams["stdin"], "from afar"); err != nil {
+		t.Fatal(err)
+	}
+	streams["stdin"].Close()
+	if out := readAll(t, streams["stdout"]); out != "from afar" {
+		t.Errorf("stdout %q", out)
+	}
+	if s := streamStatus(t, streams["error"]); s.Status != metav1.StatusSuccess {
+		t.Errorf("status %+v", s)
+	}
+	p.checkExecFails(id)
+}
+
+// checkExecFails wants the exit code of a streamed command.
+func (p *pod) checkExecFails(id string) {
+	p.Helper()
+	url, err := p.Runtime.Exec(p.Context(), &cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "exit", "3"}, Stdout: true, Stderr: true})
+	if err != nil {
+		p.Fatal(err)
+	}
+	streams := open(p.T, upgrade(p.T, url, remotecommand.StreamProtocolV4Name), "error", "stdout", "stderr")
+	s := streamStatus(p.T, streams["error"])
+	if s.Reason != remotecommand.NonZeroExitCodeReason || len(s.Details.Causes) != 1 || s.Details.Causes[0].Message != "3" {
+		p.Errorf("status %+v", s)
+	}
+}
+
+func testAttach(t *testing.T, env Env) {
+	p := newPod(t, env)
+	config := p.container("cat")
+	config.Stdin, config.StdinOnce = true, true
+	id := p.run(config)
+	url, err := env.Runtime.Attach(t.Context(), &cri.AttachRequest{ContainerId: id, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams := open(t, upgrade(t, url, remotecommand.StreamProtocolV4Name), "error", "stdin", "stdout", "stderr")
+	if _, err := io.WriteString(streams["stdin"], "typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := bufio.NewReader(streams["stdout"]).ReadString('\n'); err != nil || out != "typed\n" {
+		t.Errorf("stdout %q, %v", out, err)
+	}
+	streams["stdin"].Close()
+	if s := p.awaitExit(id); s.ExitCode != 0 {
+		t.Errorf("code %d", s.ExitCode)
+	}
+	p.awaitLog(" stdout F typed\n")
+}
+
+var listensOn = regexp.MustCompile(`listens on \S*:(\d+)\n`)
+
+func testPortForward(t *testing.T, env Env) {
+	p := newPod(t, env)
+	p.serve()
+	port := listensOn.FindStringSubmatch(p.log())[1]
+	url, err := env.Runtime.PortForward(t.Context(), &cri.PortForwardRequest{PodSandboxId: p.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := upgrade(t, url, portforward.ProtocolV1Name)
+	headers := http.Header{portforward.PortHeader: {port}, portforward.PortForwardRequestIDHeader: {"1"}, portforward.StreamType: {portforward.StreamTypeError}}
+	failure := create(t, conn, headers)
+	failure.Close()
+	headers = headers.Clone()
+	headers.Set(portforward.StreamType, portforward.StreamTypeData)
+	data := create(t, conn, headers)
+	if _, err := io.WriteString(data, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if page := readAll(t, data); !strings.Contains(page, "Hello from "+p.config.Hostname) {
+		t.Errorf("got %q; the error stream says %q", page, readAll(t, failure))
+	}
+}
+
+// upgrade turns a URL into a connection of streams, once.
+func upgrade(t *testing.T, url, protocol string) httpstream.Connection {
+	t.Helper()
+	rt, err := spdy.NewRoundTripper(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(httpstream.HeaderProtocolVersion, protocol)
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := rt.NewConnection(resp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// open makes the streams of an exec or attach, in the order that servers want.
+func open(t *testing.T, conn httpstream.Connection, types ...string) map[string]httpstream.Stream {
+	t.Helper()
+	streams := map[string]httpstream.Stream{}
+	for _, kind := range types {
+		streams[kind] = create(t, conn, http.Header{remotecommand.StreamType: {kind}})
+	}
+	return streams
+}
+
+func create(t *testing.T, conn httpstream.Connection, headers http.Header) httpstream.Stream {
+	t.Helper()
+	canonical := http.Header{}
+	for key, values := range headers {
+		canonical.Set(key, values[0])
+	}
+	s, err := conn.CreateStream(canonical)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func readAll(t *testing.T, from io.Reader) string {
+	t.Helper()
+	data, err := io.ReadAll(from)
+	if err != nil && !strings.Contains(err.Error(), net.ErrClosed.Error()) {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func streamStatus(t *testing.T, from io.Reader) (s metav1.Status) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(readAll(t, from)), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
