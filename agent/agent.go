@@ -1,0 +1,269 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/cgroup"
+	"monopod/agent/host"
+	"monopod/agent/image"
+	"monopod/agent/probe"
+	"monopod/agent/spec"
+	"monopod/agent/volume"
+	"monopod/apiserver/client"
+)
+
+// Recorder writes events; it must not wait. package record implements it.
+type Recorder interface {
+	Reference(ref corev1.ObjectReference, eventType, reason, format string, args ...any)
+}
+
+// Deps are what an agent works with. Client and Runtime are required.
+type Deps struct {
+	Client   client.Client
+	Runtime  Runtime
+	Clock    clock.WithTicker      // nil: the real one
+	Log      *zap.Logger           // nil: none
+	Recorder Recorder              // nil: no events
+	Metrics  prometheus.Registerer // nil: none
+	Mounter  volume.Mounter        // nil: the kernel's
+	// Dial reaches pods for probes and hooks; nil: the machine's network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Config is an agent's settings. NodeName and DataDir are required; zero values
+// of the others are upstream's defaults.
+type Config struct {
+	NodeName string
+	DataDir  string            // pods/ and logs/ lie below it
+	NodeIP   string            // empty: found
+	Labels   map[string]string // more labels of the node
+	Taints   []corev1.Taint    // of a node that registers for the first time
+	MaxPods  int               // 110
+
+	// Instance tells the sandboxes of this agent from others' in one containerd;
+	// empty: derived from DataDir and NodeName.
+	Instance string
+
+	// ImageDir holds archives to import, now and as they arrive; empty: none.
+	ImageDir string
+
+	// CgroupRoot is where pods' cgroups go; empty: the runtime's own place and no
+	// pod limits.
+	CgroupRoot  string
+	CgroupMount string // /sys/fs/cgroup
+
+	ClusterDNS    []string
+	ClusterDomain string
+	ResolvConf    string // /etc/resolv.conf
+
+	HeartbeatPeriod time.Duration // 10 s: lease renewed, node conditions checked
+	StatusPeriod    time.Duration // 5 min: node status written though nothing changed
+	LeaseDuration   time.Duration // 40 s
+	SyncFrequency   time.Duration // 1 min ± half: a pod looked at though nothing happened
+	RelistPeriod    time.Duration // 300 s: the runtime listed though no event was lost
+
+	// DeadContainers are kept of each container, for logs --previous (1).
+	DeadContainers int
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.NodeName == "" || c.DataDir == "" {
+		return c, errors.New("agent: NodeName and DataDir are required")
+	}
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return c, fmt.Errorf("agent: %w", err)
+	}
+	c.DataDir = dir
+	def(&c.MaxPods, 110)
+	def(&c.Instance, instance(c.DataDir, c.NodeName))
+	def(&c.CgroupMount, "/sys/fs/cgroup")
+	def(&c.ResolvConf, "/etc/resolv.conf")
+	def(&c.HeartbeatPeriod, 10*time.Second)
+	def(&c.StatusPeriod, 5*time.Minute)
+	def(&c.LeaseDuration, 40*time.Second)
+	def(&c.SyncFrequency, time.Minute)
+	def(&c.RelistPeriod, 300*time.Second)
+	def(&c.DeadContainers, 1)
+	return c, nil
+}
+
+func def[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}
+
+func instance(dataDir, node string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(dataDir + "\x00" + node))
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// Agent makes one node run the pods bound to it. It also answers as client.Node.
+type Agent struct {
+	Deps
+	cfg Config
+	log *zap.Logger
+
+	hostIPs  []string
+	capacity corev1.ResourceList
+	resolv   *cri.DNSConfig
+	cgroups  *cgroup.Manager // nil: none
+	images   *image.Puller
+	caller   probe.Caller
+	status   *statusWriter
+	node     *registrar
+	source   *source
+	metrics  *metrics
+	admit    []admitHandler
+
+	workers   sync.WaitGroup
+	preloaded chan struct{} // closed when the first import is over
+
+	mu    sync.RWMutex // guards what follows
+	pods  map[types.UID]*worker
+	names map[types.NamespacedName]*worker // the newest of the name
+	owner map[string]types.UID             // of sandboxes and containers, by id
+}
+
+var _ client.Node = (*Agent)(nil)
+
+// New prepares an agent; Run starts it.
+func New(deps Deps, cfg Config) (*Agent, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if deps.Client == nil || deps.Runtime == nil {
+		return nil, errors.New("agent: Client and Runtime are required")
+	}
+	a := &Agent{
+		Deps: deps.withDefaults(), cfg: cfg,
+		pods:  map[types.UID]*worker{},
+		names: map[types.NamespacedName]*worker{},
+		owner: map[string]types.UID{},
+
+		preloaded: make(chan struct{}),
+	}
+	a.log = a.Log
+	return a, a.prepare()
+}
+
+func (d Deps) withDefaults() Deps {
+	if d.Clock == nil {
+		d.Clock = clock.RealClock{}
+	}
+	if d.Log == nil {
+		d.Log = zap.NewNop()
+	}
+	if d.Recorder == nil {
+		d.Recorder = silent{}
+	}
+	if d.Metrics == nil {
+		d.Metrics = prometheus.NewRegistry()
+	}
+	if d.Mounter == nil {
+		d.Mounter = volume.Kernel{}
+	}
+	return d
+}
+
+type silent struct{}
+
+func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) {}
+
+// prepare reads the machine and makes the parts.
+func (a *Agent) prepare() error {
+	var err error
+	if a.capacity, err = host.Capacity(a.cfg.DataDir, a.cfg.MaxPods); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	ip := a.cfg.NodeIP
+	if ip == "" {
+		ip = host.IP().String()
+	}
+	a.hostIPs = []string{ip}
+	text, err := os.ReadFile(a.cfg.ResolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.resolv = spec.ParseResolv(string(text))
+	if a.cfg.CgroupRoot != "" {
+		a.cgroups = cgroup.New(a.cfg.CgroupMount, a.cfg.CgroupRoot)
+	}
+	a.images = &image.Puller{Runtime: a.Runtime, Clock: a.Clock}
+	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
+	a.status = newStatusWriter(a.Client, a.Clock, a.log)
+	a.source = newSource(a)
+	a.admit = admitHandlers()
+	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.node, err = newRegistrar(a)
+	return err
+}
+
+// Run registers the node and runs its pods until ctx ends; then it returns and
+// leaves the pods running. It fails only where nothing could ever work.
+func (a *Agent) Run(ctx context.Context) error {
+	for _, dir := range []string{a.podsDir(), a.logsDir()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var parts sync.WaitGroup
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.preload} {
+		parts.Go(func() { run(ctx) })
+	}
+	a.loop(ctx)
+	cancel()
+	a.workers.Wait()
+	a.status.wait()
+	parts.Wait()
+	return nil
+}
+
+func (a *Agent) podsDir() string { return filepath.Join(a.cfg.DataDir, "pods") }
+func (a *Agent) logsDir() string { return filepath.Join(a.cfg.DataDir, "logs", "pods") }
+
+func (a *Agent) podDir(uid types.UID) string { return filepath.Join(a.podsDir(), string(uid)) }
+
+// events about a pod, or one of its containers.
+func (a *Agent) event(pod *corev1.Pod, container, eventType, reason, format string, args ...any) {
+	ref := corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+		UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+	if container != "" {
+		ref.FieldPath = fieldPath(pod, container)
+	}
+	a.Recorder.Reference(ref, eventType, reason, format, args...)
+}
+
+func fieldPath(pod *corev1.Pod, container string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == container {
+			return "spec.initContainers{" + container + "}"
+		}
+	}
+	return "spec.containers{" + container + "}"
+}

@@ -1,0 +1,184 @@
+// Package env computes the environment of a container.
+package env
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// ErrConfig marks a mistake in what a container refers to: a ConfigMap, Secret
+// or key that is not there. The container waits with CreateContainerConfigError.
+var ErrConfig = errors.New("container config")
+
+// Source is where the values come from. A nil object without an error is one
+// that does not exist.
+type Source interface {
+	ConfigMap(name string) (*corev1.ConfigMap, error)
+	Secret(name string) (*corev1.Secret, error)
+}
+
+// Var is one variable.
+type Var struct{ Name, Value string }
+
+// Make computes the variables of one container in order: envFrom, then env,
+// where $(NAME) stands for a variable defined before it. A later definition
+// replaces an earlier one.
+func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
+	vars := &set{index: map[string]int{}}
+	for i := range c.EnvFrom {
+		if err := vars.from(&c.EnvFrom[i], src); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.Env {
+		if err := vars.one(&c.Env[i], c, facts, src); err != nil {
+			return nil, err
+		}
+	}
+	return vars.list, nil
+}
+
+type set struct {
+	list  []Var
+	index map[string]int
+}
+
+func (s *set) put(name, value string) {
+	if i, ok := s.index[name]; ok {
+		s.list[i].Value = value
+		return
+	}
+	s.index[name] = len(s.list)
+	s.list = append(s.list, Var{name, value})
+}
+
+func (s *set) lookup(name string) (string, bool) {
+	if i, ok := s.index[name]; ok {
+		return s.list[i].Value, true
+	}
+	return "", false
+}
+
+// from adds a whole ConfigMap or Secret; keys that are no variable names are
+// left out, as upstream does.
+func (s *set) from(ref *corev1.EnvFromSource, src Source) error {
+	values, err := fromValues(ref, src)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		name := ref.Prefix + key
+		if len(validation.IsRelaxedEnvVarName(name)) == 0 {
+			s.put(name, values[key])
+		}
+	}
+	return nil
+}
+
+func fromValues(ref *corev1.EnvFromSource, src Source) (map[string]string, error) {
+	switch {
+	case ref.ConfigMapRef != nil:
+		return configMapValues(ref.ConfigMapRef, src)
+	case ref.SecretRef != nil:
+		return secretValues(ref.SecretRef, src)
+	}
+	return nil, nil
+}
+
+func configMapValues(ref *corev1.ConfigMapEnvSource, src Source) (map[string]string, error) {
+	cm, err := src.ConfigMap(ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	if cm == nil {
+		return nil, missing(ref.Optional, "configmap %q not found", ref.Name)
+	}
+	return cm.Data, nil
+}
+
+func secretValues(ref *corev1.SecretEnvSource, src Source) (map[string]string, error) {
+	secret, err := src.Secret(ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		return nil, missing(ref.Optional, "secret %q not found", ref.Name)
+	}
+	values := make(map[string]string, len(secret.Data))
+	for k, v := range secret.Data {
+		values[k] = string(v)
+	}
+	return values, nil
+}
+
+func missing(optional *bool, format string, args ...any) error {
+	if optional != nil && *optional {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
+}
+
+func (s *set) one(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source) error {
+	if v.ValueFrom == nil {
+		s.put(v.Name, Expand(v.Value, s.lookup))
+		return nil
+	}
+	value, ok, err := valueFrom(v.ValueFrom, c, facts, src)
+	if err == nil && ok {
+		s.put(v.Name, value)
+	}
+	return err
+}
+
+// valueFrom is false for an optional key that is not there.
+func valueFrom(from *corev1.EnvVarSource, c *corev1.Container, facts Facts, src Source) (string, bool, error) {
+	switch {
+	case from.FieldRef != nil:
+		value, err := Field(from.FieldRef.FieldPath, facts)
+		return value, true, err
+	case from.ResourceFieldRef != nil:
+		value, err := Resource(from.ResourceFieldRef, c, facts)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		return configMapKey(from.ConfigMapKeyRef, src)
+	case from.SecretKeyRef != nil:
+		return secretKey(from.SecretKeyRef, src)
+	}
+	return "", false, fmt.Errorf("%w: unsupported source of a variable", ErrConfig)
+}
+
+func configMapKey(ref *corev1.ConfigMapKeySelector, src Source) (string, bool, error) {
+	cm, err := src.ConfigMap(ref.Name)
+	if err != nil {
+		return "", false, err
+	}
+	if cm == nil {
+		return "", false, missing(ref.Optional, "configmap %q not found", ref.Name)
+	}
+	if value, ok := cm.Data[ref.Key]; ok {
+		return value, true, nil
+	}
+	if value, ok := cm.BinaryData[ref.Key]; ok {
+		return string(value), true, nil
+	}
+	return "", false, missing(ref.Optional, "couldn't find key %s in ConfigMap %s/%s", ref.Key, cm.Namespace, ref.Name)
+}
+
+func secretKey(ref *corev1.SecretKeySelector, src Source) (string, bool, error) {
+	secret, err := src.Secret(ref.Name)
+	if err != nil {
+		return "", false, err
+	}
+	if secret == nil {
+		return "", false, missing(ref.Optional, "secret %q not found", ref.Name)
+	}
+	if value, ok := secret.Data[ref.Key]; ok {
+		return string(value), true, nil
+	}
+	return "", false, missing(ref.Optional, "couldn't find key %s in Secret %s/%s", ref.Key, secret.Namespace, ref.Name)
+}

@@ -1,0 +1,134 @@
+package env
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Facts is what a field reference may ask for beside the spec.
+type Facts struct {
+	Pod         *corev1.Pod
+	PodIPs      []string
+	HostIPs     []string
+	Allocatable corev1.ResourceList // of the node: the limits of who has none
+}
+
+// Field is the value at a field path such as metadata.name or
+// metadata.labels['app'].
+func Field(path string, f Facts) (string, error) {
+	if value, ok := subscript(path, f.Pod); ok {
+		return value, nil
+	}
+	switch path {
+	case "metadata.name":
+		return f.Pod.Name, nil
+	case "metadata.namespace":
+		return f.Pod.Namespace, nil
+	case "metadata.uid":
+		return string(f.Pod.UID), nil
+	case "metadata.labels":
+		return formatMap(f.Pod.Labels), nil
+	case "metadata.annotations":
+		return formatMap(f.Pod.Annotations), nil
+	case "spec.nodeName":
+		return f.Pod.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return f.Pod.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return first(f.HostIPs), nil
+	case "status.hostIPs":
+		return strings.Join(f.HostIPs, ","), nil
+	case "status.podIP":
+		return first(f.PodIPs), nil
+	case "status.podIPs":
+		return strings.Join(f.PodIPs, ","), nil
+	}
+	return "", fmt.Errorf("%w: unsupported fieldPath: %v", ErrConfig, path)
+}
+
+// subscript handles metadata.labels['k'] and metadata.annotations['k'].
+func subscript(path string, pod *corev1.Pod) (string, bool) {
+	field, key, found := strings.Cut(strings.TrimSuffix(path, "']"), "['")
+	if !found {
+		return "", false
+	}
+	switch field {
+	case "metadata.labels":
+		return pod.Labels[key], true
+	case "metadata.annotations":
+		return pod.Annotations[key], true
+	}
+	return "", false
+}
+
+// formatMap is how downward API files show labels: key="value", one a line, sorted.
+func formatMap(m map[string]string) string {
+	lines := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, fmt.Sprintf("%v=%q", k, m[k]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// Resource is a request or limit of c in units of the divisor, rounded up; a
+// limit that is not set is what the node has.
+func Resource(ref *corev1.ResourceFieldSelector, c *corev1.Container, f Facts) (string, error) {
+	side, name, _ := strings.Cut(ref.Resource, ".")
+	var amount resource.Quantity
+	switch side {
+	case "requests":
+		amount = c.Resources.Requests[corev1.ResourceName(name)]
+	case "limits":
+		amount = limit(c, corev1.ResourceName(name), f.Allocatable)
+	default:
+		return "", fmt.Errorf("%w: unsupported container resource : %v", ErrConfig, ref.Resource)
+	}
+	return divide(amount, ref.Divisor, name == "cpu"), nil
+}
+
+func limit(c *corev1.Container, name corev1.ResourceName, allocatable corev1.ResourceList) resource.Quantity {
+	if q, ok := c.Resources.Limits[name]; ok && !q.IsZero() {
+		return q
+	}
+	return allocatable[name]
+}
+
+func divide(amount, divisor resource.Quantity, milli bool) string {
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if milli {
+		return ceil(amount.MilliValue(), divisor.MilliValue())
+	}
+	return ceil(amount.Value(), divisor.Value())
+}
+
+func ceil(a, b int64) string {
+	return strconv.FormatInt(int64(math.Ceil(float64(a)/float64(b))), 10)
+}
+
+// ContainerOf finds the container a downward API file is about.
+func ContainerOf(pod *corev1.Pod, name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}

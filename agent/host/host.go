@@ -1,0 +1,193 @@
+// Package host reads what this machine is: the facts a Node reports.
+package host
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Info is what does not change while the machine runs.
+func Info() (corev1.NodeSystemInfo, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return corev1.NodeSystemInfo{}, fmt.Errorf("uname: %w", err)
+	}
+	return corev1.NodeSystemInfo{
+		MachineID:       firstLine("/etc/machine-id", "/var/lib/dbus/machine-id"),
+		SystemUUID:      strings.ToLower(firstLine("/sys/class/dmi/id/product_uuid", "/etc/machine-id")),
+		BootID:          firstLine("/proc/sys/kernel/random/boot_id"),
+		KernelVersion:   unix.ByteSliceToString(u.Release[:]),
+		OSImage:         osImage(),
+		OperatingSystem: runtime.GOOS,
+		Architecture:    runtime.GOARCH,
+	}, nil
+}
+
+// firstLine of the first of the files there is.
+func firstLine(paths ...string) string {
+	for _, p := range paths {
+		if b, err := os.ReadFile(p); err == nil {
+			line, _, _ := strings.Cut(string(b), "\n")
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+func osImage() string {
+	b, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "Linux"
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			if s, err := strconv.Unquote(value); err == nil {
+				return s
+			}
+			return value
+		}
+	}
+	return "Linux"
+}
+
+// Capacity is what the machine has: processors, memory, disk below dataDir, pods.
+func Capacity(dataDir string, maxPods int) (corev1.ResourceList, error) {
+	memory, err := Memory()
+	if err != nil {
+		return nil, err
+	}
+	disk, err := Disk(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(memory.Total, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk.Total, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+	}, nil
+}
+
+// Amount is how much there is of something, and how much of it is free.
+type Amount struct{ Total, Free int64 }
+
+// Memory in bytes, Free being what the kernel calls available.
+func Memory() (Amount, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return Amount{}, err
+	}
+	defer f.Close()
+	var a Amount
+	for in := bufio.NewScanner(f); in.Scan(); {
+		fields := strings.Fields(in.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "MemTotal:":
+			a.Total = kib << 10
+		case "MemAvailable:":
+			a.Free = kib << 10
+			return a, nil
+		}
+	}
+	return a, nil
+}
+
+// Disk is the bytes of the file system that holds dir.
+func Disk(dir string) (Amount, error) {
+	st, err := statfs(dir)
+	return Amount{int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize}, err
+}
+
+// Inodes of the file system that holds dir.
+func Inodes(dir string) (Amount, error) {
+	st, err := statfs(dir)
+	return Amount{int64(st.Files), int64(st.Ffree)}, err
+}
+
+// statfs looks at the nearest folder above that exists.
+func statfs(dir string) (unix.Statfs_t, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Statfs(dir, &st)
+		if up := filepath.Dir(dir); err == unix.ENOENT && up != dir {
+			dir = up
+			continue
+		}
+		return st, os.NewSyscallError("statfs", err)
+	}
+}
+
+// PIDs are the process ids the kernel has.
+func PIDs() (Amount, error) {
+	limit, err := strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64)
+	if err != nil {
+		return Amount{}, fmt.Errorf("pid_max: %w", err)
+	}
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return Amount{}, fmt.Errorf("sysinfo: %w", err)
+	}
+	return Amount{limit, limit - int64(si.Procs)}, nil
+}
+
+// IP is an address of this machine that pods and others can reach: that of the
+// default route's interface, else any global one, else loopback. The node
+// needs no network to work.
+func IP() net.IP {
+	if ip := routed(); ip != nil {
+		return ip
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			return n.IP
+		}
+	}
+	return net.IPv4(127, 0, 0, 1)
+}
+
+// routed reads the interface of the default route.
+func routed() net.IP {
+	b, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 || fields[1] != "00000000" || fields[7] != "00000000" {
+			continue
+		}
+		if ip := address(fields[0]); ip != nil {
+			return ip
+		}
+	}
+	return nil
+}
+
+func address(name string) net.IP {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil
+	}
+	addrs, _ := link.Addrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP
+		}
+	}
+	return nil
+}

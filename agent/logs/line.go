@@ -1,0 +1,35 @@
+// Package logs reads the log files that the runtime writes for containers.
+package logs
+
+import (
+	"bytes"
+	"errors"
+	"time"
+)
+
+// Line is one record of a CRI log: "<RFC 3339 time> <stream> <tags> <text>".
+type Line struct {
+	At      time.Time
+	Stamp   []byte // the time as written
+	Stream  string // stdout or stderr
+	Partial bool   // the text goes on in the next record
+	Text    []byte // with its newline unless Partial
+}
+
+var errLine = errors.New("not a CRI log line")
+
+// Parse reads a record without its newline; Line shares memory with it.
+func Parse(b []byte) (Line, error) {
+	stamp, rest, ok1 := bytes.Cut(b, []byte(" "))
+	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))
+	tags, text, ok3 := bytes.Cut(rest, []byte(" "))
+	if !ok1 || !ok2 || !ok3 {
+		return Line{}, errLine
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(stamp))
+	if err != nil {
+		return Line{}, errLine
+	}
+	first, _, _ := bytes.Cut(tags, []byte(":"))
+	return Line{At: at, Stamp: stamp, Stream: string(stream), Partial: string(first) == "P", Text: text}, nil
+}

@@ -1,0 +1,313 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/spec"
+	"monopod/agent/status"
+)
+
+// loop is the heart: it hands what changed, in the API or the runtime, to the
+// worker of the pod it is about, and never waits for a worker.
+func (a *Agent) loop(ctx context.Context) {
+	events, ok := a.connect(ctx)
+	if !ok {
+		return
+	}
+	found, ok := a.firstList(ctx)
+	if !ok {
+		return
+	}
+	relist := a.Clock.NewTicker(a.cfg.RelistPeriod)
+	defer relist.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-a.source.updates:
+			a.configChanged(ctx, u, found)
+			if u.list != nil {
+				found = nil
+			}
+		case ev, open := <-events:
+			if !open {
+				if events, ok = a.connect(ctx); !ok {
+					return
+				}
+				ev = Event{Type: EventResync}
+			}
+			a.runtimeChanged(ctx, ev)
+		case <-relist.C():
+			a.relist(ctx)
+		}
+	}
+}
+
+// connect waits for the runtime to answer and subscribes to its events.
+func (a *Agent) connect(ctx context.Context) (<-chan Event, bool) {
+	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+		_, err := a.Runtime.Version(ctx)
+		if err == nil {
+			events, err := a.Runtime.Events(ctx)
+			if err == nil {
+				a.node.poke()
+				return events, true
+			}
+		}
+		if delay >= time.Second && ctx.Err() == nil {
+			a.log.Warn("container runtime does not answer", zap.Error(err))
+		}
+		if !a.sleep(ctx, delay) {
+			return nil, false
+		}
+	}
+}
+
+func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
+	timer := a.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// inRuntime is what the runtime holds of one pod.
+type inRuntime struct {
+	identity   spec.Identity
+	sandboxes  map[string]bool // ready
+	containers map[string]cri.ContainerState
+}
+
+func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inRuntime, bool) {
+	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+		found, err := a.list(ctx)
+		if err == nil {
+			return found, true
+		}
+		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
+		if !a.sleep(ctx, delay) {
+			return nil, false
+		}
+	}
+}
+
+// list asks the runtime for everything of ours.
+func (a *Agent) list(ctx context.Context) (map[types.UID]*inRuntime, error) {
+	labels := map[string]string{spec.LabelInstance: a.cfg.Instance}
+	sandboxes, err := a.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: labels})
+	if err != nil {
+		return nil, err
+	}
+	containers, err := a.Runtime.ListContainers(ctx, &cri.ContainerFilter{LabelSelector: labels})
+	if err != nil {
+		return nil, err
+	}
+	found := map[types.UID]*inRuntime{}
+	of := func(labels map[string]string) *inRuntime {
+		id := spec.IdentityOf(labels)
+		r := found[types.UID(id.UID)]
+		if r == nil {
+			r = &inRuntime{identity: id, sandboxes: map[string]bool{}, containers: map[string]cri.ContainerState{}}
+			found[types.UID(id.UID)] = r
+		}
+		return r
+	}
+	for _, s := range sandboxes {
+		of(s.Labels).sandboxes[s.Id] = s.State == cri.PodSandboxState_SANDBOX_READY
+	}
+	for _, c := range containers {
+		of(c.Labels).containers[c.Id] = c.State
+	}
+	return found, nil
+}
+
+// relist compares the runtime with what the workers believe; those who are wrong
+// look again, and what belongs to nobody is cleared away.
+func (a *Agent) relist(ctx context.Context) {
+	found, err := a.list(ctx)
+	if err != nil {
+		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
+		return
+	}
+	for uid, w := range a.all() {
+		if r := found[uid]; !r.matches(w.snapshot.Load()) {
+			w.update(func(in *inbox) { in.relist = true })
+		}
+	}
+	a.orphans(ctx, found)
+}
+
+// matches says whether seen is what the runtime has.
+func (r *inRuntime) matches(seen *status.Observed) bool {
+	if r == nil {
+		r = &inRuntime{}
+	}
+	if seen == nil {
+		seen = &status.Observed{}
+	}
+	if len(r.sandboxes) != len(seen.Sandboxes) || len(r.containers) != len(seen.Containers) {
+		return false
+	}
+	for _, s := range seen.Sandboxes {
+		if ready, ok := r.sandboxes[s.ID]; !ok || ready != s.Ready {
+			return false
+		}
+	}
+	for _, c := range seen.Containers {
+		state, ok := r.containers[c.ID]
+		if !ok || (state == cri.ContainerState_CONTAINER_RUNNING) != (c.State == status.Running) {
+			return false
+		}
+	}
+	return true
+}
+
+// orphans gives a worker, which will end it, to what the runtime runs for a pod
+// that no worker has.
+func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime) {
+	for uid, r := range found {
+		if a.worker(uid) != nil {
+			continue
+		}
+		pod := &corev1.Pod{}
+		pod.Name, pod.Namespace, pod.UID = r.identity.Name, r.identity.Namespace, uid
+		a.log.Info("ending a pod that no longer exists", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(uid)))
+		a.add(ctx, pod, func(in *inbox) { in.gone, in.relist = true, true })
+	}
+}
+
+// runtimeChanged hands an event on.
+func (a *Agent) runtimeChanged(ctx context.Context, ev Event) {
+	if ev.Type == EventResync {
+		a.node.poke()
+		a.relist(ctx)
+		for _, w := range a.all() {
+			w.wakeUp() // a step that failed for want of the runtime tries again
+		}
+		return
+	}
+	w := a.worker(a.ownerOf(ev))
+	if w == nil {
+		return
+	}
+	w.update(func(in *inbox) { in.events = append(in.events, ev) })
+}
+
+func (a *Agent) ownerOf(ev Event) types.UID {
+	if ev.PodUID != "" {
+		return types.UID(ev.PodUID)
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if uid, ok := a.owner[ev.ContainerID]; ok {
+		return uid
+	}
+	return a.owner[ev.SandboxID]
+}
+
+// configChanged brings workers in line with the API. found is what the runtime
+// held when the agent started, given with the first list only.
+func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID]*inRuntime) {
+	if u.list == nil {
+		a.podChanged(ctx, u.pod, u.gone, false)
+		return
+	}
+	listed := map[types.UID]bool{}
+	pods := slices.Clone(*u.list)
+	slices.SortStableFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	for _, pod := range pods {
+		listed[pod.UID] = true
+		a.podChanged(ctx, pod, false, found[pod.UID] != nil)
+	}
+	for uid, w := range a.all() {
+		if !listed[uid] {
+			w.removed()
+		}
+	}
+	if found != nil {
+		a.orphans(ctx, found)
+		a.sweep()
+	}
+}
+
+func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found bool) {
+	w := a.worker(pod.UID)
+	switch {
+	case gone && w != nil:
+		w.removed()
+	case gone:
+	case w != nil:
+		w.changed(pod)
+	default:
+		refused := a.refuse(pod)
+		a.add(ctx, pod, func(in *inbox) { in.relist, in.refused = found, refused })
+	}
+}
+
+// add starts a worker for a pod. It waits for an earlier pod of the name.
+func (a *Agent) add(ctx context.Context, pod *corev1.Pod, first func(*inbox)) {
+	w := newWorker(a, pod)
+	first(&w.in)
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	a.mu.Lock()
+	if old := a.names[name]; old != nil {
+		w.after = old.done
+	}
+	a.pods[pod.UID], a.names[name] = w, w
+	a.mu.Unlock()
+	a.workers.Go(func() {
+		w.run(ctx)
+		a.drop(w, name)
+	})
+}
+
+func (a *Agent) drop(w *worker, name types.NamespacedName) {
+	a.status.forget(w.uid)
+	a.images.Forget(string(w.uid))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.pods, w.uid)
+	if a.names[name] == w {
+		delete(a.names, name)
+	}
+	for id, uid := range a.owner {
+		if uid == w.uid {
+			delete(a.owner, id)
+		}
+	}
+	close(w.done)
+}
+
+func (a *Agent) worker(uid types.UID) *worker {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.pods[uid]
+}
+
+// all is a copy of the workers by uid.
+func (a *Agent) all() map[types.UID]*worker {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	out := make(map[types.UID]*worker, len(a.pods))
+	for uid, w := range a.pods {
+		out[uid] = w
+	}
+	return out
+}
+
+// own remembers whose a sandbox or container is, for events that do not say.
+func (a *Agent) own(id string, uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.owner[id] = uid
+}

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/host"
+)
+
+// Bounds of the pressure conditions are upstream's hard eviction thresholds; a
+// condition stays for five minutes after the pressure was last seen.
+const (
+	minMemory       = 100 << 20 // bytes
+	minDiskPercent  = 10
+	minInodePercent = 5
+	minPIDs         = 100
+	pressureHeld    = 5 * time.Minute
+	imagesListed    = 50
+
+	// conditionCgroups is there only where pods' cgroups cannot be limited.
+	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
+)
+
+// status is the node as it is now; conditions have no times yet.
+func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
+	s := corev1.NodeStatus{
+		Capacity: r.a.capacity, Allocatable: r.a.capacity, NodeInfo: r.info,
+		Addresses: r.addresses(),
+	}
+	ready := r.readyCondition(ctx)
+	if ready.Status == corev1.ConditionTrue {
+		r.describe(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images
+	s.Conditions = append(r.pressures(), ready)
+	if r.missing != "" {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{
+			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: r.missing,
+		})
+	}
+	return s
+}
+
+func (r *registrar) addresses() []corev1.NodeAddress {
+	var out []corev1.NodeAddress
+	for _, ip := range r.a.hostIPs {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.a.cfg.NodeName})
+}
+
+// readyCondition asks the runtime; only its two conditions count.
+func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
+	ctx, cancel := context.WithTimeout(ctx, r.a.cfg.HeartbeatPeriod)
+	defer cancel()
+	status, err := r.a.Runtime.Status(ctx)
+	if err != nil {
+		c.Message = fmt.Sprintf("container runtime is down: %v", err)
+		return c
+	}
+	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
+		i := slices.IndexFunc(status.Conditions, func(rc *cri.RuntimeCondition) bool { return rc.Type == want })
+		if i < 0 || !status.Conditions[i].Status {
+			c.Message = notReady(want, status.Conditions, i)
+			return c
+		}
+	}
+	c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletReady", "monopod is posting ready status"
+	return c
+}
+
+func notReady(want string, list []*cri.RuntimeCondition, i int) string {
+	if i < 0 {
+		return fmt.Sprintf("container runtime status check may not have completed yet: no %s", want)
+	}
+	return fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, list[i].Reason, list[i].Message)
+}
+
+// describe reads what changes seldom: the runtime's version once, the images
+// when they changed.
+func (r *registrar) describe(ctx context.Context) {
+	r.mu.Lock()
+	version, stale := r.info.ContainerRuntimeVersion, r.stale
+	r.mu.Unlock()
+	if version == "" {
+		if v, err := r.a.Runtime.Version(ctx); err == nil {
+			version = v.RuntimeName + "://" + v.RuntimeVersion
+		}
+	}
+	var images []corev1.ContainerImage
+	if stale {
+		images = r.listImages(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.info.ContainerRuntimeVersion = version
+	if images != nil {
+		r.images, r.stale = images, false
+	}
+}
+
+// listImages are the largest images.
+func (r *registrar) listImages(ctx context.Context) []corev1.ContainerImage {
+	list, err := r.a.Runtime.ListImages(ctx)
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(list, func(a, b *cri.Image) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Id, b.Id))
+	})
+	out := []corev1.ContainerImage{}
+	for _, img := range list[:min(len(list), imagesListed)] {
+		names := slices.Concat(img.RepoDigests, img.RepoTags)
+		out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.Size)})
+	}
+	return out
+}
+
+// pressures are the three conditions of scarcity. The caller holds r.mu.
+func (r *registrar) pressures() []corev1.NodeCondition {
+	memory, memoryErr := host.Memory()
+	disk, diskErr := host.Disk(r.a.cfg.DataDir)
+	inodes, inodesErr := host.Inodes(r.a.cfg.DataDir)
+	pids, pidsErr := host.PIDs()
+	return []corev1.NodeCondition{
+		r.pressed(corev1.NodeMemoryPressure, memoryErr == nil && memory.Free < minMemory, "Memory", "memory available"),
+		r.pressed(corev1.NodeDiskPressure, diskErr == nil && below(disk, minDiskPercent) || inodesErr == nil && below(inodes, minInodePercent), "Disk", "disk space available"),
+		r.pressed(corev1.NodePIDPressure, pidsErr == nil && pids.Free < minPIDs, "PID", "PID available"),
+	}
+}
+
+func below(a host.Amount, percent int64) bool {
+	return a.Total > 0 && a.Free*100 < a.Total*percent
+}
+
+func (r *registrar) pressed(t corev1.NodeConditionType, now bool, what, words string) corev1.NodeCondition {
+	at := r.a.Clock.Now()
+	if now {
+		r.pressure[t] = at
+	}
+	last, ever := r.pressure[t]
+	if ever && at.Sub(last) < pressureHeld {
+		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: "KubeletHasInsufficient" + what, Message: "monopod has insufficient " + words}
+	}
+	sufficient := map[string]string{"Memory": "KubeletHasSufficientMemory", "Disk": "KubeletHasNoDiskPressure", "PID": "KubeletHasSufficientPID"}
+	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: sufficient[what], Message: "monopod has sufficient " + words}
+}

@@ -1,0 +1,282 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/logs"
+	"monopod/agent/probe"
+	"monopod/agent/spec"
+	"monopod/agent/status"
+)
+
+// apply puts an event into what is known. The runtime's own status follows some
+// 20 to 70 ms later; there is no need to wait for it.
+func (w *worker) apply(ev Event) {
+	if ev.Type == EventSandboxExited {
+		for i := range w.seen.Sandboxes {
+			if s := &w.seen.Sandboxes[i]; s.ID == ev.SandboxID {
+				s.Ready = false
+			}
+		}
+		return
+	}
+	c := w.seen.ByID(ev.ContainerID)
+	if c == nil {
+		return
+	}
+	switch ev.Type {
+	case EventContainerOOM:
+		c.OOM = true
+	case EventContainerExited:
+		w.exited(c, ev)
+	}
+}
+
+// exited records an end. A container that only the event saw start is one whose
+// start the step at work has yet to report.
+func (w *worker) exited(c *status.Container, ev Event) {
+	if c.State == status.Exited {
+		return
+	}
+	c.Exit(ev.ExitCode, ev.At)
+	w.readMessage(c)
+}
+
+// readMessage fetches the termination message of a container that ended.
+func (w *worker) readMessage(c *status.Container) {
+	if c.MessagePath == "" {
+		return
+	}
+	if m := logs.Message(c.MessagePath); m != "" {
+		c.Message = m
+		return
+	}
+	if c.MessagePolicy == string(corev1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0 {
+		c.Message = logs.Fallback(w.logPath(c))
+	}
+}
+
+func (w *worker) logPath(c *status.Container) string {
+	return filepath.Join(spec.LogDir(w.a.logsDir(), w.pod), spec.LogPath(c.Name, c.Attempt))
+}
+
+// look reads the pod anew from the runtime, if that is called for.
+func (w *worker) look(ctx context.Context) error {
+	if !w.stale {
+		w.known = true
+		return nil
+	}
+	labels := map[string]string{spec.LabelPodUID: string(w.uid), spec.LabelInstance: w.a.cfg.Instance}
+	sandboxes, err := w.a.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: labels})
+	if err != nil {
+		return err
+	}
+	containers, err := w.a.Runtime.ListContainers(ctx, &cri.ContainerFilter{LabelSelector: labels})
+	if err != nil {
+		return err
+	}
+	next, err := w.read(ctx, sandboxes, containers)
+	if err != nil {
+		return err
+	}
+	w.seen, w.stale = w.reconcile(next), false
+	w.adopt(!w.known)
+	w.known = true
+	return nil
+}
+
+// read asks for the status of each sandbox and container; what is gone by then
+// is left out.
+func (w *worker) read(ctx context.Context, sandboxes []*cri.PodSandbox, containers []*cri.Container) (status.Observed, error) {
+	var out status.Observed
+	var mu sync.Mutex // guards out
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for _, s := range sandboxes {
+		g.Go(func() error {
+			one, err := w.readSandbox(ctx, s.Id)
+			if err != nil || one == nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out.Sandboxes = append(out.Sandboxes, *one)
+			return nil
+		})
+	}
+	for _, c := range containers {
+		g.Go(func() error {
+			one, err := w.readContainer(ctx, c.Id, c.PodSandboxId)
+			if err != nil || one == nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out.Containers = append(out.Containers, *one)
+			return nil
+		})
+	}
+	return out, g.Wait()
+}
+
+func (w *worker) readSandbox(ctx context.Context, id string) (*status.Sandbox, error) {
+	s, err := w.a.Runtime.PodSandboxStatus(ctx, id)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &status.Sandbox{
+		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(), CreatedAt: nanos(s.CreatedAt),
+		Ready: s.State == cri.PodSandboxState_SANDBOX_READY, IPs: addresses(s),
+	}, nil
+}
+
+func addresses(s *cri.PodSandboxStatus) []string {
+	n := s.GetNetwork()
+	if n.GetIp() == "" {
+		return nil
+	}
+	out := []string{n.Ip}
+	for _, more := range n.AdditionalIps {
+		out = append(out, more.Ip)
+	}
+	return out
+}
+
+func (w *worker) readContainer(ctx context.Context, id, sandbox string) (*status.Container, error) {
+	s, err := w.a.Runtime.ContainerStatus(ctx, id)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := status.FromCRI(s, sandbox)
+	a := spec.AnnotationsOf(s.Annotations)
+	c.Hash, c.MessagePath, c.MessagePolicy = a.Hash, a.MessageHostPath, a.MessagePolicy
+	if c.State == status.Exited {
+		w.readMessage(&c)
+	}
+	return &c, nil
+}
+
+// reconcile keeps what events told and the runtime does not say yet, or forgot:
+// an end, a killed child, an address.
+func (w *worker) reconcile(next status.Observed) status.Observed {
+	for i := range next.Containers {
+		c := &next.Containers[i]
+		old := w.seen.ByID(c.ID)
+		if old == nil {
+			continue
+		}
+		c.OOM = c.OOM || old.OOM
+		if old.State == status.Exited {
+			*c = *old
+		}
+	}
+	for i := range next.Sandboxes {
+		s := &next.Sandboxes[i]
+		for _, old := range w.seen.Sandboxes {
+			if old.ID == s.ID && len(s.IPs) == 0 {
+				s.IPs = old.IPs
+			}
+		}
+	}
+	return next
+}
+
+// adopt takes over what runs: its events, its probes, and, the first time, its
+// volumes, whose sources may have changed while no agent ran.
+func (w *worker) adopt(first bool) {
+	w.refresh = w.refresh || first && len(w.seen.Containers) > 0
+	for i := range w.seen.Sandboxes {
+		w.a.own(w.seen.Sandboxes[i].ID, w.uid)
+	}
+	for i := range w.seen.Containers {
+		c := &w.seen.Containers[i]
+		w.a.own(c.ID, w.uid)
+		if c.State == status.Running {
+			w.watch(c, first)
+		}
+	}
+}
+
+// watch starts a container's probes. One adopted is believed to be as ready as it
+// was when its status was last stored.
+func (w *worker) watch(c *status.Container, adopted bool) {
+	s := w.containerSpec(c.Name)
+	if s == nil || s.StartupProbe == nil && s.LivenessProbe == nil && s.ReadinessProbe == nil {
+		return
+	}
+	p := probe.Container{Spec: s, Adopted: adopted, Target: probe.Target{ContainerID: c.ID, Host: w.address(), Ports: s.Ports}}
+	for _, list := range [][]corev1.ContainerStatus{w.pod.Status.ContainerStatuses, w.pod.Status.InitContainerStatuses} {
+		for _, old := range list {
+			if old.Name == c.Name && old.ContainerID == "containerd://"+c.ID {
+				p.Ready, p.Started = old.Ready, old.Started != nil && *old.Started
+			}
+		}
+	}
+	w.probes.Add(w.life, p)
+}
+
+// address is where the pod's ports are.
+func (w *worker) address() string {
+	if w.pod.Spec.HostNetwork {
+		return w.a.hostIPs[0]
+	}
+	if s := w.seen.Sandbox(); s != nil && len(s.IPs) > 0 {
+		return s.IPs[0]
+	}
+	return ""
+}
+
+// containerSpec finds a container in the pod's spec.
+func (w *worker) containerSpec(name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// report stores the pod's status if it changed. terminal: nothing runs any more.
+func (w *worker) report(terminal bool) {
+	if w.gone {
+		return
+	}
+	base := *w.pod
+	if w.reported != nil {
+		base.Status = *w.reported
+		base.Status.Conditions = foreign(w.reported.Conditions, w.pod.Status.Conditions)
+	}
+	w.publish()
+	next := status.Of(status.Input{
+		Pod: &base, Seen: &w.seen, Waiting: w.waiting, Ready: w.probes.Ready, Started: w.probes.Started,
+		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Now: w.a.Clock.Now(),
+	})
+	w.reported = &next
+	if !apiequality.Semantic.DeepEqual(&base.Status, &next) {
+		w.a.status.set(w.life, w.pod, &next)
+	}
+}
+
+func isNotFound(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }
+
+func isUnavailable(err error) bool { return grpcstatus.Code(err) == codes.Unavailable }
+
+func nanos(n int64) time.Time { return time.Unix(0, n) }

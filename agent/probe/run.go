@@ -1,0 +1,198 @@
+// Package probe asks containers how they are.
+//
+//   - Do runs one probe or hook handler once.
+//   - Manager runs the probes of running containers by their periods and
+//     thresholds, keeps the results and says when one changed.
+package probe
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Execer runs a command in a container.
+type Execer interface {
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+}
+
+// Caller reaches containers.
+type Caller struct {
+	Exec Execer
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: the machine's network
+}
+
+func (c Caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.Dial != nil {
+		return c.Dial(ctx, network, address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// Target is the container a handler is about.
+type Target struct {
+	ContainerID string
+	Host        string // the pod's address
+	Ports       []corev1.ContainerPort
+}
+
+// maxBody of an HTTP answer is read, as upstream does (10 KiB).
+const maxBody = 10 << 10
+
+// Do runs a handler once; an error says why it failed, in words for an event.
+func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	switch {
+	case h.Exec != nil:
+		return c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
+	case h.HTTPGet != nil:
+		return c.http(ctx, h.HTTPGet, t, "kube-probe/1.37")
+	case h.TCPSocket != nil:
+		return c.tcp(ctx, h.TCPSocket, t)
+	case h.GRPC != nil:
+		return c.health(ctx, h.GRPC, t)
+	}
+	return errors.New("missing probe handler")
+}
+
+// command fails with any exit code but 0.
+func (c Caller) command(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
+	stdout, stderr, code, err := c.Exec.ExecSync(ctx, id, cmd, timeout)
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return fmt.Errorf("command %q exited with %d: %s", strings.Join(cmd, " "), code, clip(append(stdout, stderr...)))
+	}
+	return nil
+}
+
+func clip(b []byte) string {
+	return strings.TrimSpace(string(b[:min(len(b), 1024)]))
+}
+
+// Port is a port by number, or by the name of one of the container's.
+func Port(p intstr.IntOrString, ports []corev1.ContainerPort) (int, error) {
+	n := p.IntValue()
+	if p.Type == intstr.String {
+		i := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == p.StrVal })
+		if i >= 0 {
+			n = int(ports[i].ContainerPort)
+		}
+	}
+	if n <= 0 || n > 65535 {
+		return 0, fmt.Errorf("invalid port: %s", p.String())
+	}
+	return n, nil
+}
+
+// http asks and takes 200 to 399 for an answer; certificates are not checked.
+func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent string) error {
+	req, err := request(ctx, a, t, agent)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true, DialContext: c.dial,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as upstream: a probe is no secret
+	}
+	resp, err := (&http.Client{Transport: transport, CheckRedirect: sameHost}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
+	if resp.StatusCode < 200 || resp.StatusCode >= 400 {
+		return fmt.Errorf("HTTP probe failed with statuscode: %d", resp.StatusCode)
+	}
+	return nil
+}
+
+func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent string) (*http.Request, error) {
+	port, err := Port(a.Port, t.Ports)
+	if err != nil {
+		return nil, err
+	}
+	scheme := strings.ToLower(cmp.Or(string(a.Scheme), "http"))
+	u, err := url.Parse(a.Path)
+	if err != nil {
+		return nil, err
+	}
+	u.Scheme, u.Host = scheme, net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", agent)
+	req.Header.Set("Accept", "*/*")
+	for _, h := range a.HTTPHeaders {
+		if strings.EqualFold(h.Name, "Host") {
+			req.Host = h.Value
+		}
+		req.Header.Add(h.Name, h.Value)
+	}
+	return req, nil
+}
+
+// sameHost follows redirects within the container only: one that leads away is
+// an answer in itself.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if req.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	return nil
+}
+
+func (c Caller) tcp(ctx context.Context, a *corev1.TCPSocketAction, t Target) error {
+	port, err := Port(a.Port, t.Ports)
+	if err != nil {
+		return err
+	}
+	conn, err := c.dial(ctx, "tcp", net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target) error {
+	addr := net.JoinHostPort(t.Host, strconv.Itoa(int(a.Port)))
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return c.dial(ctx, "tcp", addr) }))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	service := ""
+	if a.Service != nil {
+		service = *a.Service
+	}
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	if resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("service unhealthy (responded with %q)", resp.Status.String())
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/backoff"
+	"monopod/agent/image"
+	"monopod/agent/status"
+	"monopod/apiserver/client"
+)
+
+// imageState is what is known of a container's image before it starts.
+type imageState struct {
+	image   *cri.Image // present, or pulled
+	pulling bool
+	recheck bool // images have been imported since
+	err     *image.Error
+	until   time.Time // err holds
+}
+
+// image returns a container's image. One that must be pulled is, in the
+// background, and the worker woken when it has come.
+func (w *worker) image(ctx context.Context, c *corev1.Container) (*cri.Image, error) {
+	s := w.images[c.Name]
+	if s == nil {
+		s = &imageState{}
+		w.images[c.Name] = s
+	}
+	now := w.a.Clock.Now()
+	switch {
+	case s.image != nil:
+		return s.image, nil
+	case s.recheck:
+	case s.pulling:
+		return nil, s.blocked()
+	case s.err != nil && now.Before(s.until):
+		return nil, &blocked{Waiting: status.Waiting{Reason: s.err.Reason, Message: s.err.Message}, retry: s.until.Sub(now)}
+	}
+	present, err := w.a.images.Present(ctx, w.request(c, nil))
+	if err != nil {
+		return nil, w.imageFailed(s, err)
+	}
+	if present != nil {
+		s.image = present
+		w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", c.Image)
+		return present, nil
+	}
+	if s.recheck = false; !s.pulling {
+		w.pull(c, s)
+	}
+	return nil, s.blocked()
+}
+
+// lookAgain has every missing image looked for at once: some were imported.
+func (w *worker) lookAgain() {
+	w.a.images.Forget(string(w.uid))
+	for _, s := range w.images {
+		s.recheck = s.image == nil
+	}
+}
+
+// blocked is how a container waits for a pull: with what the last one said.
+func (s *imageState) blocked() *blocked {
+	if s.err == nil {
+		return &blocked{}
+	}
+	return &blocked{Waiting: status.Waiting{Reason: s.err.Reason, Message: s.err.Message}}
+}
+
+func (w *worker) imageFailed(s *imageState, err error) error {
+	var e *image.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	s.err, s.until = e, w.a.Clock.Now().Add(e.Retry)
+	return &blocked{Waiting: status.Waiting{Reason: e.Reason, Message: e.Message}, retry: e.Retry}
+}
+
+// request is a container's need of its image.
+func (w *worker) request(c *corev1.Container, secrets []*corev1.Secret) image.Request {
+	pod, name := w.pod, c.Name
+	return image.Request{
+		Image: c.Image, Policy: c.ImagePullPolicy, Owner: string(w.uid), Secrets: secrets,
+		Note: func(eventType, reason, message string) { w.a.event(pod, name, eventType, reason, "%s", message) },
+	}
+}
+
+// pull fetches an image on a goroutine of its own.
+func (w *worker) pull(c *corev1.Container, s *imageState) {
+	s.pulling = true
+	r := w.request(c, nil)
+	r.Sandbox = w.presentSandbox()
+	pod, name, ctx := w.pod, c.Name, w.life
+	w.background.Go(func() {
+		img, err := w.fetch(ctx, pod, r)
+		w.update(func(in *inbox) {
+			if in.images == nil {
+				in.images = map[string]imageResult{}
+			}
+			in.images[name] = imageResult{img, err}
+		})
+	})
+}
+
+// fetch pulls an image, unless the import of what lies on the disk brings it.
+func (w *worker) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*cri.Image, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.a.preloaded:
+	}
+	img, err := w.a.images.Present(ctx, r)
+	if img != nil || err != nil {
+		return img, err
+	}
+	if r.Secrets, err = w.pullSecrets(ctx, pod); err != nil {
+		return nil, err
+	}
+	if img, err = w.a.images.Pull(ctx, r); err == nil {
+		w.a.node.imagesChanged()
+	}
+	return img, err
+}
+
+// pulled takes the result of a pull.
+func (w *worker) pulled(name string, r imageResult) {
+	s := w.images[name]
+	if s == nil {
+		return
+	}
+	if s.pulling = false; s.image != nil {
+		return
+	}
+	s.image, s.err = r.image, nil
+	if r.err == nil {
+		return
+	}
+	if !errors.As(r.err, &s.err) {
+		s.err = &image.Error{Reason: image.ReasonPull, Message: r.err.Error(), Retry: backoff.Initial}
+	}
+	s.until = w.a.Clock.Now().Add(s.err.Retry)
+}
+
+// pullSecrets are the secrets the pod names; those that are not there are left out.
+func (w *worker) pullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
+	var out []*corev1.Secret
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		s, err := (objects{ctx, w.a.Client, pod.Namespace}).Secret(ref.Name)
+		if err != nil {
+			return nil, fmt.Errorf("imagePullSecrets: %w", err)
+		}
+		if s == nil {
+			w.a.event(pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// lookForImages asks for the images of containers about to start, while the
+// sandbox is made.
+func (w *worker) lookForImages(ctx context.Context, list []*corev1.Container) map[string]imageResult {
+	out := map[string]imageResult{}
+	for _, c := range list {
+		if c.ImagePullPolicy == corev1.PullAlways {
+			continue
+		}
+		img, err := w.a.Runtime.ImageStatus(ctx, image.Named(c.Image))
+		if err == nil && img != nil {
+			out[c.Name] = imageResult{image: img}
+			w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", c.Image)
+		}
+	}
+	return out
+}
+
+// objects reads the ConfigMaps and Secrets of one namespace; nil is one that does
+// not exist. It lives as long as one step.
+type objects struct {
+	ctx       context.Context
+	client    client.Client
+	namespace string
+}
+
+func (o objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
+	cm, err := client.Get[*corev1.ConfigMap](o.ctx, o.client, o.namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return cm, err
+}
+
+func (o objects) Secret(name string) (*corev1.Secret, error) {
+	s, err := client.Get[*corev1.Secret](o.ctx, o.client, o.namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return s, err
+}

@@ -1,0 +1,73 @@
+package spec
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/env"
+)
+
+// ContainerOptions is what a container config needs beside the spec.
+type ContainerOptions struct {
+	Attempt         uint32
+	Instance        string
+	ImageRef        string // what the runtime knows the image by
+	Env             []env.Var
+	Mounts          []*cri.Mount
+	MessageHostPath string // where terminationMessagePath is mounted from
+	MemoryCapacity  int64  // of the node, for oom_score_adj
+	SeccompDir      string // of Localhost profiles
+}
+
+// Container is the config of one container.
+func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.ContainerConfig {
+	return &cri.ContainerConfig{
+		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: o.Attempt},
+		Image:       &cri.ImageSpec{Image: o.ImageRef, UserSpecifiedImage: c.Image},
+		Command:     env.ExpandAll(c.Command, o.Env),
+		Args:        env.ExpandAll(c.Args, o.Env),
+		WorkingDir:  c.WorkingDir,
+		Envs:        keyValues(o.Env),
+		Mounts:      o.Mounts,
+		Labels:      containerLabels(pod, c, o.Instance),
+		Annotations: containerAnnotations(pod, c, o),
+		LogPath:     LogPath(c.Name, o.Attempt),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		Linux: &cri.LinuxContainerConfig{
+			Resources:       Resources(pod, c, o.MemoryCapacity),
+			SecurityContext: containerSecurity(pod, c, o.SeccompDir),
+		},
+	}
+}
+
+func keyValues(vars []env.Var) []*cri.KeyValue {
+	out := make([]*cri.KeyValue, 0, len(vars))
+	for _, v := range vars {
+		out = append(out, &cri.KeyValue{Key: v.Name, Value: []byte(v.Value)})
+	}
+	return out
+}
+
+func containerLabels(pod *corev1.Pod, c *corev1.Container, instance string) map[string]string {
+	labels := map[string]string{LabelContainerName: c.Name}
+	identify(labels, pod, instance)
+	return labels
+}
+
+func containerAnnotations(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) map[string]string {
+	m := map[string]string{
+		annotationHash:          Hash(c),
+		annotationRestarts:      strconv.FormatUint(uint64(o.Attempt), 10),
+		annotationMessagePath:   c.TerminationMessagePath,
+		annotationMessagePolicy: string(c.TerminationMessagePolicy),
+		annotationMessageHost:   o.MessageHostPath,
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		m[annotationGrace] = strconv.FormatInt(*g, 10)
+	}
+	return m
+}

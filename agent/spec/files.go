@@ -1,0 +1,126 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Hosts is the /etc/hosts of a pod with these addresses; base is the host's own
+// file for a pod on the host's network, else empty.
+func Hosts(pod *corev1.Pod, ips []string, clusterDomain, base string) string {
+	var b strings.Builder
+	if base != "" {
+		b.WriteString(base)
+		if !strings.HasSuffix(base, "\n") {
+			b.WriteByte('\n')
+		}
+	} else {
+		writeOwnHosts(&b, pod, ips, clusterDomain)
+	}
+	for _, alias := range pod.Spec.HostAliases {
+		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
+	}
+	return b.String()
+}
+
+func writeOwnHosts(b *strings.Builder, pod *corev1.Pod, ips []string, clusterDomain string) {
+	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	b.WriteString("fe00::\tip6-localnet\nfe00::\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
+	name := hostname(pod, SandboxOptions{})
+	if pod.Spec.Subdomain != "" && clusterDomain != "" {
+		name = strings.Join([]string{name, pod.Spec.Subdomain, pod.Namespace, "svc", clusterDomain}, ".") + "\t" + name
+	}
+	for _, ip := range ips {
+		fmt.Fprintf(b, "%s\t%s\n", ip, name)
+	}
+}
+
+// ParseResolv reads a resolv.conf.
+func ParseResolv(text string) *cri.DNSConfig {
+	out := &cri.DNSConfig{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			out.Servers = append(out.Servers, fields[1])
+		case "search":
+			out.Searches = fields[1:]
+		case "options":
+			out.Options = append(out.Options, fields[1:]...)
+		}
+	}
+	return out
+}
+
+// Cluster is the DNS of the cluster, where there is one.
+type Cluster struct {
+	DNS    []string
+	Domain string
+}
+
+// DNS is a pod's resolver config by its dnsPolicy and dnsConfig; host is the
+// node's own.
+func DNS(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig {
+	out := base(pod, host, cluster)
+	if c := pod.Spec.DNSConfig; c != nil {
+		out.Servers = append(out.Servers, c.Nameservers...)
+		out.Searches = append(out.Searches, c.Searches...)
+		out.Options = mergeOptions(out.Options, c.Options)
+	}
+	out.Servers, out.Searches = unique(out.Servers), unique(out.Searches)
+	return out
+}
+
+func base(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig {
+	policy := pod.Spec.DNSPolicy
+	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork || len(cluster.DNS) == 0 && policy != corev1.DNSNone {
+		policy = corev1.DNSDefault
+	}
+	switch policy {
+	case corev1.DNSNone:
+		return &cri.DNSConfig{}
+	case corev1.DNSDefault:
+		return &cri.DNSConfig{
+			Servers: slices.Clone(host.Servers), Searches: slices.Clone(host.Searches), Options: slices.Clone(host.Options),
+		}
+	}
+	out := &cri.DNSConfig{Servers: slices.Clone(cluster.DNS), Options: []string{"ndots:5"}}
+	if d := cluster.Domain; d != "" {
+		out.Searches = []string{pod.Namespace + ".svc." + d, "svc." + d, d}
+	}
+	out.Searches = append(out.Searches, host.Searches...)
+	return out
+}
+
+// mergeOptions lets the pod's options replace those of the same name.
+func mergeOptions(have []string, more []corev1.PodDNSConfigOption) []string {
+	for _, o := range more {
+		have = slices.DeleteFunc(have, func(s string) bool {
+			name, _, _ := strings.Cut(s, ":")
+			return name == o.Name
+		})
+		if o.Value != nil && *o.Value != "" {
+			have = append(have, o.Name+":"+*o.Value)
+		} else {
+			have = append(have, o.Name)
+		}
+	}
+	return have
+}
+
+func unique(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

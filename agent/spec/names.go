@@ -1,0 +1,66 @@
+// Package spec writes down for the runtime what a pod is to be: the configs of
+// its sandbox and containers. Everything in it is pure.
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Labels and annotations as kubelet writes them, so that tools which know
+// kubelet's know ours, and the one that says whose a sandbox is.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+	LabelInstance      = "io.monopod.instance"
+
+	annotationHash          = "io.kubernetes.container.hash"
+	annotationRestarts      = "io.kubernetes.container.restartCount"
+	annotationMessagePath   = "io.kubernetes.container.terminationMessagePath"
+	annotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
+	annotationMessageHost   = "io.monopod.container.terminationMessageHostPath"
+	annotationGrace         = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// Identity is what the labels of a sandbox or container say of its pod.
+type Identity struct{ Name, Namespace, UID string }
+
+// IdentityOf reads labels.
+func IdentityOf(labels map[string]string) Identity {
+	return Identity{labels[LabelPodName], labels[LabelPodNamespace], labels[LabelPodUID]}
+}
+
+// Hash changes when a running container no longer is what the spec asks for.
+// Like kubelet's it covers the name and the image, the only mutable part.
+func Hash(c *corev1.Container) string {
+	h := fnv.New32a()
+	_ = json.NewEncoder(h).Encode([2]string{c.Name, c.Image})
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// Annotations of a container that the agent reads back.
+type Annotations struct {
+	Hash, MessageHostPath, MessagePolicy string
+}
+
+// AnnotationsOf reads what Container wrote.
+func AnnotationsOf(m map[string]string) Annotations {
+	return Annotations{m[annotationHash], m[annotationMessageHost], m[annotationMessagePolicy]}
+}
+
+// LogDir is the folder of a pod's logs below root: <namespace>_<name>_<uid>.
+func LogDir(root string, pod *corev1.Pod) string {
+	return filepath.Join(root, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
+}
+
+// LogPath is a container's log below LogDir.
+func LogPath(container string, attempt uint32) string {
+	return filepath.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
+}

@@ -1,0 +1,176 @@
+package spec
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// SandboxOptions is what a sandbox config needs beside the pod.
+type SandboxOptions struct {
+	Attempt      uint32
+	Instance     string
+	LogDir       string
+	CgroupParent string // empty: the runtime's default
+	DNS          *cri.DNSConfig
+	NodeName     string // the hostname of a pod on the host's network
+}
+
+// Sandbox is the config of a pod's sandbox.
+func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
+	return &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{
+			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: o.Attempt,
+		},
+		Hostname:     hostname(pod, o),
+		LogDirectory: o.LogDir,
+		DnsConfig:    o.DNS,
+		PortMappings: portMappings(pod),
+		Labels:       sandboxLabels(pod, o.Instance),
+		Annotations:  maps.Clone(pod.Annotations),
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent:    o.CgroupParent,
+			Sysctls:         sysctls(pod),
+			SecurityContext: sandboxSecurity(pod),
+		},
+	}
+}
+
+// hostnameMax is what Linux takes for a hostname.
+const hostnameMax = 63
+
+func hostname(pod *corev1.Pod, o SandboxOptions) string {
+	if pod.Spec.HostNetwork {
+		return o.NodeName
+	}
+	name := pod.Name
+	if pod.Spec.Hostname != "" {
+		name = pod.Spec.Hostname
+	}
+	if len(name) > hostnameMax {
+		name = name[:hostnameMax]
+		for len(name) > 0 && (name[len(name)-1] == '-' || name[len(name)-1] == '.') {
+			name = name[:len(name)-1]
+		}
+	}
+	return name
+}
+
+func sandboxLabels(pod *corev1.Pod, instance string) map[string]string {
+	labels := maps.Clone(pod.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	identify(labels, pod, instance)
+	return labels
+}
+
+func identify(labels map[string]string, pod *corev1.Pod, instance string) {
+	labels[LabelPodName] = pod.Name
+	labels[LabelPodNamespace] = pod.Namespace
+	labels[LabelPodUID] = string(pod.UID)
+	labels[LabelInstance] = instance
+}
+
+// portMappings lists the ports that ask for one of the host's.
+func portMappings(pod *corev1.Pod) []*cri.PortMapping {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	var out []*cri.PortMapping
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, p := range list[i].Ports {
+				if p.HostPort > 0 {
+					out = append(out, &cri.PortMapping{
+						Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+					})
+				}
+			}
+		}
+	}
+	return out
+}
+
+func protocol(p corev1.Protocol) cri.Protocol {
+	switch p {
+	case corev1.ProtocolUDP:
+		return cri.Protocol_UDP
+	case corev1.ProtocolSCTP:
+		return cri.Protocol_SCTP
+	}
+	return cri.Protocol_TCP
+}
+
+func sysctls(pod *corev1.Pod) map[string]string {
+	if pod.Spec.SecurityContext == nil || len(pod.Spec.SecurityContext.Sysctls) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		out[s.Name] = s.Value
+	}
+	return out
+}
+
+func sandboxSecurity(pod *corev1.Pod) *cri.LinuxSandboxSecurityContext {
+	sc := &cri.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(pod),
+		Privileged:       anyPrivileged(pod),
+		Seccomp:          &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
+	}
+	psc := pod.Spec.SecurityContext
+	if psc == nil {
+		return sc
+	}
+	sc.SupplementalGroups = supplementalGroups(psc)
+	if psc.RunAsUser != nil {
+		sc.RunAsUser = &cri.Int64Value{Value: *psc.RunAsUser}
+		if psc.RunAsGroup != nil {
+			sc.RunAsGroup = &cri.Int64Value{Value: *psc.RunAsGroup}
+		}
+	}
+	return sc
+}
+
+func supplementalGroups(psc *corev1.PodSecurityContext) []int64 {
+	var out []int64
+	if psc.FSGroup != nil {
+		out = append(out, *psc.FSGroup)
+	}
+	return append(out, psc.SupplementalGroups...)
+}
+
+func namespaces(pod *corev1.Pod) *cri.NamespaceOption {
+	n := &cri.NamespaceOption{Network: cri.NamespaceMode_POD, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD}
+	if pod.Spec.HostNetwork {
+		n.Network = cri.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		n.Ipc = cri.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		n.Pid = cri.NamespaceMode_NODE
+	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
+		n.Pid = cri.NamespaceMode_POD
+	}
+	return n
+}
+
+func anyPrivileged(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if Privileged(&list[i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Privileged says whether a container asks for all of the host.
+func Privileged(c *corev1.Container) bool {
+	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+}

@@ -1,0 +1,278 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/env"
+	"monopod/agent/spec"
+	"monopod/agent/status"
+	"monopod/agent/volume"
+)
+
+// blocked is why a container does not start now, and when to try again; a zero
+// retry leaves that to whoever wakes the worker.
+type blocked struct {
+	status.Waiting
+	retry time.Duration
+}
+
+func (b *blocked) Error() string { return b.Reason + ": " + b.Message }
+
+// configRetry is between attempts to start a container that cannot be: a mistake
+// in its config, an error of the runtime (SPEC 5: error backoff 10 s).
+const configRetry = 10 * time.Second
+
+// startAll starts containers in order. One that must wait does not hold up the
+// next; again says that one has started.
+func (w *worker) startAll(ctx context.Context, list []*corev1.Container) (again bool, err error) {
+	for _, c := range list {
+		err := w.start(ctx, c)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		b := &blocked{}
+		switch {
+		case err == nil:
+			again = true
+		case errors.As(err, &b):
+			if b.Reason != "" {
+				w.waiting[c.Name] = b.Waiting
+			}
+			if b.retry > 0 {
+				w.retryIn(b.retry)
+			}
+		default:
+			return false, err
+		}
+	}
+	return again && w.moreAfter(list), nil
+}
+
+// moreAfter says whether starting list may let others start: only init
+// containers do.
+func (w *worker) moreAfter(list []*corev1.Container) bool {
+	for _, c := range list {
+		if status.Sidecar(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// start makes and starts one container, or says why not.
+func (w *worker) start(ctx context.Context, c *corev1.Container) error {
+	last := w.seen.Latest(c.Name)
+	if err := w.crashed(c, last); err != nil {
+		return err
+	}
+	img, err := w.image(ctx, c)
+	if err != nil {
+		return err
+	}
+	id, attempt, err := w.create(ctx, c, last, img)
+	if err != nil {
+		return err
+	}
+	if last != nil && last.State == status.Exited {
+		now := w.a.Clock.Now()
+		w.crashes.Attempt(c.Name, last.FinishedAt, now)
+		delete(w.announced, c.Name)
+	}
+	return w.launch(ctx, c, id, attempt)
+}
+
+// crashed holds back a container that ended too short a time ago.
+func (w *worker) crashed(c *corev1.Container, last *status.Container) error {
+	if last == nil || last.State != status.Exited {
+		return nil
+	}
+	rest, delay := w.crashes.Remaining(c.Name, last.FinishedAt, w.a.Clock.Now())
+	if rest <= 0 {
+		return nil
+	}
+	if !w.announced[c.Name] {
+		w.announced[c.Name] = true
+		w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podID(w.pod))
+	}
+	return &blocked{retry: rest, Waiting: status.Waiting{
+		Reason:  "CrashLoopBackOff",
+		Message: fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", delay, c.Name, podID(w.pod)),
+	}}
+}
+
+// podID names a pod as kubelet's messages do.
+func podID(pod *corev1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+// create makes the container, unless an agent that was killed has made it already.
+func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.Container, img *cri.Image) (id string, attempt uint32, err error) {
+	if sandbox := w.seen.Sandbox(); last != nil && last.State == status.Created && last.SandboxID == sandbox.ID && last.Hash == spec.Hash(c) {
+		return last.ID, last.Attempt, nil
+	}
+	attempt = w.nextAttempt(c.Name, last)
+	config, err := w.containerConfig(ctx, c, attempt, img)
+	if err != nil {
+		return "", 0, w.refuseStart(c, "CreateContainerConfigError", err)
+	}
+	id, err = w.a.Runtime.CreateContainer(w.life, w.seen.Sandbox().ID, config, w.presentSandbox())
+	if err != nil {
+		return "", 0, w.refuseStart(c, "CreateContainerError", err)
+	}
+	w.a.own(id, w.uid)
+	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
+	w.seen.Containers = append(w.seen.Containers, status.Container{
+		ID: id, Name: c.Name, Attempt: attempt, SandboxID: w.seen.Sandbox().ID, Hash: spec.Hash(c), Image: c.Image,
+		CreatedAt: w.a.Clock.Now(), MessagePath: w.messagePath(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy),
+	})
+	return id, attempt, nil
+}
+
+func (w *worker) refuseStart(c *corev1.Container, reason string, err error) error {
+	w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
+	return &blocked{retry: configRetry, Waiting: status.Waiting{Reason: reason, Message: err.Error()}}
+}
+
+// nextAttempt counts on from what the runtime has, else from what was stored.
+func (w *worker) nextAttempt(name string, last *status.Container) uint32 {
+	if last != nil {
+		return last.Attempt + 1
+	}
+	for _, list := range [][]corev1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
+		for _, s := range list {
+			if s.Name == name && s.ContainerID != "" {
+				return uint32(s.RestartCount) + 1
+			}
+		}
+	}
+	return 0
+}
+
+func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attempt uint32, img *cri.Image) (*cri.ContainerConfig, error) {
+	if err := spec.CheckNonRoot(w.pod, c, img); err != nil {
+		return nil, err
+	}
+	vars, err := env.Make(c, w.facts(), objects{ctx, w.a.Client, w.pod.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := volume.Mounts(c, w.volumes, vars)
+	if err != nil {
+		return nil, err
+	}
+	files, err := w.ownFiles(c, attempt, mounts)
+	if err != nil {
+		return nil, err
+	}
+	memory := w.a.capacity[corev1.ResourceMemory]
+	return spec.Container(w.pod, c, spec.ContainerOptions{
+		Attempt: attempt, Instance: w.a.cfg.Instance, ImageRef: img.Id,
+		Env: vars, Mounts: append(mounts, files...),
+		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
+		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"),
+	}), nil
+}
+
+// ownFiles writes the files the agent itself brings into a container: /etc/hosts
+// unless the pod mounts its own, and the termination message.
+func (w *worker) ownFiles(c *corev1.Container, attempt uint32, mounts []*cri.Mount) ([]*cri.Mount, error) {
+	message := w.messagePath(c.Name, attempt)
+	if err := os.MkdirAll(filepath.Dir(message), 0o750); err != nil {
+		return nil, err
+	}
+	if err := writeFile(message, "", 0o666); err != nil {
+		return nil, err
+	}
+	var out []*cri.Mount
+	if c.TerminationMessagePath != "" {
+		out = append(out, &cri.Mount{ContainerPath: c.TerminationMessagePath, HostPath: message})
+	}
+	for _, m := range mounts {
+		if filepath.Clean(m.ContainerPath) == "/etc/hosts" {
+			return out, nil
+		}
+	}
+	hosts, err := w.hostsFile()
+	return append(out, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: hosts}), err
+}
+
+func (w *worker) hostsFile() (string, error) {
+	var base string
+	if w.pod.Spec.HostNetwork {
+		b, err := os.ReadFile("/etc/hosts")
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+		base = string(b)
+	}
+	path := filepath.Join(w.a.podDir(w.uid), "etc-hosts")
+	return path, writeFile(path, spec.Hosts(w.pod, w.facts().PodIPs, w.a.cfg.ClusterDomain, base), 0o644)
+}
+
+// writeFile gives the file its mode whatever the umask.
+func writeFile(path, text string, mode os.FileMode) error {
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// launch starts a container that was made, and its hook and probes.
+func (w *worker) launch(ctx context.Context, c *corev1.Container, id string, attempt uint32) error {
+	startErr := w.a.Runtime.StartContainer(w.life, id)
+	if err := w.refreshContainer(ctx, id); err != nil {
+		return errors.Join(startErr, err)
+	}
+	w.forgetStarted(c.Name)
+	if startErr != nil {
+		w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: %v", startErr)
+		return w.failedStart(c, id, startErr)
+	}
+	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
+	w.a.metrics.startedContainers.Inc()
+	now := w.seen.ByID(id)
+	if now == nil || now.State != status.Running {
+		w.wakeUp() // it has ended already
+		return nil
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		if err := w.postStart(ctx, c, now); err != nil {
+			return err
+		}
+	}
+	w.watch(now, false)
+	return nil
+}
+
+// refreshContainer reads one container anew.
+func (w *worker) refreshContainer(ctx context.Context, id string) error {
+	old := w.seen.ByID(id)
+	c, err := w.readContainer(ctx, id, old.SandboxID)
+	if err != nil || c == nil {
+		return err
+	}
+	c.OOM = c.OOM || old.OOM
+	if old.State != status.Exited {
+		*old = *c
+	}
+	return nil
+}
+
+// failedStart makes a container that the runtime could not start one that has
+// ended, so that it waits as a crashed one does.
+func (w *worker) failedStart(c *corev1.Container, id string, err error) error {
+	if now := w.seen.ByID(id); now != nil && now.State != status.Exited {
+		now.State, now.ExitCode, now.Reason, now.Message = status.Exited, 128, "StartError", err.Error()
+		now.FinishedAt = w.a.Clock.Now()
+	}
+	rest, _ := w.crashes.Remaining(c.Name, w.a.Clock.Now(), w.a.Clock.Now())
+	return &blocked{retry: max(rest, time.Second), Waiting: status.Waiting{Reason: "RunContainerError", Message: err.Error()}}
+}

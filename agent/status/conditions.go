@@ -1,0 +1,131 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// conditions are the agent's five, in upstream's order, then everybody else's.
+func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
+	own := []corev1.PodCondition{
+		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
+	}
+	old := in.Pod.Status.Conditions
+	out := make([]corev1.PodCondition, 0, len(old)+len(own))
+	for _, c := range own {
+		out = append(out, in.settle(c, Condition(old, c.Type)))
+	}
+	for _, c := range old {
+		if Condition(own, c.Type) == nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// settle gives a condition its times: old ones where its status did not change.
+func (in *Input) settle(c corev1.PodCondition, old *corev1.PodCondition) corev1.PodCondition {
+	c.ObservedGeneration = in.Pod.Generation
+	c.LastTransitionTime = metav1.NewTime(seconds(in.Now).Time)
+	if old != nil {
+		c.LastProbeTime = old.LastProbeTime
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return c
+}
+
+// Condition finds a condition; nil when it is not there.
+func Condition(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(list, func(c corev1.PodCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+func (in *Input) scheduled() corev1.PodCondition {
+	if old := Condition(in.Pod.Status.Conditions, corev1.PodScheduled); old != nil && old.Status == corev1.ConditionTrue {
+		return *old
+	}
+	return corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}
+}
+
+func (in *Input) readyToStart() corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse}
+	if s := in.Seen.Sandbox(); s != nil && s.Ready && !in.Terminal {
+		c.Status = corev1.ConditionTrue
+	}
+	return c
+}
+
+func (in *Input) initializedCondition(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
+	if s.Phase == corev1.PodSucceeded {
+		c.Reason = "PodCompleted"
+		return c
+	}
+	if in.initialized(s) == initDone {
+		return c
+	}
+	var missing []string
+	for i, st := range s.InitContainerStatuses {
+		if !st.Ready || Sidecar(&in.Pod.Spec.InitContainers[i]) && (st.Started == nil || !*st.Started) {
+			missing = append(missing, st.Name)
+		}
+	}
+	c.Status, c.Reason = corev1.ConditionFalse, "ContainersNotInitialized"
+	c.Message = fmt.Sprintf("containers with incomplete status: %v", missing)
+	return c
+}
+
+func (in *Input) containersReady(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
+	switch s.Phase {
+	case corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+		return c
+	case corev1.PodFailed:
+		c.Reason = "PodFailed"
+		return c
+	}
+	var unready []string
+	for i, st := range s.InitContainerStatuses {
+		if Sidecar(&in.Pod.Spec.InitContainers[i]) && !st.Ready {
+			unready = append(unready, st.Name)
+		}
+	}
+	for _, st := range s.ContainerStatuses {
+		if !st.Ready {
+			unready = append(unready, st.Name)
+		}
+	}
+	if len(unready) > 0 {
+		c.Reason, c.Message = "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", unready)
+		return c
+	}
+	c.Status = corev1.ConditionTrue
+	return c
+}
+
+// podReady is ContainersReady and every readiness gate.
+func (in *Input) podReady(s *corev1.PodStatus) corev1.PodCondition {
+	c := in.containersReady(s)
+	c.Type = corev1.PodReady
+	if c.Status != corev1.ConditionTrue {
+		return c
+	}
+	for _, gate := range in.Pod.Spec.ReadinessGates {
+		g := Condition(in.Pod.Status.Conditions, gate.ConditionType)
+		if g == nil || g.Status != corev1.ConditionTrue {
+			c.Status, c.Reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
+			c.Message = fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate.ConditionType)
+			return c
+		}
+	}
+	return c
+}

@@ -1,0 +1,194 @@
+// Package status turns what the runtime says of a pod into the status the API
+// shows. Everything in it is pure.
+//
+//   - Observed: the pod's sandboxes and containers as the runtime has them.
+//   - Input: Observed and all else a status depends on.
+//   - Of: from Input to corev1.PodStatus.
+package status
+
+import (
+	"slices"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// State of one container instance.
+type State int
+
+const (
+	Created State = iota // made, not started
+	Running
+	Exited
+	Unknown // the runtime lost it
+)
+
+// Container is one instance of a container: a name has one for each attempt.
+type Container struct {
+	ID        string
+	Name      string
+	SandboxID string
+	Attempt   uint32
+	Hash      string // of the spec it was made from
+	Image     string
+	ImageID   string
+	State     State
+	OOM       bool // the kernel killed something in it
+
+	CreatedAt, StartedAt, FinishedAt time.Time
+
+	ExitCode int32
+	Reason   string
+	Message  string
+
+	// Where the termination message lies on the host, and whether the log stands in.
+	MessagePath   string
+	MessagePolicy string
+
+	// Mounts is filled where the agent made the container; the order is its own.
+	Mounts []*cri.Mount
+}
+
+// Sandbox is one pod sandbox.
+type Sandbox struct {
+	ID        string
+	Attempt   uint32
+	Ready     bool
+	CreatedAt time.Time
+	IPs       []string
+}
+
+// Observed is all that the runtime has of one pod.
+type Observed struct {
+	Sandboxes  []Sandbox
+	Containers []Container
+}
+
+// Sandbox is the newest sandbox; nil when there is none.
+func (o *Observed) Sandbox() *Sandbox {
+	var newest *Sandbox
+	for i := range o.Sandboxes {
+		if s := &o.Sandboxes[i]; newest == nil || newerSandbox(s, newest) {
+			newest = s
+		}
+	}
+	return newest
+}
+
+func newerSandbox(a, b *Sandbox) bool {
+	if a.Attempt != b.Attempt {
+		return a.Attempt > b.Attempt
+	}
+	return a.CreatedAt.After(b.CreatedAt)
+}
+
+// Named returns the instances of a container, newest first.
+func (o *Observed) Named(name string) []*Container {
+	var out []*Container
+	for i := range o.Containers {
+		if o.Containers[i].Name == name {
+			out = append(out, &o.Containers[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b *Container) int {
+		if a.Attempt != b.Attempt {
+			return int(b.Attempt) - int(a.Attempt)
+		}
+		return b.CreatedAt.Compare(a.CreatedAt)
+	})
+	return out
+}
+
+// Latest is the newest instance of a container; nil when there is none.
+func (o *Observed) Latest(name string) *Container {
+	if all := o.Named(name); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// ByID finds an instance; nil when it is not there.
+func (o *Observed) ByID(id string) *Container {
+	for i := range o.Containers {
+		if o.Containers[i].ID == id {
+			return &o.Containers[i]
+		}
+	}
+	return nil
+}
+
+// Alive returns every instance that runs, or may.
+func (o *Observed) Alive() []*Container {
+	var out []*Container
+	for i := range o.Containers {
+		if s := o.Containers[i].State; s == Running || s == Unknown {
+			out = append(out, &o.Containers[i])
+		}
+	}
+	return out
+}
+
+// Clone copies what a reader on another goroutine may look at.
+func (o *Observed) Clone() Observed {
+	return Observed{Sandboxes: slices.Clone(o.Sandboxes), Containers: slices.Clone(o.Containers)}
+}
+
+// Exit records an end that an event told of, before the runtime's own status
+// does.
+func (c *Container) Exit(code int32, at time.Time) {
+	if c.State == Exited {
+		return
+	}
+	c.State, c.ExitCode, c.FinishedAt = Exited, code, at
+	c.Reason = c.exitReason()
+}
+
+// exitReason is what the exit code and the OOM event together say; the exit code
+// decides, since a container outlives a child killed for memory.
+func (c *Container) exitReason() string {
+	switch {
+	case c.ExitCode == 0:
+		return "Completed"
+	case c.OOM:
+		return "OOMKilled"
+	}
+	return "Error"
+}
+
+// FromCRI reads a container's status as the runtime gives it.
+func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
+	c := Container{
+		ID: s.Id, SandboxID: sandboxID,
+		Name: s.GetMetadata().GetName(), Attempt: s.GetMetadata().GetAttempt(),
+		Image: s.GetImage().GetImage(), ImageID: imageID(s),
+		CreatedAt: nanos(s.CreatedAt), StartedAt: nanos(s.StartedAt), FinishedAt: nanos(s.FinishedAt),
+		ExitCode: s.ExitCode, Message: s.Message, OOM: s.Reason == "OOMKilled",
+	}
+	switch s.State {
+	case cri.ContainerState_CONTAINER_RUNNING:
+		c.State = Running
+	case cri.ContainerState_CONTAINER_EXITED:
+		c.State = Exited
+		c.Reason = s.Reason
+		if c.Reason == "" || c.OOM {
+			c.Reason = c.exitReason()
+		}
+	case cri.ContainerState_CONTAINER_UNKNOWN:
+		c.State = Unknown
+	}
+	return c
+}
+
+func imageID(s *cri.ContainerStatus) string {
+	if s.ImageRef != "" {
+		return s.ImageRef
+	}
+	return s.ImageId
+}
+
+func nanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n)
+}

@@ -1,0 +1,112 @@
+package status
+
+import corev1 "k8s.io/api/core/v1"
+
+// tally counts what the regular containers are at.
+type tally struct{ running, waiting, stopped, succeeded int }
+
+func count(list []corev1.ContainerStatus) tally {
+	var t tally
+	for i := range list {
+		s := &list[i]
+		ended := s.State.Terminated
+		if ended == nil && s.State.Waiting != nil {
+			ended = s.LastTerminationState.Terminated
+		}
+		switch {
+		case s.State.Running != nil:
+			t.running++
+		case ended != nil:
+			t.stopped++
+			if ended.ExitCode == 0 {
+				t.succeeded++
+			}
+		default:
+			t.waiting++
+		}
+	}
+	return t
+}
+
+// phase follows upstream's getPhase: init containers first, then what the others
+// are at, under the restart policy.
+func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
+	t := count(s.ContainerStatuses)
+	if in.Terminal {
+		if t.stopped == t.succeeded && t.waiting == 0 && t.stopped > 0 {
+			return corev1.PodSucceeded
+		}
+		return corev1.PodFailed
+	}
+	switch in.initialized(s) {
+	case initFailed:
+		return corev1.PodFailed
+	case initPending:
+		return corev1.PodPending
+	}
+	switch {
+	case t.waiting > 0:
+		return corev1.PodPending
+	case t.running > 0:
+		return corev1.PodRunning
+	case t.stopped > 0:
+		return stoppedPhase(in.Pod.Spec.RestartPolicy, t)
+	}
+	return corev1.PodPending
+}
+
+// stoppedPhase is the phase of a pod none of whose containers runs.
+func stoppedPhase(policy corev1.RestartPolicy, t tally) corev1.PodPhase {
+	switch {
+	case policy == corev1.RestartPolicyAlways:
+		return corev1.PodRunning
+	case t.stopped == t.succeeded:
+		return corev1.PodSucceeded
+	case policy == corev1.RestartPolicyNever:
+		return corev1.PodFailed
+	}
+	return corev1.PodRunning
+}
+
+type initState int
+
+const (
+	initDone initState = iota
+	initPending
+	initFailed
+)
+
+// initialized says how far the init containers are. Once a regular container has
+// run they are done, whatever the runtime still knows of them.
+func (in *Input) initialized(s *corev1.PodStatus) initState {
+	if len(s.InitContainerStatuses) == 0 || ranBefore(s.ContainerStatuses) {
+		return initDone
+	}
+	for i := range s.InitContainerStatuses {
+		st := &s.InitContainerStatuses[i]
+		if Sidecar(&in.Pod.Spec.InitContainers[i]) {
+			if st.Started == nil || !*st.Started {
+				return initPending
+			}
+			continue
+		}
+		switch ended := st.State.Terminated; {
+		case ended == nil:
+			return initPending
+		case ended.ExitCode != 0 && in.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
+			return initFailed
+		case ended.ExitCode != 0:
+			return initPending
+		}
+	}
+	return initDone
+}
+
+func ranBefore(list []corev1.ContainerStatus) bool {
+	for i := range list {
+		if list[i].State.Running != nil || list[i].State.Terminated != nil {
+			return true
+		}
+	}
+	return false
+}

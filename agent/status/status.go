@@ -1,0 +1,245 @@
+package status
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Waiting says why a container that should run does not.
+type Waiting struct{ Reason, Message string }
+
+// Failure ends a pod whatever its containers did: refused, evicted, too late.
+type Failure struct{ Reason, Message string }
+
+// Input is all that a status depends on.
+type Input struct {
+	Pod     *corev1.Pod // with the status last stored
+	Seen    *Observed
+	Waiting map[string]Waiting   // by container name
+	Ready   func(id string) bool // readiness, of a running container
+	Started func(id string) bool // startup, of a running container
+	HostIPs []string
+	// Terminal: no container runs or will start again; what is not known to have
+	// ended is said to.
+	Terminal bool
+	Failure  *Failure
+	Now      time.Time
+}
+
+// Of computes the whole status. Conditions the agent does not own are kept, and
+// a condition's transition time moves only when its status does.
+func Of(in Input) corev1.PodStatus {
+	old := &in.Pod.Status
+	out := *old.DeepCopy()
+	out.ObservedGeneration = in.Pod.Generation
+	out.QOSClass = QOS(in.Pod)
+	in.addresses(&out)
+	if out.StartTime == nil {
+		out.StartTime = new(metav1.NewTime(in.Now.Truncate(time.Second)))
+	}
+	out.InitContainerStatuses = in.containers(in.Pod.Spec.InitContainers, old.InitContainerStatuses, false)
+	out.ContainerStatuses = in.containers(in.Pod.Spec.Containers, old.ContainerStatuses, true)
+	out.Phase = in.phase(&out)
+	out.Reason, out.Message = "", ""
+	if in.Failure != nil {
+		out.Phase, out.Reason, out.Message = corev1.PodFailed, in.Failure.Reason, in.Failure.Message
+	} else if Finished(old.Phase) {
+		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
+	}
+	out.Conditions = in.conditions(&out)
+	return out
+}
+
+// Finished says whether a phase is final.
+func Finished(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
+func (in *Input) addresses(out *corev1.PodStatus) {
+	out.HostIP, out.HostIPs = "", nil
+	for i, ip := range in.HostIPs {
+		if i == 0 {
+			out.HostIP = ip
+		}
+		out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
+	}
+	ips := in.podIPs()
+	if len(ips) == 0 && (in.Terminal || in.Seen.Sandbox() != nil && !in.Seen.Sandbox().Ready) {
+		return // the address a pod had outlives its sandbox
+	}
+	out.PodIP, out.PodIPs = "", nil
+	for i, ip := range ips {
+		if i == 0 {
+			out.PodIP = ip
+		}
+		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: ip})
+	}
+}
+
+func (in *Input) podIPs() []string {
+	sandbox := in.Seen.Sandbox()
+	if sandbox == nil {
+		return nil
+	}
+	if in.Pod.Spec.HostNetwork {
+		return in.HostIPs
+	}
+	return sandbox.IPs
+}
+
+// containers makes the statuses in the order of the spec.
+func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStatus, regular bool) []corev1.ContainerStatus {
+	if in.Failure != nil && len(in.Seen.Containers) == 0 && len(old) == 0 {
+		return nil // refused before anything was tried
+	}
+	var out []corev1.ContainerStatus
+	for i := range specs {
+		was := find(old, specs[i].Name)
+		out = append(out, in.container(&specs[i], was, regular))
+	}
+	return out
+}
+
+func find(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	i := slices.IndexFunc(list, func(s corev1.ContainerStatus) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
+	all := in.Seen.Named(spec.Name)
+	if len(all) == 0 {
+		return in.absent(spec, was, regular)
+	}
+	latest := all[0]
+	out := corev1.ContainerStatus{
+		Name: spec.Name, Image: spec.Image, ImageID: latest.ImageID,
+		ContainerID:  containerID(latest.ID),
+		RestartCount: int32(latest.Attempt),
+		State:        stateOf(latest),
+		Started:      new(false),
+	}
+	if was != nil && len(all) == 1 && was.ContainerID == out.ContainerID {
+		out.LastTerminationState = was.LastTerminationState
+	}
+	for _, c := range all[1:] {
+		if c.State == Exited {
+			out.LastTerminationState = stateOf(c)
+			break
+		}
+	}
+	in.runState(&out, latest, spec, regular)
+	return out
+}
+
+// runState fills in what depends on whether the container runs, ended for good,
+// or waits to start again.
+func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev1.Container, regular bool) {
+	switch c.State {
+	case Running:
+		out.Started = new(in.Started == nil || in.Started(c.ID))
+		out.Ready = *out.Started && (in.Ready == nil || in.Ready(c.ID))
+		if !regular && !Sidecar(spec) {
+			out.Ready = false
+		}
+	case Exited:
+		out.Ready = !regular && !Sidecar(spec) && c.ExitCode == 0
+		if w, ok := in.Waiting[spec.Name]; ok && !in.Terminal {
+			out.LastTerminationState = out.State
+			out.State = waiting(w)
+		}
+	case Created:
+		if w, ok := in.Waiting[spec.Name]; ok {
+			out.State = waiting(w)
+		}
+	case Unknown:
+	}
+	if in.Terminal && out.State.Terminated == nil {
+		out.State = corev1.ContainerState{Terminated: lost(out.ContainerID)}
+		out.Ready, out.Started = false, new(false)
+	}
+}
+
+// absent is the status of a container the runtime knows nothing of.
+func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
+	out := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(false)}
+	out.State = waiting(in.whyAbsent(spec, regular))
+	if was == nil {
+		return out
+	}
+	out.RestartCount, out.LastTerminationState = was.RestartCount, was.LastTerminationState
+	out.ContainerID, out.ImageID = was.ContainerID, was.ImageID
+	ended := was.State
+	if was.State.Running != nil {
+		ended = corev1.ContainerState{Terminated: lost(was.ContainerID)}
+		ended.Terminated.StartedAt = was.State.Running.StartedAt
+	}
+	switch {
+	case ended.Terminated == nil:
+	case in.Terminal || !regular && !Sidecar(spec) && ended.Terminated.ExitCode == 0:
+		out.State = ended
+		out.Ready = !regular && ended.Terminated.ExitCode == 0
+	default:
+		out.LastTerminationState = ended
+	}
+	return out
+}
+
+func (in *Input) whyAbsent(spec *corev1.Container, regular bool) Waiting {
+	if w, ok := in.Waiting[spec.Name]; ok {
+		return w
+	}
+	if len(in.Pod.Spec.InitContainers) > 0 {
+		return Waiting{Reason: "PodInitializing"}
+	}
+	return Waiting{Reason: "ContainerCreating"}
+}
+
+func stateOf(c *Container) corev1.ContainerState {
+	switch c.State {
+	case Running:
+		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
+	case Exited:
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
+			StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt),
+			ContainerID: containerID(c.ID),
+		}}
+	case Unknown:
+		return corev1.ContainerState{Terminated: lost(containerID(c.ID))}
+	}
+	return waiting(Waiting{Reason: "ContainerCreating"})
+}
+
+// seconds drops what JSON cannot carry, so that a status equals itself after a
+// round trip.
+func seconds(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.Truncate(time.Second))
+}
+
+func waiting(w Waiting) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}}
+}
+
+// lost is the end of a container nobody saw end: 137, as upstream has it.
+func lost(id string) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{
+		Reason: "ContainerStatusUnknown", ExitCode: 137, ContainerID: id,
+		Message: "The container was gone before its end could be seen",
+	}
+}
+
+func containerID(id string) string { return "containerd://" + id }
+
+// Sidecar says whether an init container keeps running beside the others.
+func Sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}

@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/logs"
+	"monopod/agent/spec"
+	"monopod/agent/status"
+)
+
+// Logs writes a container's log; see client.Node.
+func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
+	c, err := a.logged(pod, opts)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(spec.LogDir(a.logsDir(), pod), spec.LogPath(c.Name, c.Attempt))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = logs.Read(ctx, path, logs.OptionsOf(opts, a.Clock.Now(), a.dead(ctx, pod, c.ID)), w)
+	if errors.Is(err, os.ErrNotExist) {
+		return apierrors.NewNotFound(corev1.Resource("pods/log"), pod.Name)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// logged is the instance whose log is asked for.
+func (a *Agent) logged(pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
+	w, err := a.running(pod, opts.Container)
+	if err != nil {
+		return nil, err
+	}
+	var all []*status.Container
+	if seen := w.snapshot.Load(); seen != nil {
+		all = seen.Named(opts.Container)
+	}
+	switch {
+	case opts.Previous && len(all) < 2 && !(len(all) == 1 && all[0].State == status.Exited && a.waitsToRestart(pod, opts.Container)):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("previous terminated container %q in pod %q not found", opts.Container, pod.Name))
+	case opts.Previous && len(all) >= 2 && all[0].State != status.Exited:
+		return all[1], nil
+	case len(all) == 0 || all[0].State == status.Created:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: %s", opts.Container, pod.Name, waitingReason(pod, opts.Container)))
+	}
+	return all[0], nil
+}
+
+// waitsToRestart says whether a container's last instance is already the previous
+// one to users, as in CrashLoopBackOff.
+func (a *Agent) waitsToRestart(pod *corev1.Pod, name string) bool {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == name {
+			return s.State.Waiting != nil
+		}
+	}
+	return false
+}
+
+func waitingReason(pod *corev1.Pod, name string) string {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, s := range list {
+			if s.Name == name && s.State.Waiting != nil {
+				if s.State.Waiting.Message != "" && s.State.Waiting.Reason != "CrashLoopBackOff" {
+					return s.State.Waiting.Message
+				}
+				return s.State.Waiting.Reason
+			}
+		}
+	}
+	return "ContainerCreating"
+}
+
+// dead closes when the container does not run, as the pod's worker sees it.
+func (a *Agent) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		for {
+			w := a.worker(pod.UID)
+			if w == nil {
+				return
+			}
+			changed := w.changes()
+			seen := w.snapshot.Load()
+			if seen == nil {
+				return
+			}
+			if c := seen.ByID(id); c == nil || c.State == status.Exited {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.done:
+				return
+			case <-changed:
+			}
+		}
+	}()
+	return out
+}
+
+// running finds the pod's worker, and that the pod has such a container.
+func (a *Agent) running(pod *corev1.Pod, container string) (*worker, error) {
+	w := a.worker(pod.UID)
+	if w == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == container {
+				return w, nil
+			}
+		}
+	}
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", container, pod.Name))
+}
+
+// alive is the id of a container that can be talked to.
+func (a *Agent) alive(pod *corev1.Pod, container string) (string, error) {
+	w, err := a.running(pod, container)
+	if err != nil {
+		return "", err
+	}
+	if seen := w.snapshot.Load(); seen != nil {
+		if c := seen.Latest(container); c != nil && c.State == status.Running {
+			return c.ID, nil
+		}
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("container not found (%q)", container))
+}
+
+// Exec prepares a command in a container; see client.Node.
+func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
+	id, err := a.alive(pod, opts.Container)
+	if err != nil {
+		return nil, err
+	}
+	return parse(a.Runtime.Exec(ctx, &cri.ExecRequest{
+		ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+	}))
+}
+
+// Attach prepares a connection to a container's own streams; see client.Node.
+func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
+	id, err := a.alive(pod, opts.Container)
+	if err != nil {
+		return nil, err
+	}
+	return parse(a.Runtime.Attach(ctx, &cri.AttachRequest{
+		ContainerId: id, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+	}))
+}
+
+// PortForward prepares connections to a pod's ports; see client.Node.
+func (a *Agent) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
+	w := a.worker(pod.UID)
+	if w == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
+	}
+	seen := w.snapshot.Load()
+	if seen == nil || seen.Sandbox() == nil || !seen.Sandbox().Ready {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %q does not run", pod.Name))
+	}
+	return parse(a.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: seen.Sandbox().ID, Port: opts.Ports}))
+}
+
+func parse(raw string, err error) (*url.URL, error) {
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(raw)
+}

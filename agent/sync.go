@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/env"
+	"monopod/agent/plan"
+	"monopod/agent/spec"
+	"monopod/agent/status"
+	"monopod/agent/volume"
+)
+
+// sync brings the pod nearer to running: it carries out plans until none has
+// anything to do now.
+func (w *worker) sync(ctx context.Context) error {
+	for {
+		again, err := w.round(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		w.report(false)
+		if err != nil || !again {
+			return errors.Join(err, w.collect(ctx))
+		}
+	}
+}
+
+// round carries out one plan; again says that a next one may have more to do.
+func (w *worker) round(ctx context.Context) (again bool, err error) {
+	w.waiting = map[string]status.Waiting{}
+	w.probes.Keep(w.isRunning)
+	p := plan.For(plan.Input{Pod: w.pod, Seen: &w.seen, Started: w.probes.Started, Failed: w.condemned})
+	if err := w.ground(ctx, p); err != nil {
+		return false, err
+	}
+	if len(p.Kill) > 0 {
+		return true, w.killSome(ctx, p.Kill)
+	}
+	if len(p.Start) == 0 {
+		return false, nil
+	}
+	return w.startAll(ctx, p.Start)
+}
+
+func (w *worker) isRunning(id string) bool {
+	c := w.seen.ByID(id)
+	return c != nil && c.State == status.Running
+}
+
+func (w *worker) condemned(id string) (string, bool) {
+	kind, ok := w.probes.Failed(id)
+	return strings.ToLower(kind.String()), ok
+}
+
+// ground prepares what containers stand on, all at once: the sandbox, the volumes,
+// and a first look at the images.
+func (w *worker) ground(ctx context.Context, p plan.Plan) error {
+	if !p.NewSandbox {
+		return w.prepareVolumes(ctx, w.facts(), len(p.Start) > 0)
+	}
+	if err := w.dropSandbox(ctx); err != nil {
+		return err
+	}
+	w.report(false) // ContainerCreating; stored while the sandbox starts
+	var volumes error
+	facts := w.facts()
+	var looks map[string]imageResult
+	var beside sync.WaitGroup
+	beside.Go(func() { volumes = w.prepareVolumes(ctx, facts, true) })
+	beside.Go(func() { looks = w.lookForImages(ctx, p.Start) })
+	err := w.newSandbox(ctx, p.Attempt)
+	beside.Wait()
+	for name, r := range looks {
+		w.images[name] = &imageState{image: r.image}
+	}
+	return errors.Join(err, volumes)
+}
+
+// prepareVolumes makes the volumes before containers start, and refreshes them
+// when something they show has changed.
+func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting bool) error {
+	if !w.refresh && (w.volumes != nil || !starting) {
+		return nil
+	}
+	set := w.volumeSet(ctx)
+	paths, err := set.Prepare(ctx, facts)
+	if err != nil {
+		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedMount", "%v", err)
+		if w.volumes != nil {
+			w.refresh = false
+			w.log.Warn("volumes not refreshed", zap.Error(err))
+			return nil // what is mounted stays as it was
+		}
+		return err
+	}
+	w.volumes, w.refresh = paths, false
+	return nil
+}
+
+func (w *worker) volumeSet(ctx context.Context) *volume.Set {
+	return &volume.Set{Dir: w.a.podDir(w.uid), Mounter: w.a.Mounter, Source: objects{ctx, w.a.Client, w.pod.Namespace}}
+}
+
+// facts are what field references may ask for.
+func (w *worker) facts() env.Facts {
+	f := env.Facts{Pod: w.pod, HostIPs: w.a.hostIPs, Allocatable: w.a.capacity}
+	if w.pod.Spec.HostNetwork {
+		f.PodIPs = w.a.hostIPs
+	} else if s := w.seen.Sandbox(); s != nil {
+		f.PodIPs = s.IPs
+	}
+	return f
+}
+
+// dropSandbox ends what is left of a dead sandbox: its containers, its address.
+func (w *worker) dropSandbox(ctx context.Context) error {
+	old := w.seen.Sandbox()
+	if old == nil {
+		return nil
+	}
+	w.a.event(w.pod, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	if err := w.kill(ctx, w.seen.Alive(), "Pod sandbox changed"); err != nil {
+		return err
+	}
+	return w.a.Runtime.StopPodSandbox(ctx, old.ID)
+}
+
+func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
+	if w.a.cgroups != nil {
+		if err := w.a.cgroups.Create(w.pod); err != nil {
+			w.a.node.lacks(err)
+		}
+	}
+	config := w.sandboxConfig(attempt)
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return err
+	}
+	id, err := w.a.Runtime.RunPodSandbox(w.life, config)
+	if err != nil {
+		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		return fmt.Errorf("create sandbox: %w", err)
+	}
+	w.a.own(id, w.uid)
+	w.seen.Sandboxes = append(w.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: w.a.Clock.Now()})
+	made, err := w.readSandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	if made != nil {
+		w.seen.Sandboxes[len(w.seen.Sandboxes)-1] = *made
+	}
+	return nil
+}
+
+func (w *worker) sandboxConfig(attempt uint32) *cri.PodSandboxConfig {
+	o := spec.SandboxOptions{
+		Attempt: attempt, Instance: w.a.cfg.Instance, NodeName: w.a.cfg.NodeName,
+		LogDir: spec.LogDir(w.a.logsDir(), w.pod),
+		DNS:    spec.DNS(w.pod, w.a.resolv, spec.Cluster{DNS: w.a.cfg.ClusterDNS, Domain: w.a.cfg.ClusterDomain}),
+	}
+	if w.a.cgroups != nil {
+		o.CgroupParent = w.a.cgroups.Parent(w.pod)
+	}
+	return spec.Sandbox(w.pod, o)
+}
+
+// presentSandbox is the config the living sandbox was made from.
+func (w *worker) presentSandbox() *cri.PodSandboxConfig {
+	return w.sandboxConfig(w.seen.Sandbox().Attempt)
+}
+
+// collect removes dead containers nobody will ask about, and the sandboxes left
+// without any.
+func (w *worker) collect(ctx context.Context) error {
+	containers, sandboxes := plan.Garbage(&w.seen, w.a.cfg.DeadContainers)
+	if len(containers) == 0 && len(sandboxes) == 0 {
+		return nil
+	}
+	gone := map[string]bool{}
+	for _, c := range containers {
+		if err := w.a.Runtime.RemoveContainer(ctx, c.ID); err != nil {
+			return fmt.Errorf("remove dead container: %w", err)
+		}
+		gone[c.ID] = true
+		_ = os.Remove(w.logPath(c))
+		_ = os.Remove(w.messagePath(c.Name, c.Attempt))
+	}
+	for _, id := range sandboxes {
+		if err := w.a.Runtime.RemovePodSandbox(ctx, id); err != nil {
+			return fmt.Errorf("remove dead sandbox: %w", err)
+		}
+		gone[id] = true
+	}
+	w.seen.Containers = slices.DeleteFunc(w.seen.Containers, func(c status.Container) bool { return gone[c.ID] })
+	w.seen.Sandboxes = slices.DeleteFunc(w.seen.Sandboxes, func(s status.Sandbox) bool { return gone[s.ID] })
+	return w.collect(ctx) // a sandbox is free only once its containers went
+}
+
+func (w *worker) messagePath(container string, attempt uint32) string {
+	return filepath.Join(w.a.podDir(w.uid), "containers", container, fmt.Sprint(attempt))
+}
+
+// forgetStarted drops what was prepared for containers that now run.
+func (w *worker) forgetStarted(name string) {
+	delete(w.images, name)
+	delete(w.waiting, name)
+}

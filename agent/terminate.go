@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/agent/spec"
+	"monopod/agent/status"
+	"monopod/apiserver/client"
+)
+
+// terminate ends the pod: containers stopped gracefully, the final status stored,
+// the sandbox stopped, volumes and cgroup away. Then bury decides what becomes of
+// the rest. Every part can be done again.
+func (w *worker) terminate(ctx context.Context) (done bool, err error) {
+	if w.started.IsZero() {
+		w.started = w.a.Clock.Now()
+		w.announceKill()
+	}
+	if err := w.killAll(ctx, w.seen.Alive(), w.graceLeft()); err != nil {
+		return false, err
+	}
+	w.probes.Keep(w.isRunning)
+	if !w.settled {
+		w.report(true)
+		w.settled = true
+	}
+	if err := w.clear(ctx); err != nil {
+		return false, err
+	}
+	w.state = terminated
+	return w.bury(ctx)
+}
+
+func (w *worker) announceKill() {
+	for _, c := range w.seen.Alive() {
+		w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
+	}
+}
+
+// graceLeft is what is left for the containers, counted from when the kill began.
+// A pod already gone from the API has what it had left, at least a second.
+func (w *worker) graceLeft() time.Duration {
+	grace := w.specGrace()
+	if w.pod.DeletionTimestamp != nil {
+		grace = time.Duration(graceOf(w.pod)) * time.Second
+	}
+	left := max(0, grace-w.a.Clock.Since(w.started))
+	if w.gone {
+		if w.pod.DeletionTimestamp == nil {
+			left = 0
+		}
+		return max(left, minGone)
+	}
+	return left
+}
+
+// clear takes away what a pod without living containers no longer needs. The
+// sandbox may go only when the final status is stored: after a crash the status
+// could not be made again.
+func (w *worker) clear(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range w.seen.Sandboxes {
+		s := &w.seen.Sandboxes[i]
+		g.Go(func() error {
+			if err := w.a.Runtime.StopPodSandbox(gctx, s.ID); err != nil {
+				return fmt.Errorf("stop sandbox: %w", err)
+			}
+			s.Ready = false
+			return nil
+		})
+	}
+	g.Go(w.volumeSet(gctx).Unmount)
+	g.Go(func() error { return w.a.status.flush(gctx, w.uid) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return w.removeCgroup(ctx)
+}
+
+// Processes leave a cgroup a moment after the runtime says they are dead.
+const (
+	cgroupTries = 10
+	cgroupPause = 5 * time.Millisecond
+)
+
+func (w *worker) removeCgroup(ctx context.Context) error {
+	if w.a.cgroups == nil {
+		return nil
+	}
+	var err error
+	for range cgroupTries {
+		if err = w.a.cgroups.Remove(w.pod); err == nil {
+			return nil
+		}
+		if !w.a.sleep(ctx, cgroupPause) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("remove cgroup: %w", err)
+}
+
+// bury removes the last traces of a pod whose object is to go or gone, and ends
+// the worker once it is. A pod that merely finished keeps its dead containers
+// and logs until then.
+func (w *worker) bury(ctx context.Context) (done bool, err error) {
+	if !w.gone && w.pod.DeletionTimestamp == nil {
+		return false, nil
+	}
+	if err := w.removeTraces(ctx); err != nil {
+		return false, err
+	}
+	if w.gone {
+		return true, nil
+	}
+	if err := w.a.status.flush(ctx, w.uid); err != nil {
+		return false, err
+	}
+	return false, w.deleteObject()
+}
+
+func (w *worker) removeTraces(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, s := range w.seen.Sandboxes {
+		g.Go(func() error { return w.removeSandbox(gctx, s) })
+	}
+	g.Go(w.volumeSet(gctx).Teardown)
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	w.seen = status.Observed{}
+	return os.RemoveAll(spec.LogDir(w.a.logsDir(), w.pod))
+}
+
+// removeSandbox removes a sandbox and the containers in it.
+func (w *worker) removeSandbox(ctx context.Context, s status.Sandbox) error {
+	if err := w.a.Runtime.RemovePodSandbox(ctx, s.ID); err != nil && !isNotFound(err) {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	return nil
+}
+
+// deleteObject is phase two of the deletion: the object goes, if it is still the
+// same one; finalizers may hold it. The watch says when it is gone.
+func (w *worker) deleteObject() error {
+	_, err := w.a.Client.Delete(w.life, client.RefOf(w.pod), metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(w.uid)},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete pod object: %w", err)
+}

@@ -1,0 +1,150 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	dataLink = "..data"     // points to the folder of the present version
+	dataTemp = "..data_tmp" // its next self
+)
+
+// WriteAtomic makes dir show exactly files. Readers see the old set or the new
+// one and nothing between: the files of one version lie in a hidden folder, the
+// names in dir are links through ..data, and an update is one rename of
+// ..data. The same files again write nothing. group, if any, may read them.
+func WriteAtomic(dir string, files Files, group *int64) error {
+	current, _ := os.Readlink(filepath.Join(dir, dataLink))
+	if current != "" && same(filepath.Join(dir, current), files) {
+		return nil
+	}
+	version, err := os.MkdirTemp(dir, "..v_*")
+	if err != nil {
+		return err
+	}
+	if err := writeVersion(version, files, group); err != nil {
+		return errors.Join(err, os.RemoveAll(version))
+	}
+	if err := swap(dir, filepath.Base(version)); err != nil {
+		return errors.Join(err, os.RemoveAll(version))
+	}
+	if err := linkNames(dir, files); err != nil {
+		return err
+	}
+	return cleanUp(dir, filepath.Base(version), files)
+}
+
+// same says whether the version on disk holds these files and no others.
+func same(version string, files Files) bool {
+	found := 0
+	err := filepath.WalkDir(version, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, _ := filepath.Rel(version, path)
+		f, ok := files[rel]
+		if !ok || !sameFile(path, f) {
+			return fs.ErrInvalid
+		}
+		found++
+		return nil
+	})
+	return err == nil && found == len(files)
+}
+
+func sameFile(path string, f File) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&^0o040 != f.Mode.Perm()&^0o040 {
+		return false
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(data, f.Data)
+}
+
+func writeVersion(version string, files Files, group *int64) error {
+	if err := os.Chmod(version, 0o755); err != nil {
+		return err
+	}
+	for name, f := range files {
+		path := filepath.Join(version, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := writeFile(path, f, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(path string, f File, group *int64) error {
+	if err := os.WriteFile(path, f.Data, f.Mode.Perm()); err != nil {
+		return err
+	}
+	perm := f.Mode.Perm()
+	if group != nil {
+		perm |= 0o040
+		if err := os.Chown(path, -1, int(*group)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(path, perm) // whatever the umask
+}
+
+// swap is the moment of the update.
+func swap(dir, version string) error {
+	temp := filepath.Join(dir, dataTemp)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(version, temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, filepath.Join(dir, dataLink))
+}
+
+// tops are the first parts of the files' paths.
+func tops(files Files) map[string]bool {
+	out := map[string]bool{}
+	for name := range files {
+		first, _, _ := strings.Cut(name, "/")
+		out[first] = true
+	}
+	return out
+}
+
+func linkNames(dir string, files Files) error {
+	for _, name := range slices.Sorted(maps.Keys(tops(files))) {
+		err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanUp removes names that are gone and older versions.
+func cleanUp(dir, version string, files Files) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	keep := tops(files)
+	for _, e := range entries {
+		name := e.Name()
+		if keep[name] || name == dataLink || name == version {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

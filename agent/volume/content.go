@@ -1,0 +1,177 @@
+package volume
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/env"
+)
+
+// File is one file of a volume.
+type File struct {
+	Data []byte
+	Mode os.FileMode
+}
+
+// Files are the files of a volume by their path in it.
+type Files map[string]File
+
+// defaultMode is what upstream gives files whose volume says nothing.
+const defaultMode = 0o644
+
+func mode(m *int32) os.FileMode {
+	if m == nil {
+		return defaultMode
+	}
+	return os.FileMode(*m)
+}
+
+func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (Files, error) {
+	cm, err := src.ConfigMap(v.Name)
+	if err != nil {
+		return nil, err
+	}
+	if cm == nil {
+		return Files{}, absent(v.Optional, "configmap %q not found", v.Name)
+	}
+	return pick(configMapData(cm), v.Items, mode(v.DefaultMode), v.Optional, "configmap "+v.Name)
+}
+
+func configMapData(cm *corev1.ConfigMap) map[string][]byte {
+	out := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for k, s := range cm.Data {
+		out[k] = []byte(s)
+	}
+	for k, b := range cm.BinaryData {
+		out[k] = b
+	}
+	return out
+}
+
+func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (Files, error) {
+	secret, err := src.Secret(v.SecretName)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		return Files{}, absent(v.Optional, "secret %q not found", v.SecretName)
+	}
+	return pick(secret.Data, v.Items, mode(v.DefaultMode), v.Optional, "secret "+v.SecretName)
+}
+
+func absent(optional *bool, format string, args ...any) error {
+	if optional != nil && *optional {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// pick takes all of data, or the keys that items name under the paths they give.
+func pick(data map[string][]byte, items []corev1.KeyToPath, def os.FileMode, optional *bool, what string) (Files, error) {
+	files := Files{}
+	if len(items) == 0 {
+		for k, b := range data {
+			files[k] = File{b, def}
+		}
+		return files, nil
+	}
+	for _, item := range items {
+		b, ok := data[item.Key]
+		if !ok {
+			if err := absent(optional, "%s references non-existent config key: %s", what, item.Key); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := checkPath(item.Path); err != nil {
+			return nil, err
+		}
+		files[path.Clean(item.Path)] = File{b, own(item.Mode, def)}
+	}
+	return files, nil
+}
+
+// checkPath refuses paths that could leave the volume or hit its bookkeeping.
+func checkPath(p string) error {
+	if p == "" || path.IsAbs(p) || strings.HasPrefix(p, "..") {
+		return fmt.Errorf("invalid path %q in a volume", p)
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return fmt.Errorf("invalid path %q in a volume", p)
+		}
+	}
+	return nil
+}
+
+func own(m *int32, def os.FileMode) os.FileMode {
+	if m == nil {
+		return def
+	}
+	return os.FileMode(*m)
+}
+
+func downwardFiles(items []corev1.DownwardAPIVolumeFile, def os.FileMode, facts env.Facts) (Files, error) {
+	files := Files{}
+	for i := range items {
+		item := &items[i]
+		if err := checkPath(item.Path); err != nil {
+			return nil, err
+		}
+		value, err := downward(item, facts)
+		if err != nil {
+			return nil, err
+		}
+		files[path.Clean(item.Path)] = File{[]byte(value), own(item.Mode, def)}
+	}
+	return files, nil
+}
+
+func downward(item *corev1.DownwardAPIVolumeFile, facts env.Facts) (string, error) {
+	if item.FieldRef != nil {
+		return env.Field(item.FieldRef.FieldPath, facts)
+	}
+	if item.ResourceFieldRef == nil {
+		return "", fmt.Errorf("downward API file %q names no field", item.Path)
+	}
+	c := env.ContainerOf(facts.Pod, item.ResourceFieldRef.ContainerName)
+	if c == nil {
+		return "", fmt.Errorf("container %q not found", item.ResourceFieldRef.ContainerName)
+	}
+	return env.Resource(item.ResourceFieldRef, c, facts)
+}
+
+func projectedFiles(v *corev1.ProjectedVolumeSource, src env.Source, facts env.Facts) (Files, error) {
+	out := Files{}
+	for i := range v.Sources {
+		files, err := projection(&v.Sources[i], mode(v.DefaultMode), src, facts)
+		if err != nil {
+			return nil, err
+		}
+		for name, f := range files {
+			out[name] = f
+		}
+	}
+	return out, nil
+}
+
+func projection(p *corev1.VolumeProjection, def os.FileMode, src env.Source, facts env.Facts) (Files, error) {
+	m := new(int32(def))
+	switch {
+	case p.ConfigMap != nil:
+		return configMapFiles(&corev1.ConfigMapVolumeSource{
+			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items, Optional: p.ConfigMap.Optional, DefaultMode: m,
+		}, src)
+	case p.Secret != nil:
+		return secretFiles(&corev1.SecretVolumeSource{
+			SecretName: p.Secret.Name, Items: p.Secret.Items, Optional: p.Secret.Optional, DefaultMode: m,
+		}, src)
+	case p.DownwardAPI != nil:
+		return downwardFiles(p.DownwardAPI.Items, def, facts)
+	}
+	return nil, fmt.Errorf("this projected source is not supported")
+}

@@ -1,0 +1,348 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/backoff"
+	"monopod/agent/probe"
+	"monopod/agent/status"
+)
+
+// workState is where a pod is on its one-way road.
+type workState int
+
+const (
+	syncing     workState = iota // containers are to run
+	terminating                  // they are being stopped
+	terminated                   // all dead and cleared away; the object may remain
+)
+
+// inbox is what others tell a worker.
+type inbox struct {
+	pod     *corev1.Pod // newest; nil: no news
+	gone    bool        // the object no longer exists
+	refused *status.Failure
+	events  []Event
+	relist  bool // what the runtime has must be looked at anew
+	refresh bool // a ConfigMap or Secret of the pod changed
+	arrived bool // images were imported
+	images  map[string]imageResult
+	// interrupt ends the wait the worker is in, if any.
+	interrupt context.CancelFunc
+}
+
+// imageResult is how a pull ended.
+type imageResult struct {
+	image *cri.Image
+	err   error
+}
+
+// worker makes one pod what it should be: one goroutine, so that a pod is never
+// handled twice at once. Others talk to it through update.
+type worker struct {
+	a     *Agent
+	uid   types.UID
+	after <-chan struct{} // closed when the earlier pod of the name is gone; may be nil
+	done  chan struct{}   // closed when this one is
+	wake  chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	in     inbox
+	news   chan struct{}   // closed and replaced with each snapshot
+	hooked map[string]bool // containers whose preStop ran
+
+	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
+	current  atomic.Pointer[corev1.Pod]      // likewise
+	quiet    atomic.Bool                     // failing probes are no news: it is being stopped
+
+	life       context.Context // ends with the agent; set by run
+	probes     *probe.Manager
+	background sync.WaitGroup // pulls
+
+	// What follows belongs to run's goroutine.
+	log       *zap.Logger
+	pod       *corev1.Pod
+	state     workState
+	gone      bool
+	stale     bool // seen must be read anew
+	known     bool // seen was right once: what is new in it was not adopted
+	refresh   bool
+	failure   *status.Failure
+	seen      status.Observed
+	reported  *corev1.PodStatus
+	waiting   map[string]status.Waiting
+	images    map[string]*imageState
+	volumes   map[string]string // where they lie, once prepared
+	crashes   backoff.Backoff
+	announced map[string]bool // containers whose crash backoff was told of
+	errors    int             // failed steps in a row
+	retry     time.Duration   // until the next step; 0: the usual
+	started   time.Time       // when the kill began
+	settled   bool            // the final status is computed
+}
+
+func newWorker(a *Agent, pod *corev1.Pod) *worker {
+	w := &worker{
+		a: a, uid: pod.UID, pod: pod,
+		done: make(chan struct{}), wake: make(chan struct{}, 1), news: make(chan struct{}),
+		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
+		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),
+	}
+	w.current.Store(pod)
+	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Events: probe.Events{
+		Changed: func(string) { w.wakeUp() },
+		Failed:  w.unhealthy,
+	}}
+	return w
+}
+
+// update changes the inbox and wakes the worker.
+func (w *worker) update(change func(*inbox)) {
+	w.mu.Lock()
+	change(&w.in)
+	w.mu.Unlock()
+	w.wakeUp()
+}
+
+func (w *worker) wakeUp() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// changed brings a newer version of the pod. One that asks for a faster end than
+// before interrupts what the worker waits for.
+func (w *worker) changed(pod *corev1.Pod) {
+	old := w.current.Swap(pod)
+	urgent := pod.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || graceOf(pod) < graceOf(old))
+	w.update(func(in *inbox) {
+		in.pod = pod
+		if urgent && in.interrupt != nil {
+			in.interrupt()
+		}
+	})
+}
+
+// removed says that the object is gone: whatever still runs must end soon.
+func (w *worker) removed() {
+	w.update(func(in *inbox) {
+		in.gone = true
+		if in.interrupt != nil {
+			in.interrupt()
+		}
+	})
+}
+
+func graceOf(pod *corev1.Pod) int64 {
+	if g := pod.DeletionGracePeriodSeconds; g != nil {
+		return *g
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		return *g
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds
+}
+
+// run works until the pod is gone from the API and from this node, or ctx ends.
+func (w *worker) run(ctx context.Context) {
+	w.life = ctx
+	defer w.background.Wait()
+	defer w.probes.Stop()
+	if w.after != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.after:
+		}
+	}
+	for ctx.Err() == nil {
+		if w.step(ctx) {
+			return
+		}
+		w.rest(ctx)
+	}
+}
+
+// rest waits for news or the next look.
+func (w *worker) rest(ctx context.Context) {
+	wait := w.retry
+	if wait == 0 {
+		half := w.a.cfg.SyncFrequency / 2
+		wait = half + rand.N(2*half)
+	}
+	timer := w.a.Clock.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-w.wake:
+	case <-timer.C():
+	}
+}
+
+// retryIn asks for another step no later than d from now.
+func (w *worker) retryIn(d time.Duration) {
+	d = max(d, time.Millisecond)
+	if w.retry == 0 || d < w.retry {
+		w.retry = d
+	}
+}
+
+// step does what there is to do now and says whether the worker is done.
+func (w *worker) step(ctx context.Context) (done bool) {
+	w.retry = 0
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.open(cancel)
+	err := w.look(ctx)
+	if err == nil {
+		w.decide()
+		switch w.state {
+		case syncing:
+			done, err = w.live(ctx)
+		case terminating:
+			done, err = w.terminate(ctx)
+		case terminated:
+			done, err = w.bury(ctx)
+		}
+	}
+	w.publish()
+	w.trouble(ctx, err)
+	return done
+}
+
+// publish shows readers what is known now.
+func (w *worker) publish() {
+	w.snapshot.Store(new(w.seen.Clone()))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.news)
+	w.news = make(chan struct{})
+}
+
+// changes closes when there is a newer snapshot.
+func (w *worker) changes() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.news
+}
+
+// live syncs the pod and, when that shows it has finished, ends it.
+func (w *worker) live(ctx context.Context) (done bool, err error) {
+	if err := w.sync(ctx); err != nil {
+		return false, err
+	}
+	if w.decide(); w.state == syncing {
+		return false, nil
+	}
+	return w.terminate(ctx)
+}
+
+// trouble spaces out the steps that follow a failed one: 1 s doubled up to 10 s.
+// A runtime that went away wakes the worker itself when it is back.
+func (w *worker) trouble(ctx context.Context, err error) {
+	if err == nil {
+		w.errors = 0
+		return
+	}
+	if errors.Is(err, context.Canceled) || ctx.Err() != nil {
+		w.retryIn(time.Millisecond) // interrupted: see why
+		return
+	}
+	if isUnavailable(err) {
+		w.a.node.poke()
+	}
+	w.stale = true
+	w.retryIn(min(time.Second<<min(w.errors, 4), 10*time.Second))
+	w.errors++
+	w.log.Warn("pod step failed", zap.Error(err))
+}
+
+// open takes the inbox and lets it interrupt ctx.
+func (w *worker) open(cancel context.CancelFunc) {
+	w.mu.Lock()
+	in := w.in
+	w.in = inbox{interrupt: cancel}
+	w.mu.Unlock()
+	if in.pod != nil {
+		w.refresh = w.refresh || !maps.Equal(in.pod.Labels, w.pod.Labels) || !maps.Equal(in.pod.Annotations, w.pod.Annotations)
+		w.pod = in.pod
+	}
+	w.gone = w.gone || in.gone
+	w.stale = w.stale || in.relist
+	w.refresh = w.refresh || in.refresh
+	if in.refused != nil {
+		w.failure = in.refused
+	}
+	if in.arrived {
+		w.lookAgain()
+	}
+	for name, r := range in.images {
+		w.pulled(name, r)
+	}
+	for _, ev := range in.events {
+		w.apply(ev)
+	}
+}
+
+// decide moves the pod along its road.
+func (w *worker) decide() {
+	if w.state != syncing {
+		return
+	}
+	if w.failure == nil {
+		w.failure = w.overdue()
+	}
+	if w.gone || w.pod.DeletionTimestamp != nil || w.failure != nil || status.Finished(w.pod.Status.Phase) ||
+		w.reported != nil && status.Finished(w.reported.Phase) {
+		w.state = terminating
+		w.quiet.Store(true)
+	}
+}
+
+// overdue is the failure of a pod past its activeDeadlineSeconds.
+func (w *worker) overdue() *status.Failure {
+	limit, start := w.pod.Spec.ActiveDeadlineSeconds, w.startTime()
+	if limit == nil || start.IsZero() {
+		return nil
+	}
+	rest := start.Add(time.Duration(*limit) * time.Second).Sub(w.a.Clock.Now())
+	if rest > 0 {
+		w.retryIn(rest)
+		return nil
+	}
+	w.a.event(w.pod, "", corev1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+	return &status.Failure{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+}
+
+func (w *worker) startTime() time.Time {
+	switch {
+	case w.reported != nil && w.reported.StartTime != nil:
+		return w.reported.StartTime.Time
+	case w.pod.Status.StartTime != nil:
+		return w.pod.Status.StartTime.Time
+	}
+	return time.Time{}
+}
+
+// unhealthy tells of a failing probe.
+func (w *worker) unhealthy(id string, kind probe.Kind, err error) {
+	seen := w.snapshot.Load()
+	if w.quiet.Load() || seen == nil {
+		return
+	}
+	if c := seen.ByID(id); c != nil {
+		w.a.event(w.current.Load(), c.Name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %v", kind, err)
+	}
+}
