@@ -1,0 +1,149 @@
+package registry
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	helpers "k8s.io/component-helpers/resource"
+)
+
+// resourcesValidate checks what a container asks for; claims are the pod's.
+func resourcesValidate(r *corev1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
+	errs := amountsValidate(r.Limits, containerResourceName, path.Child("limits"))
+	errs = append(errs, amountsValidate(r.Requests, containerResourceName, path.Child("requests"))...)
+	errs = append(errs, requestsWithinLimits(r, path)...)
+	for i, c := range r.Claims {
+		at := path.Child("claims").Index(i).Child("name")
+		if !claims[c.Name] {
+			errs = append(errs, field.NotFound(at, c.Name))
+		}
+	}
+	return errs
+}
+
+// podLevelResources are those of the pod itself: cpu, memory and huge pages.
+func podLevelResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	supported := func(at *field.Path, name corev1.ResourceName) field.ErrorList {
+		if helpers.IsSupportedPodLevelResource(name) {
+			return nil
+		}
+		return field.ErrorList{field.NotSupported(at, name, slices.Sorted(maps.Keys(helpers.SupportedPodLevelResources())))}
+	}
+	errs := amountsValidate(r.Limits, supported, path.Child("limits"))
+	errs = append(errs, amountsValidate(r.Requests, supported, path.Child("requests"))...)
+	return append(errs, requestsWithinLimits(r, path)...)
+}
+
+func amountsValidate(list corev1.ResourceList, name func(*field.Path, corev1.ResourceName) field.ErrorList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, n := range slices.Sorted(maps.Keys(list)) {
+		at := path.Key(string(n))
+		errs = append(errs, name(at, n)...)
+		errs = append(errs, resourceAmount(at, n, list[n])...)
+	}
+	return errs
+}
+
+// requestsWithinLimits also wants limits for what cannot be overcommitted, and
+// cpu or memory beside huge pages.
+func requestsWithinLimits(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		limit, limited := r.Limits[name]
+		switch {
+		case !limited && !overcommittable(name):
+			errs = append(errs, field.Required(path.Child("limits"), "Limit must be set for non overcommitable resources"))
+		case limited && !overcommittable(name) && request.Cmp(limit) != 0:
+			errs = append(errs, field.Invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && request.Cmp(limit) > 0:
+			errs = append(errs, field.Invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		}
+	}
+	if hugePagesAlone(r) {
+		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
+	}
+	return errs
+}
+
+func hugePagesAlone(r *corev1.ResourceRequirements) bool {
+	huge := false
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
+				return false
+			}
+			huge = huge || isHugePages(name)
+		}
+	}
+	return huge
+}
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// isNative: the name is Kubernetes' own.
+func isNative(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+func overcommittable(name corev1.ResourceName) bool {
+	return isNative(name) && !isHugePages(name)
+}
+
+// resourceAmount is not negative, and whole where parts of one make no sense.
+func resourceAmount(path *field.Path, name corev1.ResourceName, amount resource.Quantity) field.ErrorList {
+	if amount.Sign() < 0 {
+		return field.ErrorList{field.Invalid(path, amount.String(), "must be greater than or equal to 0")}
+	}
+	if !overcommittable(name) && amount.MilliValue()%1000 != 0 {
+		return field.ErrorList{field.Invalid(path, amount.String(), "must be an integer")}
+	}
+	return nil
+}
+
+// resourceName is a name a node or a quota may use.
+func resourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
+	if errs := fieldInvalid(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
+		return errs
+	}
+	if strings.Contains(string(name), "/") || standardResource(name) || name == corev1.ResourcePods {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
+}
+
+// containerResourceName is a name a container may ask for.
+func containerResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
+	if errs := resourceName(path, name); len(errs) > 0 {
+		return errs
+	}
+	if !strings.Contains(string(name), "/") && !standardResource(name) {
+		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
+	}
+	if !isNative(name) {
+		return extendedResourceName(path, name)
+	}
+	return nil
+}
+
+// extendedResourceName must also be valid for the quota of its requests.
+func extendedResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
+	bad := strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+	if bad || len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) > 0 {
+		return field.ErrorList{field.Invalid(path, name, "doesn't follow extended resource name standard")}
+	}
+	return nil
+}
+
+func standardResource(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory ||
+		name == corev1.ResourceEphemeralStorage || isHugePages(name)
+}
