@@ -7,6 +7,7 @@ package garbagecollector
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -85,6 +86,11 @@ type item struct {
 
 func itemOf(resource schema.GroupVersionResource, obj client.Object) item {
 	return item{resource, obj.GetNamespace(), obj.GetName(), obj.GetUID()}
+}
+
+// String is for logs.
+func (i item) String() string {
+	return fmt.Sprintf("%s %s/%s %s", i.resource.Resource, i.namespace, i.name, i.uid)
 }
 
 func (i item) ref() client.Ref {

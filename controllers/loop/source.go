@@ -166,3 +166,11 @@ func OnAny(old, new client.Object) []Key {
 	}
 	return []Key{KeyOf(new)}
 }
+
+// OnNew wakes the name of a cluster-scoped object that has appeared.
+func OnNew(old, new client.Object) []string {
+	if old == nil {
+		return []string{new.GetName()}
+	}
+	return nil
+}

@@ -24,6 +24,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/controllers/loop"
+	"monopod/controllers/nodestate"
 )
 
 // Name of the controller.
@@ -90,7 +91,7 @@ func onNode(old, new client.Object) []string {
 	}
 	if old != nil {
 		was, is := old.(*corev1.Node), new.(*corev1.Node)
-		if readyStatus(was) == readyStatus(is) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
+		if nodestate.ReadyStatus(was) == nodestate.ReadyStatus(is) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
 			return nil
 		}
 	}
@@ -111,15 +112,6 @@ func (r *run) onLease(_, new client.Object) []string {
 	return nil
 }
 
-func readyStatus(n *corev1.Node) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
-	}
-	return ""
-}
-
 // reconcile judges one node and comes back when its grace period could be over.
 func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	node, err := client.Get[*corev1.Node](ctx, r.deps.Client, "", name)
@@ -136,7 +128,7 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	if err != nil {
 		return 0, err
 	}
-	if left <= 0 && readyStatus(node) != corev1.ConditionUnknown {
+	if left <= 0 && nodestate.ReadyStatus(node) != corev1.ConditionUnknown {
 		if err := r.unknown(ctx, node); err != nil {
 			return 0, err
 		}
@@ -231,7 +223,7 @@ func (r *run) taint(ctx context.Context, node *corev1.Node) error {
 // there, unreachable when it is Unknown, and neither when it is True.
 func taintsFor(n *corev1.Node, now metav1.Time) (taints []corev1.Taint, changed bool) {
 	want := corev1.TaintNodeNotReady
-	switch readyStatus(n) {
+	switch nodestate.ReadyStatus(n) {
 	case corev1.ConditionTrue:
 		want = ""
 	case corev1.ConditionUnknown:

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/controllers/internal/apitest"
+	"monopod/controllers/nodestate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +28,7 @@ func lease() *coordinationv1.Lease {
 func state(api *apitest.API) string {
 	synctest.Wait()
 	n, _ := apitest.Get[*corev1.Node](api, "", "n")
-	out := string(readyStatus(n))
+	out := string(nodestate.ReadyStatus(n))
 	for _, t := range n.Spec.Taints {
 		out += " " + t.Key
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/client"
+	"monopod/controllers/nodestate"
 )
 
 // excess returns the finished pods beyond threshold: evicted ones first, then
@@ -64,20 +65,11 @@ func gone(p *corev1.Pod) bool {
 func outOfService(pods []*corev1.Pod, nodes map[string]*corev1.Node) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
-		if n := nodes[p.Spec.NodeName]; n != nil && p.DeletionTimestamp != nil && !ready(n) && tainted(n) {
+		if n := nodes[p.Spec.NodeName]; n != nil && p.DeletionTimestamp != nil && !nodestate.Ready(n) && tainted(n) {
 			out = append(out, p)
 		}
 	}
 	return out
-}
-
-func ready(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func tainted(n *corev1.Node) bool {

@@ -55,7 +55,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[string]{
 		Name: Name,
 		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: appeared},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.OnNew},
 			{Selector: client.Selector{
 				Resource: client.ConfigMaps,
 				Fields:   fields.OneTermEqualSelector("metadata.name", configMap),
@@ -63,14 +63,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
-}
-
-// appeared wakes a namespace that is new.
-func appeared(old, new client.Object) []string {
-	if old == nil {
-		return []string{new.GetName()}
-	}
-	return nil
 }
 
 // changed wakes the namespace whose ConfigMap somebody touched.

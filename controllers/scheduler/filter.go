@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"monopod/controllers/nodestate"
 )
 
 // filter says why a pod cannot run on a node, in upstream's words; nothing when
@@ -59,20 +61,11 @@ func effectiveTaints(n *corev1.Node) []corev1.Taint {
 	hasTaint := func(key string) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 	}
-	if ready(n) || hasTaint(corev1.TaintNodeNotReady) || hasTaint(corev1.TaintNodeUnreachable) {
+	if nodestate.Ready(n) || hasTaint(corev1.TaintNodeNotReady) || hasTaint(corev1.TaintNodeUnreachable) {
 		return n.Spec.Taints
 	}
 	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
 	return append(slices.Clone(n.Spec.Taints), notReady)
-}
-
-func ready(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // tolerates asks each toleration: operator Exists or Equal, an empty key with

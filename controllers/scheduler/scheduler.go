@@ -24,6 +24,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/controllers/loop"
+	"monopod/controllers/nodestate"
 	"monopod/controllers/podstate"
 )
 
@@ -119,7 +120,7 @@ func (r *run) onNode(old, new client.Object) []loop.Key {
 func sameForPods(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) &&
-		ready(a) == ready(b) && a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero()
+		nodestate.Ready(a) == nodestate.Ready(b) && a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero()
 }
 
 // onPod keeps the cache; a pod to schedule wakes itself, one that frees room

@@ -36,7 +36,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[string]{
 		Name: Name,
 		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: appeared},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.OnNew},
 			{Selector: client.Selector{
 				Resource: client.ServiceAccounts,
 				Fields:   fields.OneTermEqualSelector("metadata.name", account),
@@ -44,14 +44,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
-}
-
-// appeared wakes a namespace that is new.
-func appeared(old, new client.Object) []string {
-	if old == nil {
-		return []string{new.GetName()}
-	}
-	return nil
 }
 
 // vanished wakes the namespace whose account is gone.
