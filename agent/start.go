@@ -120,6 +120,9 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 	}
 	attempt = w.nextAttempt(c.Name, last)
 	config, err := w.containerConfig(ctx, c, attempt, img)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(spec.LogDir(w.a.logsDir(), w.pod), c.Name), 0o755)
+	}
 	if err != nil {
 		return "", 0, w.refuseStart(c, "CreateContainerConfigError", err)
 	}

@@ -1,0 +1,289 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/agent"
+	"monopod/agent/fake"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// latency is what every call of the runtime takes.
+const latency = time.Millisecond
+
+// world is an API, a runtime and an agent, in one bubble of time.
+type world struct {
+	*testing.T
+	api  *registry.Registry
+	rt   *fake.Runtime
+	fail atomic.Pointer[func(op, id string) error]
+	dir  string
+	stop func() // the agent
+	a    *agent.Agent
+
+	mu     sync.Mutex // guards what follows
+	events []string
+	calls  map[string]int
+	seen   []string // what a watcher of pods saw
+}
+
+// inWorld runs a test with virtual time.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}}
+		w.openAPI()
+		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call})
+		t.Cleanup(func() { w.rt.Close() })
+		w.startAgent()
+		t.Cleanup(func() { w.stop() })
+		test(w)
+	})
+}
+
+func (w *world) openAPI() {
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	w.Cleanup(func() { s.Close() })
+	w.api = registry.New(s, resources, registry.Config{})
+	if err := w.api.Bootstrap(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	pods := client.Selector{Resource: client.Pods}
+	_, rev, err := w.api.List(w.Context(), pods)
+	if err != nil {
+		w.Fatal(err)
+	}
+	events, err := w.api.Watch(w.Context(), pods, rev)
+	if err != nil {
+		w.Fatal(err)
+	}
+	go func() {
+		for ev := range events {
+			w.mu.Lock()
+			w.seen = append(w.seen, describe(ev))
+			w.mu.Unlock()
+		}
+	}()
+}
+
+// describe is one line of a watch.
+func describe(ev watch.Event) string {
+	pod := ev.Object.(*corev1.Pod)
+	line := fmt.Sprintf("%s %s %s", ev.Type, pod.Name, pod.Status.Phase)
+	if pod.DeletionTimestamp != nil {
+		line += " deleting"
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		switch {
+		case s.State.Terminated != nil:
+			line += fmt.Sprintf(" %s:exit=%d", s.Name, s.State.Terminated.ExitCode)
+		case s.State.Running != nil:
+			line += fmt.Sprintf(" %s:running", s.Name)
+		case s.State.Waiting != nil:
+			line += fmt.Sprintf(" %s:%s", s.Name, s.State.Waiting.Reason)
+		}
+	}
+	return line
+}
+
+func (w *world) call(op, id string) error {
+	w.mu.Lock()
+	w.calls[op]++
+	w.mu.Unlock()
+	if f := w.fail.Load(); f != nil {
+		return (*f)(op, id)
+	}
+	return nil
+}
+
+func (w *world) failing(f func(op, id string) error) { w.fail.Store(&f) }
+
+// Reference records events.
+func (w *world) Reference(ref corev1.ObjectReference, eventType, reason, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, fmt.Sprintf("%s %s %s: ", eventType, ref.Name, reason)+fmt.Sprintf(format, args...))
+}
+
+// startAgent starts an agent over the same API, runtime and folder.
+func (w *world) startAgent() {
+	w.Helper()
+	log := zap.NewNop()
+	if testing.Verbose() {
+		log = zaptest.NewLogger(w)
+	}
+	a, err := agent.New(
+		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial},
+		agent.Config{NodeName: "n1", DataDir: w.dir, NodeIP: "192.0.2.1"},
+	)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	w.a = a
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+// noMounts is a machine where nothing is ever mounted.
+type noMounts struct{}
+
+func (noMounts) Tmpfs(string, int64) error    { return nil }
+func (noMounts) Mounted(string) (bool, error) { return false, nil }
+func (noMounts) Unmount(string) error         { return nil }
+
+// pod is a pod of one container that runs the sample program.
+func pod(name string, args ...string) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PodSpec{
+			NodeName:   "n1",
+			Containers: []corev1.Container{{Name: "c", Image: "web:1", Args: args}},
+		},
+	}
+}
+
+func (w *world) create(p client.Object) {
+	w.Helper()
+	if _, err := w.api.Create(w.Context(), p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) delete(name string, grace int64) {
+	w.Helper()
+	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: name}
+	if _, err := w.api.Delete(w.Context(), ref, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// get is the pod as it is now; nil when there is none.
+func (w *world) get(name string) *corev1.Pod {
+	w.Helper()
+	p, err := client.Get[*corev1.Pod](w.Context(), w.api, "default", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// after lets virtual time pass and everything that happens in it happen.
+func (w *world) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// until waits for a state of a pod and returns how long it took.
+func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) bool) time.Duration {
+	w.Helper()
+	start := time.Now()
+	for time.Since(start) <= limit {
+		synctest.Wait()
+		if ok(w.get(name)) {
+			return time.Since(start)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	w.Fatalf("not within %v\nevents:\n%s\nwatch:\n%s", limit, strings.Join(w.told(), "\n"), strings.Join(w.watched(), "\n"))
+	return 0
+}
+
+func ready(p *corev1.Pod) bool {
+	return p != nil && p.Status.Phase == corev1.PodRunning && conditionTrue(p, corev1.PodReady)
+}
+
+func gone(p *corev1.Pod) bool { return p == nil }
+
+func conditionTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+}
+
+func waitingFor(reason string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		return p != nil && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
+			p.Status.ContainerStatuses[0].State.Waiting.Reason == reason
+	}
+}
+
+func restarts(n int32) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		return p != nil && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount == n
+	}
+}
+
+// told are the events so far.
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events)
+}
+
+func (w *world) wasTold(part string) bool {
+	return slices.ContainsFunc(w.told(), func(e string) bool { return strings.Contains(e, part) })
+}
+
+// watched are the lines a watcher saw.
+func (w *world) watched() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+func (w *world) callCount() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, c := range w.calls {
+		n += c
+	}
+	return n
+}
+
+// nothingLeft checks that the runtime and the disk hold nothing of any pod.
+func (w *world) nothingLeft() {
+	w.Helper()
+	w.after(time.Second)
+	sandboxes, err1 := w.rt.ListPodSandbox(w.Context(), nil)
+	containers, err2 := w.rt.ListContainers(w.Context(), nil)
+	if err1 != nil || err2 != nil || len(sandboxes)+len(containers) > 0 {
+		w.Errorf("left behind: %v %v %v %v", sandboxes, containers, err1, err2)
+	}
+	for _, dir := range []string{"pods", "logs/pods"} {
+		if left := names(w, dir); len(left) > 0 {
+			w.Errorf("left behind in %s: %v", dir, left)
+		}
+	}
+}
