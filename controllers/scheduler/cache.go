@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -42,26 +44,28 @@ type placed struct {
 
 // nodeState is a node with what its pods take. Either may come first.
 type nodeState struct {
-	node  *corev1.Node // nil while unknown
-	has   amounts
-	taken amounts
-	pods  map[types.UID]*placed
+	cluster *cache       // it is part of
+	node    *corev1.Node // nil while unknown
+	has     amounts
+	taken   amounts
+	pods    map[types.UID]*placed
 }
 
 // cache is the scheduler's view of the cluster. Its user locks.
 type cache struct {
-	nodes map[string]*nodeState
-	pods  map[types.UID]*placed
+	nodes  map[string]*nodeState
+	pods   map[types.UID]*placed
+	loners map[*placed]struct{} // those with required anti-affinity
 }
 
 func newCache() *cache {
-	return &cache{nodes: map[string]*nodeState{}, pods: map[types.UID]*placed{}}
+	return &cache{nodes: map[string]*nodeState{}, pods: map[types.UID]*placed{}, loners: map[*placed]struct{}{}}
 }
 
 func (c *cache) state(name string) *nodeState {
 	s := c.nodes[name]
 	if s == nil {
-		s = &nodeState{taken: amounts{}, pods: map[types.UID]*placed{}}
+		s = &nodeState{cluster: c, taken: amounts{}, pods: map[types.UID]*placed{}}
 		c.nodes[name] = s
 	}
 	return s
@@ -86,8 +90,8 @@ func (c *cache) tidy(name string) {
 
 func (c *cache) has(uid types.UID) bool { return c.pods[uid] != nil }
 
-// observe takes in what the API says of a pod and reports whether that freed
-// room. A pod whose binding is in flight keeps its place.
+// observe takes in what the API says of a pod and reports whether that made room
+// for others. A pod whose binding is in flight keeps its place.
 func (c *cache) observe(pod *corev1.Pod) (freed bool) {
 	old := c.pods[pod.UID]
 	if podstate.Finished(pod) {
@@ -99,7 +103,7 @@ func (c *cache) observe(pod *corev1.Pod) (freed bool) {
 	now := place(pod, pod.Spec.NodeName)
 	c.remove(pod.UID)
 	c.add(now)
-	return old != nil && (old.node != now.node || less(now.takes, old.takes))
+	return old != nil && (old.node != now.node || less(now.takes, old.takes) || !maps.Equal(old.pod.Labels, pod.Labels))
 }
 
 // less: a takes less than b of something.
@@ -133,6 +137,9 @@ func place(pod *corev1.Pod, node string) *placed {
 func (c *cache) add(p *placed) {
 	s := c.state(p.node)
 	c.pods[p.pod.UID], s.pods[p.pod.UID] = p, p
+	if len(antiAffinity(p.pod)) > 0 {
+		c.loners[p] = struct{}{}
+	}
 	for name, v := range p.takes {
 		s.taken[name] += v
 	}
@@ -145,6 +152,7 @@ func (c *cache) remove(uid types.UID) bool {
 	}
 	s := c.nodes[p.node]
 	delete(c.pods, uid)
+	delete(c.loners, p)
 	delete(s.pods, uid)
 	for name, v := range p.takes {
 		s.taken[name] -= v

@@ -17,7 +17,7 @@ type filter func(pod *corev1.Pod, on *nodeState) []string
 // filters in the order they are asked; the first that objects ends it (upstream's
 // default profile).
 func filters() []filter {
-	return []filter{unschedulableNode, nodeName, taints, affinity, ports, fits}
+	return []filter{unschedulableNode, nodeName, taints, affinity, ports, fits, podAffinity}
 }
 
 // objections are the reasons of the first filter that has any.

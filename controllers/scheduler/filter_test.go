@@ -65,6 +65,28 @@ func tainted(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
 	}
 }
 
+func apart(from string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(from)}}
+	}
+}
+
+func together(with string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(with)}}
+	}
+}
+
+func terms(app string) []corev1.PodAffinityTerm {
+	return []corev1.PodAffinityTerm{{TopologyKey: "disk", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+}
+
+func app(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": name} }
+}
+
+func elsewhere(p *corev1.Pod) { p.Namespace = "other" }
+
 func broken(n *corev1.Node)   { n.Status.Conditions[0].Status = corev1.ConditionFalse }
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
@@ -102,25 +124,32 @@ func TestFilters(t *testing.T) {
 		"sidecar counts on top": {testNode(), nil, testPod(wants("cpu", "600m"), func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("cpu", "600m")}}}
 		}), "0/1 nodes are available: 1 Insufficient cpu."},
-		"cordoned":             {testNode(cordoned), nil, testPod(), "0/1 nodes are available: 1 node(s) were unschedulable."},
-		"cordoned, tolerated":  {testNode(cordoned), nil, testPod(tolerating(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), ""},
-		"not ready":            {testNode(broken), nil, testPod(), notReady},
-		"no condition at all":  {testNode(func(n *corev1.Node) { n.Status.Conditions = nil }), nil, testPod(), notReady},
-		"not ready, tolerated": {testNode(broken), nil, testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), ""},
-		"taint":                {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(), taint + "{k: v}."},
-		"taint NoExecute":      {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil, testPod(), taint + "{k: v}."},
-		"taint preferred":      {testNode(tainted("k", "v", corev1.TaintEffectPreferNoSchedule)), nil, testPod(), ""},
-		"taint tolerated":      {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule})), ""},
-		"other value":          {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "w"})), taint + "{k: v}."},
-		"other effect":         {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoExecute})), taint + "{k: v}."},
-		"selector":             {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), ""},
-		"selector misses":      {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), noMatch},
-		"affinity":             {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpIn, "ssd", "nvme")), ""},
-		"affinity misses":      {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpNotIn, "ssd")), noMatch},
-		"port free":            {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("", 81)), ""},
-		"port taken":           {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("127.0.0.1", 80)), noPorts},
-		"port on other ip":     {testNode(), []*corev1.Pod{testPod(named("a"), port("127.0.0.2", 80))}, testPod(port("127.0.0.1", 80)), ""},
-		"node on its way out":  {testNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), nil, testPod(), "no nodes available to schedule pods"},
+		"cordoned":                            {testNode(cordoned), nil, testPod(), "0/1 nodes are available: 1 node(s) were unschedulable."},
+		"cordoned, tolerated":                 {testNode(cordoned), nil, testPod(tolerating(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), ""},
+		"not ready":                           {testNode(broken), nil, testPod(), notReady},
+		"no condition at all":                 {testNode(func(n *corev1.Node) { n.Status.Conditions = nil }), nil, testPod(), notReady},
+		"not ready, tolerated":                {testNode(broken), nil, testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), ""},
+		"taint":                               {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(), taint + "{k: v}."},
+		"taint NoExecute":                     {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil, testPod(), taint + "{k: v}."},
+		"taint preferred":                     {testNode(tainted("k", "v", corev1.TaintEffectPreferNoSchedule)), nil, testPod(), ""},
+		"taint tolerated":                     {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule})), ""},
+		"other value":                         {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "w"})), taint + "{k: v}."},
+		"other effect":                        {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoExecute})), taint + "{k: v}."},
+		"selector":                            {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), ""},
+		"selector misses":                     {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), noMatch},
+		"affinity":                            {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpIn, "ssd", "nvme")), ""},
+		"affinity misses":                     {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpNotIn, "ssd")), noMatch},
+		"port free":                           {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("", 81)), ""},
+		"port taken":                          {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("127.0.0.1", 80)), noPorts},
+		"port on other ip":                    {testNode(), []*corev1.Pod{testPod(named("a"), port("127.0.0.2", 80))}, testPod(port("127.0.0.1", 80)), ""},
+		"anti-affinity":                       {testNode(), []*corev1.Pod{testPod(named("a"), app("x"))}, testPod(apart("x")), "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."},
+		"anti-affinity of what runs":          {testNode(), []*corev1.Pod{testPod(named("a"), apart("x"))}, testPod(app("x")), "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."},
+		"anti-affinity in another namespace":  {testNode(), []*corev1.Pod{testPod(named("a"), app("x"), elsewhere)}, testPod(apart("x")), ""},
+		"affinity to what runs":               {testNode(), []*corev1.Pod{testPod(named("a"), app("x"))}, testPod(together("x")), ""},
+		"affinity to nobody":                  {testNode(), []*corev1.Pod{testPod(named("a"), app("y"))}, testPod(together("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
+		"affinity to its own kind, the first": {testNode(), nil, testPod(together("x"), app("x")), ""},
+		"no domain":                           {testNode(func(n *corev1.Node) { n.Labels = nil }), nil, testPod(together("x"), app("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
+		"node on its way out":                 {testNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), nil, testPod(), "no nodes available to schedule pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache := newCache()

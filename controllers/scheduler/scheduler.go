@@ -138,13 +138,17 @@ func (r *run) onPod(old, new client.Object) []loop.Key {
 		}
 		return nil
 	}
+	arrived := !r.cache.has(is.UID) || (was != nil && was.Spec.NodeName == "")
 	freed := r.cache.observe(is)
 	var keys []loop.Key
 	if wanted(is) && (was == nil || !wanted(was) || !sameForNodes(was, is)) {
 		keys = append(keys, loop.KeyOf(is))
 	}
-	if freed {
+	switch {
+	case freed:
 		keys = append(keys, r.wake()...)
+	case arrived && is.Spec.NodeName != "":
+		keys = append(keys, r.wakeAttracted()...)
 	}
 	return keys
 }

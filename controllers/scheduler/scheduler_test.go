@@ -161,3 +161,21 @@ func TestRoomOfARemovedPodGoesToTheMostUrgent(t *testing.T) {
 		}
 	})
 }
+
+func TestFollowsThePodItWantsToBeWith(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(apitest.Node("n"))
+		apitest.Change(api, apitest.Node("n"), "", func(n *corev1.Node) { n.Labels = map[string]string{"disk": "ssd"} })
+		api.Ready("n", corev1.ConditionTrue)
+		api.Create(apitest.Pod("default", "follower", together("x")))
+		synctest.Wait()
+		if nodeOf(api, "follower") != "" {
+			t.Fatal("bound alone")
+		}
+		api.Create(apitest.Pod("default", "leader", app("x")))
+		synctest.Wait()
+		if nodeOf(api, "follower") != "n" {
+			t.Error("did not follow")
+		}
+	})
+}

@@ -31,6 +31,11 @@ func (r *run) wake() []loop.Key {
 	return keys
 }
 
+// wakeAttracted returns those of them that wait for the company of other pods.
+func (r *run) wakeAttracted() []loop.Key {
+	return slices.DeleteFunc(r.wake(), func(k loop.Key) bool { return len(requiredAffinity(r.waiting[k])) == 0 })
+}
+
 func moreUrgent(a, b *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(priority(b), priority(a)),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
