@@ -1,0 +1,236 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/cni"
+)
+
+const (
+	firstBackoff = 100 * time.Millisecond
+	lastBackoff  = 10 * time.Second
+	// settled is how long containerd must have run for its next death to count as
+	// the first.
+	settled = time.Minute
+	// stopping is how long containerd gets between SIGTERM and SIGKILL.
+	stopping = 5 * time.Second
+)
+
+// ChildConfig says which containerd to run for whom.
+type ChildConfig struct {
+	DataDir    string // monopod's
+	Program    string // containerd; empty: the one in PATH
+	Executable string // monopod itself, as CNI plugin; empty: the running one
+	Log        *zap.Logger
+	Clock      clock.Clock // nil: the real one
+}
+
+// Child is a containerd of our own below <data-dir>/containerd, with a pod
+// network of its own. What it runs outlives it: after a stop, also a crash, of
+// containerd and monopod the pods go on, and the next start takes them over.
+type Child struct {
+	config      ChildConfig
+	layout      layout
+	program     string
+	snapshotter string
+	network     cni.Network // set by prepare
+}
+
+// NewChild checks that there is a containerd to run and makes its folders.
+func NewChild(config ChildConfig) (*Child, error) {
+	dataDir, err := filepath.Abs(config.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{config: config, layout: newLayout(dataDir)}
+	if c.config.Clock == nil {
+		c.config.Clock = clock.RealClock{}
+	}
+	if c.config.Executable == "" {
+		if c.config.Executable, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	if c.program, err = findProgram(config.Program); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{c.layout.root, c.layout.hosts, c.layout.cni, filepath.Dir(c.layout.socket)} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	c.snapshotter, err = chooseSnapshotter(c.layout.dir)
+	return c, err
+}
+
+func findProgram(program string) (string, error) {
+	path, err := exec.LookPath(cmp.Or(program, "containerd"))
+	if err != nil {
+		return "", fmt.Errorf("find containerd: %w", err)
+	}
+	return filepath.Abs(path)
+}
+
+// Socket is where the child will listen.
+func (c *Child) Socket() string { return c.layout.socket }
+
+// Snapshotter is the one that the child uses: for Config.Snapshotter.
+func (c *Child) Snapshotter() string { return c.snapshotter }
+
+// Run keeps containerd running until ctx ends, then stops it and leaves its pods
+// alone. It fails only before the first start; later deaths are logged, and
+// containerd is started again after 100 ms, doubling up to 10 s.
+func (c *Child) Run(ctx context.Context) error {
+	if err := c.prepare(ctx); err != nil {
+		return fmt.Errorf("prepare containerd: %w", err)
+	}
+	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+		began := c.config.Clock.Now()
+		err := c.runOnce(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if c.config.Clock.Since(began) > settled {
+			backoff = firstBackoff
+		}
+		c.config.Log.Error("containerd ended", zap.Error(err), zap.Duration("startAgainAfter", backoff))
+		select {
+		case <-c.config.Clock.After(backoff):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// prepare makes everything ready for the first start: an earlier containerd of
+// this data folder is gone, network and config are in place.
+func (c *Child) prepare(ctx context.Context) error {
+	if err := c.stopLeftover(ctx); err != nil {
+		return err
+	}
+	if err := c.clearOldBoot(); err != nil {
+		return err
+	}
+	network, err := cni.Prepare(cni.Config{
+		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Log: c.config.Log,
+	})
+	if err != nil {
+		return err
+	}
+	c.network = network
+	out, err := exec.CommandContext(ctx, c.program, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("%s --version: %w", c.program, err)
+	}
+	major, _, err := parseVersion(string(out))
+	if err != nil {
+		return err
+	}
+	text, err := c.settings(major, network).render()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.layout.config, []byte(text), 0o600)
+}
+
+// clearOldBoot removes the state of pods that ran before the machine was booted:
+// elsewhere it lies in /run and is gone by itself.
+func (c *Child) clearOldBoot() error {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(c.layout.boot)
+	if err == nil && string(old) == string(boot) {
+		return nil
+	}
+	mounts, err := mountsBelow(c.layout.state)
+	if err != nil {
+		return err
+	}
+	if len(mounts) == 0 { // else something runs there after all
+		if err := os.RemoveAll(c.layout.state); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(c.layout.boot, boot, 0o600)
+}
+
+// mountsBelow lists mount points at or below dir, the deepest first.
+func mountsBelow(dir string) ([]string, error) {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var below []string
+	for line := range strings.Lines(string(info)) {
+		if fields := strings.Fields(line); len(fields) > 4 && (fields[4] == dir || strings.HasPrefix(fields[4], dir+"/")) {
+			below = append(below, fields[4])
+		}
+	}
+	slices.SortFunc(below, func(a, b string) int { return len(b) - len(a) })
+	return below, nil
+}
+
+// runOnce starts containerd and waits for its end; it is asked to end when ctx
+// does. Should monopod be killed, the kernel sends containerd SIGTERM: it does so
+// when the thread ends that started it, so this goroutine keeps its thread.
+func (c *Child) runOnce(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	output := &lineLog{log: c.config.Log}
+	cmd := exec.CommandContext(ctx, c.program, "--config", c.layout.config)
+	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ())
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = stopping
+	// Its own group: a Ctrl-C for monopod is not for containerd.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := writePID(c.layout.pid, cmd.Process.Pid); err != nil {
+		c.config.Log.Warn("a containerd that outlives monopod will not be found again", zap.Error(err))
+	}
+	err := cmd.Wait()
+	return errors.Join(err, os.Remove(c.layout.pid))
+}
+
+// childEnv is env without what systemd tells monopod alone.
+func childEnv(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		return strings.HasPrefix(v, "NOTIFY_SOCKET=") || strings.HasPrefix(v, "LISTEN_")
+	})
+}
+
+// Discard takes down what outlives Run: mounts of the child, its bridge and
+// nftables table. Pods must be gone (RemoveAll) and Run have returned. Files
+// stay.
+func (c *Child) Discard() error {
+	mounts, err := mountsBelow(c.layout.dir)
+	errs := []error{err}
+	for _, m := range mounts {
+		errs = append(errs, unix.Unmount(m, unix.MNT_DETACH))
+	}
+	if c.network.Bridge != "" {
+		errs = append(errs, c.network.Remove())
+	}
+	if dir := filepath.Dir(c.layout.socket); dir != c.layout.dir {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return errors.Join(errs...)
+}

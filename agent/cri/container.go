@@ -1,0 +1,127 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// CreateContainer is CRI's.
+func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+	resp, err := r.pods.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: sandboxID, Config: config, SandboxConfig: sandbox,
+	})
+	if err != nil {
+		return "", err
+	}
+	r.known.add(resp.ContainerId, owner{sandbox: sandboxID, pod: sandbox.GetMetadata().GetUid()})
+	return resp.ContainerId, nil
+}
+
+// StartContainer is CRI's.
+func (r *Runtime) StartContainer(ctx context.Context, id string) error {
+	_, err := r.pods.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// StopContainer rounds grace up to seconds.
+func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	seconds := int64((max(grace, 0) + time.Second - 1) / time.Second)
+	_, err := r.pods.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: seconds})
+	return present(err)
+}
+
+// RemoveContainer is CRI's.
+func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
+	_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+	if present(err) == nil {
+		r.known.forget(id)
+	}
+	return present(err)
+}
+
+// ListContainers is CRI's, but knows of every exit whose event was sent.
+func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
+	resp, err := r.pods.ListContainers(ctx, &cri.ListContainersRequest{Filter: filter})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range resp.Containers {
+		if _, dead := r.known.exit(c.Id); dead && c.State == cri.ContainerState_CONTAINER_RUNNING {
+			c.State = cri.ContainerState_CONTAINER_EXITED
+		}
+	}
+	return resp.Containers, nil
+}
+
+// ContainerStatus is CRI's, but never older than the events sent: of a container
+// whose exit is known it waits for CRI to know it too, a moment at most, and
+// then says what the event said.
+func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
+	for wait := time.Millisecond; ; wait *= 2 {
+		resp, err := r.pods.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			return nil, err
+		}
+		s := resp.Status
+		exit, dead := r.known.exit(id)
+		if !dead || s.State != cri.ContainerState_CONTAINER_RUNNING {
+			return s, nil
+		}
+		if wait > lag/2 {
+			s.State, s.ExitCode, s.FinishedAt = cri.ContainerState_CONTAINER_EXITED, exit.code, exit.at.UnixNano()
+			return s, nil
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ReopenContainerLog is CRI's.
+func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
+	_, err := r.pods.ReopenContainerLog(ctx, &cri.ReopenContainerLogRequest{ContainerId: id})
+	return err
+}
+
+// ExecSync rounds timeout up to seconds; 0 means none.
+func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+	resp, err := r.pods.ExecSync(ctx, &cri.ExecSyncRequest{
+		ContainerId: id, Cmd: cmd, Timeout: int64((timeout + time.Second - 1) / time.Second),
+	})
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return resp.Stdout, resp.Stderr, resp.ExitCode, nil
+}
+
+// Exec is CRI's.
+func (r *Runtime) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
+	resp, err := r.pods.Exec(ctx, req)
+	return resp.GetUrl(), err
+}
+
+// Attach is CRI's.
+func (r *Runtime) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
+	resp, err := r.pods.Attach(ctx, req)
+	return resp.GetUrl(), err
+}
+
+// PortForward is CRI's.
+func (r *Runtime) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
+	resp, err := r.pods.PortForward(ctx, req)
+	return resp.GetUrl(), err
+}
+
+// sleep waits for d, or fails with ctx's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

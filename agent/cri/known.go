@@ -1,0 +1,78 @@
+package cri
+
+import (
+	"sync"
+	"time"
+)
+
+// owner is whose a container or sandbox is.
+type owner struct {
+	sandbox string // its own ID for a sandbox
+	pod     string // UID
+	exit    *exit  // nil while it lives
+}
+
+type exit struct {
+	code int32
+	at   time.Time
+}
+
+// known remembers whose every container is, since containerd's events tell only
+// its ID, and which have exited, since CRI learns that later than we do.
+type known struct {
+	mu  sync.Mutex // guards all
+	all map[string]owner
+}
+
+func (k *known) add(id string, o owner) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all == nil {
+		k.all = map[string]owner{}
+	}
+	if old, ok := k.all[id]; ok && old.exit != nil {
+		o.exit = old.exit // the event was faster than the answer
+	}
+	k.all[id] = o
+}
+
+func (k *known) get(id string) (owner, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, ok := k.all[id]
+	return o, ok
+}
+
+func (k *known) exit(id string) (exit, bool) {
+	o, _ := k.get(id)
+	if o.exit == nil {
+		return exit{}, false
+	}
+	return *o.exit, true
+}
+
+// exited marks what is known as dead.
+func (k *known) exited(id string, e exit) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o, ok := k.all[id]; ok {
+		o.exit = &e
+		k.all[id] = o
+	}
+}
+
+func (k *known) forget(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.all, id)
+}
+
+func (k *known) forgetSandbox(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for other, o := range k.all {
+		if o.sandbox == id {
+			delete(k.all, other)
+		}
+	}
+}

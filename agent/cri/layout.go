@@ -1,0 +1,50 @@
+package cri
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+)
+
+// maxSocketPath is sun_path of unix(7) without its final zero, and room for the
+// ".ttrpc" that containerd adds.
+const maxSocketPath = 107 - len(".ttrpc")
+
+// layout is where a child containerd keeps its things, all below the data folder
+// but for a socket whose path would be too long.
+type layout struct {
+	id     string // of the instance
+	dir    string // <data-dir>/containerd
+	root   string
+	state  string
+	socket string
+	config string
+	pid    string
+	boot   string // holds the boot ID under which state was made
+	hosts  string // registry mirrors: containerd's hosts.toml
+	cni    string
+}
+
+// newLayout wants an absolute path.
+func newLayout(dataDir string) layout {
+	dir := filepath.Join(dataDir, "containerd")
+	id := InstanceID(dataDir)
+	l := layout{
+		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"),
+		root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"),
+		socket: filepath.Join(dir, "containerd.sock"), config: filepath.Join(dir, "config.toml"),
+		pid: filepath.Join(dir, "containerd.pid"), boot: filepath.Join(dir, "boot"), hosts: filepath.Join(dir, "certs.d"),
+	}
+	if len(l.socket) > maxSocketPath {
+		l.socket = filepath.Join("/run/monopod", id, "containerd.sock")
+	}
+	return l
+}
+
+// InstanceID tells instances with different data folders apart, in the names of
+// what a machine has only once: links, nftables tables, cgroups. It is eight
+// hexadecimal digits, the same for the same absolute path.
+func InstanceID(dataDir string) string {
+	sum := sha256.Sum256([]byte(filepath.Clean(dataDir)))
+	return hex.EncodeToString(sum[:4])
+}

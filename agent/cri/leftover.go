@@ -1,0 +1,95 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one that may have ended, with its PID given to another since: the
+// start time (in clock ticks after boot) tells them apart.
+type process struct {
+	pid   int
+	start string
+}
+
+func writePID(file string, pid int) error {
+	start, err := startTime(pid)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, fmt.Appendf(nil, "%d %s\n", pid, start), 0o600)
+}
+
+// readPID finds the process of the file, if it still runs.
+func readPID(file string) (process, bool) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return process{}, false
+	}
+	var p process
+	if n, _ := fmt.Sscan(string(data), &p.pid, &p.start); n != 2 {
+		return process{}, false
+	}
+	return p, p.runs()
+}
+
+func (p process) runs() bool {
+	start, err := startTime(p.pid)
+	return err == nil && start == p.start
+}
+
+// startTime is field 22 of /proc/<pid>/stat (proc(5)); the command in field 2 may
+// hold anything but is the last thing in parentheses. A zombie has ended.
+func startTime(pid int) (string, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	stat := string(data)
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 || fields[0] == "Z" {
+		return "", fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
+	}
+	return fields[19], nil
+}
+
+// stopLeftover ends the containerd that a killed monopod has left, if any: its
+// config may be an older one. The pods do not notice.
+func (c *Child) stopLeftover(ctx context.Context) error {
+	p, runs := readPID(c.layout.pid)
+	if !runs {
+		return nil
+	}
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := unix.Kill(p.pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("stop the containerd of an earlier run: %w", err)
+		}
+		if gone, err := c.awaitEnd(ctx, p); gone || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("containerd of an earlier run does not end: process %d", p.pid)
+}
+
+func (c *Child) awaitEnd(ctx context.Context, p process) (gone bool, err error) {
+	const tick = 5 * time.Millisecond
+	for range stopping / tick {
+		if !p.runs() {
+			return true, nil
+		}
+		select {
+		case <-c.config.Clock.After(tick):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
+}

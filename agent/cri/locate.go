@@ -1,0 +1,61 @@
+package cri
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// Auto asks Locate to decide.
+	Auto = "auto"
+	// hostSocket is where a containerd of the host listens.
+	hostSocket = "/run/containerd/containerd.sock"
+	// probing is how long the host's containerd has to answer.
+	probing = 2 * time.Second
+)
+
+// Locate says what --containerd=want means: the socket to use, or own where a
+// Child of the data folder shall run. With "auto" that is, in this order:
+//
+//  1. an own child, if there has been one: its pods are there;
+//  2. the host's containerd, if its CRI and its pod network are ready;
+//  3. an own child.
+func Locate(ctx context.Context, dataDir, want string) (socket string, own bool) {
+	if want != "" && want != Auto {
+		return strings.TrimPrefix(want, "unix://"), false
+	}
+	return decide(hadChild(dataDir), func() bool { return usable(ctx, hostSocket) })
+}
+
+func decide(hadChild bool, hostUsable func() bool) (socket string, own bool) {
+	if hadChild || !hostUsable() {
+		return "", true
+	}
+	return hostSocket, false
+}
+
+func hadChild(dataDir string) bool {
+	_, err := os.Stat(filepath.Join(dataDir, "containerd", "root"))
+	return err == nil
+}
+
+// usable says whether the containerd at socket can run pods.
+func usable(ctx context.Context, socket string) bool {
+	if _, err := os.Stat(socket); err != nil {
+		return false
+	}
+	conn, err := dial(socket)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, probing)
+	defer cancel()
+	resp, err := cri.NewRuntimeServiceClient(conn).Status(ctx, &cri.StatusRequest{})
+	return err == nil && condition(resp.Status, cri.RuntimeReady) && condition(resp.Status, cri.NetworkReady)
+}

@@ -1,0 +1,214 @@
+package cri_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/cni"
+	"monopod/agent/cri"
+	"monopod/testdata/web/image"
+)
+
+// TestMain lets the test binary be the CNI plugin, as monopod is.
+func TestMain(m *testing.M) {
+	if cni.Invoked(os.Args[0]) {
+		os.Exit(cni.Main(os.Args[0]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// node is a containerd of the test's own.
+type node struct {
+	t       testing.TB
+	dataDir string
+	child   *cri.Child
+	runtime *cri.Runtime
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// needContainerd skips where real containers cannot be run.
+func needContainerd(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: real containers are left out")
+	}
+	if _, err := exec.LookPath("containerd"); err != nil {
+		t.Skip("needs containerd in PATH: real containers are left out")
+	}
+}
+
+// startNode runs a containerd below a new data folder; at the end of the test all
+// its pods, mounts and links are gone.
+func startNode(t testing.TB) *node {
+	t.Helper()
+	needContainerd(t)
+	dir, err := os.MkdirTemp("/tmp", "mp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, dataDir: dir}
+	n.start()
+	t.Cleanup(n.discard)
+	return n
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: log})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.child, n.cancel = child, cancel
+	n.wg.Go(func() {
+		if err := child.Run(ctx); err != nil {
+			n.t.Error(err)
+		}
+	})
+	n.runtime, err = cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.awaitReady()
+}
+
+func (n *node) awaitReady() {
+	n.t.Helper()
+	var last error
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		status, err := n.runtime.Status(context.Background())
+		if last = err; err == nil && status.Conditions[0].Status && status.Conditions[1].Status {
+			return
+		}
+	}
+	n.t.Fatal("containerd does not get ready: ", last)
+}
+
+// stop ends containerd as monopod does: pods go on.
+func (n *node) stop() {
+	if err := n.runtime.Close(); err != nil {
+		n.t.Error(err)
+	}
+	n.cancel()
+	n.wg.Wait()
+}
+
+func (n *node) discard() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := n.runtime.RemoveAll(ctx); err != nil {
+		n.t.Error(err)
+	}
+	n.stop()
+	if err := n.child.Discard(); err != nil {
+		n.t.Error(err)
+	}
+	if err := os.RemoveAll(n.dataDir); err != nil {
+		n.t.Error(err)
+	}
+	n.checkNothingLeft()
+}
+
+// checkNothingLeft looks for processes and links that carry our names.
+func (n *node) checkNothingLeft() {
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		n.t.Error(err)
+	}
+	for _, p := range procs {
+		if data, err := os.ReadFile(p); err == nil && bytes.Contains(data, []byte(n.dataDir+"/")) {
+			n.t.Errorf("left behind: %s: %s", p, bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), n.dataDir+"/") {
+		n.t.Errorf("mounts left behind below %s, %v", n.dataDir, err)
+	}
+}
+
+// sample builds the sample program once and packs it.
+var sample = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "sample")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir+"/web", "monopod/testdata/web")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(dir + "/web")
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = image.Write(&out, image.Name, program)
+	return out.Bytes(), err
+})
+
+func (n *node) importSample() {
+	n.t.Helper()
+	archive, err := sample()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	file := filepath.Join(n.t.TempDir(), "web.tar")
+	if err := os.WriteFile(file, archive, 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.runtime.ImportImages(n.t.Context(), file); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) sandboxConfig(name string) *api.PodSandboxConfig {
+	return &api.PodSandboxConfig{
+		Metadata:     &api.PodSandboxMetadata{Name: name, Uid: "uid-" + name, Namespace: "default"},
+		Hostname:     name,
+		LogDirectory: n.t.TempDir(),
+		DnsConfig:    &api.DNSConfig{},
+		Linux:        &api.LinuxPodSandboxConfig{CgroupParent: "/monopod-" + cri.InstanceID(n.dataDir)},
+	}
+}
+
+func webConfig(args ...string) *api.ContainerConfig {
+	return &api.ContainerConfig{
+		Metadata: &api.ContainerMetadata{Name: "main"}, Image: &api.ImageSpec{Image: image.Name},
+		Args: args, LogPath: "main.log", Linux: &api.LinuxContainerConfig{},
+	}
+}
+
+// runWeb runs a pod with the web server and returns both IDs.
+func (n *node) runWeb(name string) (sandbox, container string) {
+	n.t.Helper()
+	ctx := n.t.Context()
+	config := n.sandboxConfig(name)
+	sandbox, err := n.runtime.RunPodSandbox(ctx, config)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	container, err = n.runtime.CreateContainer(ctx, sandbox, webConfig(), config)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := n.runtime.StartContainer(ctx, container); err != nil {
+		n.t.Fatal(err)
+	}
+	return sandbox, container
+}
