@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -88,12 +90,12 @@ func testPortForward(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	conn := upgrade(t, url, portforward.ProtocolV1Name)
-	headers := http.Header{portforward.PortHeader: {port}, portforward.PortForwardRequestIDHeader: {"1"}, portforward.StreamType: {portforward.StreamTypeError}}
-	failure := create(t, conn, headers)
+	stream := func(kind string) httpstream.Stream {
+		return create(t, conn, portforward.StreamType, kind, portforward.PortHeader, port, portforward.PortForwardRequestIDHeader, "1")
+	}
+	failure := stream(portforward.StreamTypeError)
 	failure.Close()
-	headers = headers.Clone()
-	headers.Set(portforward.StreamType, portforward.StreamTypeData)
-	data := create(t, conn, headers)
+	data := stream(portforward.StreamTypeData)
 	if _, err := io.WriteString(data, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,8 @@ func testPortForward(t *testing.T, env Env) {
 	}
 }
 
-// upgrade turns a URL into a connection of streams, once.
+// upgrade turns a URL into a connection of streams, once. It ends with the test
+// or when patience does.
 func upgrade(t *testing.T, url, protocol string) httpstream.Connection {
 	t.Helper()
 	rt, err := spdy.NewRoundTripper(nil)
@@ -122,7 +125,11 @@ func upgrade(t *testing.T, url, protocol string) httpstream.Connection {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	late := time.AfterFunc(patience, func() { conn.Close() })
+	t.Cleanup(func() {
+		late.Stop()
+		conn.Close()
+	})
 	return conn
 }
 
@@ -131,18 +138,18 @@ func open(t *testing.T, conn httpstream.Connection, types ...string) map[string]
 	t.Helper()
 	streams := map[string]httpstream.Stream{}
 	for _, kind := range types {
-		streams[kind] = create(t, conn, http.Header{remotecommand.StreamType: {kind}})
+		streams[kind] = create(t, conn, remotecommand.StreamType, kind)
 	}
 	return streams
 }
 
-func create(t *testing.T, conn httpstream.Connection, headers http.Header) httpstream.Stream {
+func create(t *testing.T, conn httpstream.Connection, headers ...string) httpstream.Stream {
 	t.Helper()
-	canonical := http.Header{}
-	for key, values := range headers {
-		canonical.Set(key, values[0])
+	h := http.Header{}
+	for pair := range slices.Chunk(headers, 2) {
+		h.Set(pair[0], pair[1])
 	}
-	s, err := conn.CreateStream(canonical)
+	s, err := conn.CreateStream(h)
 	if err != nil {
 		t.Fatal(err)
 	}
