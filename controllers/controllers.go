@@ -9,6 +9,8 @@ package controllers
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"monopod/apiserver/client/record"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
@@ -38,10 +40,10 @@ type Config struct {
 	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
 	ConcurrentGCSyncs int `json:"concurrentGCSyncs"`
 	// NodeMonitorGracePeriod is --node-monitor-grace-period; 0 means 50 s.
-	NodeMonitorGracePeriod time.Duration `json:"nodeMonitorGracePeriod"`
+	NodeMonitorGracePeriod metav1.Duration `json:"nodeMonitorGracePeriod"`
 	// EventTTL is --event-ttl; 0 means 1 h. MaxEvents are kept at most; 0 means 4096.
-	EventTTL  time.Duration `json:"eventTTL"`
-	MaxEvents int           `json:"maxEvents"`
+	EventTTL  metav1.Duration `json:"eventTTL"`
+	MaxEvents int             `json:"maxEvents"`
 
 	// RootCA is published in every namespace, PEM; empty: none is.
 	RootCA []byte `json:"-"`
@@ -57,8 +59,8 @@ func Default() Config {
 		ConcurrentReplicaSetSyncs: 5,
 		ConcurrentNamespaceSyncs:  10,
 		ConcurrentGCSyncs:         20,
-		NodeMonitorGracePeriod:    50 * time.Second,
-		EventTTL:                  time.Hour,
+		NodeMonitorGracePeriod:    metav1.Duration{Duration: 50 * time.Second},
+		EventTTL:                  metav1.Duration{Duration: time.Hour},
 		MaxEvents:                 4096,
 	}
 }
@@ -97,7 +99,7 @@ func All() []Entry {
 			}},
 		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
 			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
-				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod}), nil
+				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration}), nil
 			}},
 		{Name: namespace.Name, Aliases: []string{"namespace-controller"},
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
@@ -113,7 +115,7 @@ func All() []Entry {
 			}},
 		{Name: eventttl.Name,
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
-				return eventttl.New(d, eventttl.Config{TTL: c.EventTTL, Max: c.MaxEvents}), nil
+				return eventttl.New(d, eventttl.Config{TTL: c.EventTTL.Duration, Max: c.MaxEvents}), nil
 			}},
 	}
 }

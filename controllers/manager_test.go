@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +113,15 @@ func TestAllTogether(t *testing.T) {
 		if got := m.Configz().Controllers; !slices.Contains(got, "podgc") || len(got) != len(All()) {
 			t.Errorf("configz tells %v", got)
 		}
+		graph := httptest.NewRecorder()
+		m.DebuggingHandlers()["garbagecollector"].ServeHTTP(graph, httptest.NewRequest("GET", "/", nil))
+		if got := graph.Body.String(); strings.Count(got, `"pods default/web-`) != 3 {
+			t.Errorf("the garbage collector shows %s", got)
+		}
+		shown, err := json.Marshal(m.Configz())
+		if err != nil || !strings.Contains(string(shown), `"eventTTL":"1h0m0s"`) || strings.Contains(string(shown), "CERTIFICATE") {
+			t.Errorf("configz is %s, %v", shown, err)
+		}
 		api.Delete(webSet(0), metav1.DeletePropagationBackground)
 		apitest.Settle(time.Minute)
 		for _, p := range apitest.List[*corev1.Pod](api, "default") {
@@ -137,7 +148,7 @@ func TestAnIdleDayWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		cfg := Default()
-		cfg.NodeMonitorGracePeriod = 1000 * time.Hour // nobody renews the lease here
+		cfg.NodeMonitorGracePeriod.Duration = 1000 * time.Hour // nobody renews the lease here
 		manage(t, api, cfg)
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)

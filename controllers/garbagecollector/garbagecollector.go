@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -36,6 +37,8 @@ type Controller struct {
 	deps   loop.Deps
 	cfg    Config
 	byKind map[schema.GroupKind]kinds.Kind
+
+	current atomic.Pointer[index] // of the present run, for DebuggingHandler
 }
 
 var _ loop.Controller = (*Controller)(nil)
@@ -61,6 +64,7 @@ func (c *Controller) Name() string { return Name }
 // Run implements loop.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, index: newIndex()}
+	c.current.Store(r.index)
 	cfg := loop.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
 	for _, kind := range c.cfg.Kinds {
 		if kind.Resource == client.Events {

@@ -1,6 +1,9 @@
 package garbagecollector
 
 import (
+	"encoding/json"
+	"net/http"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,4 +60,30 @@ func (x *index) pick(owner types.UID, want func(blocks bool) bool) []item {
 		}
 	}
 	return out
+}
+
+// graph is the index as text: each owner's UID with its dependents.
+func (x *index) graph() map[types.UID][]string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	out := make(map[types.UID][]string, len(x.of))
+	for owner, dependents := range x.of {
+		for i := range dependents {
+			out[owner] = append(out[owner], i.String())
+		}
+		slices.Sort(out[owner])
+	}
+	return out
+}
+
+// DebuggingHandler answers, as JSON, which objects name each owner.
+func (c *Controller) DebuggingHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		graph := map[types.UID][]string{}
+		if x := c.current.Load(); x != nil {
+			graph = x.graph()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(graph) // the reader has gone; nobody to tell
+	})
 }
