@@ -27,6 +27,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -53,9 +55,8 @@ type Config struct {
 	// CreateContainer, the path for ImportImages. It must not call the Runtime.
 	Fail func(op, id string) error
 
-	// Subnet is where the addresses of pods come from: 10.88.0.0/16, or
-	// 127.88.0.0/16 with Loopback. Several instances on one machine that use
-	// Loopback need a subnet each.
+	// Subnet is where the addresses of pods come from. By default it is 10.88.0.0/16,
+	// or with Loopback the first 127.88.N.0/24 that no other process has.
 	Subnet netip.Prefix
 
 	// Loopback makes the servers in pods listen on real loopback addresses.
@@ -76,6 +77,8 @@ type Runtime struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	images     map[string]*image // by ID
+	subnet     netip.Prefix      // not valid: not claimed yet
+	claim      net.Listener      // of the subnet; may be nil
 	lastIP     netip.Addr
 }
 
@@ -86,22 +89,16 @@ func New(cfg Config) *Runtime {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	if !cfg.Subnet.IsValid() {
-		cfg.Subnet = defaultSubnet(cfg.Loopback)
+	subnet := cfg.Subnet
+	if !subnet.IsValid() && !cfg.Loopback {
+		subnet = netip.MustParsePrefix("10.88.0.0/16")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Runtime{
 		cfg: cfg, clock: cfg.Clock, ctx: ctx, cancel: cancel,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*image{},
-		lastIP: cfg.Subnet.Masked().Addr().Next(), // the first is the gateway's
+		subnet: subnet,
 	}
-}
-
-func defaultSubnet(loopback bool) netip.Prefix {
-	if loopback {
-		return netip.MustParsePrefix("127.88.0.0/16")
-	}
-	return netip.MustParsePrefix("10.88.0.0/16")
 }
 
 // Close kills every container, ends the streams and waits for all of it. Calls
@@ -111,7 +108,18 @@ func (r *Runtime) Close() error {
 	r.cancel()
 	r.mu.Unlock()
 	r.tasks.Wait()
-	return r.server.close()
+	return errors.Join(r.server.close(), r.unclaim())
+}
+
+func (r *Runtime) unclaim() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.claim == nil {
+		return nil
+	}
+	err := r.claim.Close()
+	r.claim = nil
+	return err
 }
 
 // Version answers CRI's v1.
