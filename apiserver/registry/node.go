@@ -1,9 +1,9 @@
 package registry
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +32,7 @@ func nodeResource() Resource {
 		Prepare:      nodePrepare,
 		Validate:     nodeValidate,
 		Fields: func(obj Object) fields.Set {
-			return fields.Set{"spec.unschedulable": fmt.Sprint(obj.(*corev1.Node).Spec.Unschedulable)}
+			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
 		},
 		Columns:    nodeColumns(),
 		Durability: nodeDurability,

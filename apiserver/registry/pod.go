@@ -1,9 +1,9 @@
 package registry
 
 import (
-	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -153,7 +153,7 @@ func podFields(obj Object) fields.Set {
 		"spec.restartPolicy":       string(pod.Spec.RestartPolicy),
 		"spec.schedulerName":       pod.Spec.SchedulerName,
 		"spec.serviceAccountName":  pod.Spec.ServiceAccountName,
-		"spec.hostNetwork":         fmt.Sprint(pod.Spec.HostNetwork),
+		"spec.hostNetwork":         strconv.FormatBool(pod.Spec.HostNetwork),
 		"status.phase":             string(pod.Status.Phase),
 		"status.podIP":             podIP(pod),
 		"status.podIPs":            podIP(pod),

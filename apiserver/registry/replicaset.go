@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,7 +32,7 @@ func replicaSetResource() Resource {
 		Prepare:      replicaSetPrepare,
 		Validate:     replicaSetValidate,
 		Fields: func(obj Object) fields.Set {
-			return fields.Set{"status.replicas": fmt.Sprint(obj.(*appsv1.ReplicaSet).Status.Replicas)}
+			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
 		},
 		Scale:   &Scale{Of: replicaSetScale, Set: replicaSetRescale},
 		Columns: replicaSetColumns(),
