@@ -1,3 +1,333 @@
+// Command monopod is a whole Kubernetes in one small process: API server,
+// controllers and a node agent over containerd.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/procfs"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
+
+	"monopod/agent"
+	"monopod/agent/cni"
+	"monopod/agent/cri"
+	"monopod/agent/fake"
+	"monopod/apiserver"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/registry"
+	"monopod/controllers"
+	"monopod/store"
+	"monopod/store/bolt"
+	"monopod/web"
+)
+
+func main() {
+	if cni.Invoked(os.Args[0]) { // containerd runs this very program for each sandbox
+		os.Exit(cni.Main(os.Args[0]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "monopod:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "monopod",
+		Short:         "A whole Kubernetes in one small process",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       apiserver.Version.GitVersion,
+	}
+	root.AddCommand(serveCommand())
+	return root
+}
+
+// Config is what `monopod serve` is told. Every part reads its own share.
+type Config struct {
+	DataDir    string
+	Listen     string
+	Containerd string
+	Runtime    string
+	NodeName   string
+	LogLevel   string
+
+	Controllers controllers.Config
+}
+
+func serveCommand() *cobra.Command {
+	cfg := Config{Controllers: controllers.Default()}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the API server, the controllers and the node agent",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.complete(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.DataDir, "data-dir", "/var/lib/monopod", "the only folder written to")
+	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:6443", "address for HTTPS; port 0 picks one, admin.kubeconfig names it")
+	f.StringVar(&cfg.Containerd, "containerd", cri.Auto, "containerd's socket; auto: the one that runs, else one of our own is started")
+	f.StringVar(&cfg.Runtime, "runtime", "containerd", "containerd, or fake: pods run in memory")
+	f.StringVar(&cfg.NodeName, "node-name", "", "name of the node; empty: the hostname")
+	f.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
+	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
+	f.IntVar(&cfg.Controllers.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", cfg.Controllers.ConcurrentReplicaSetSyncs, "ReplicaSets worked on at a time")
+	return cmd
+}
+
+// complete checks what the flags say and fills in what they leave out.
+func (c *Config) complete() error {
+	if c.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("--node-name: cannot take the hostname: %w", err)
+		}
+		c.NodeName = strings.ToLower(host)
+	}
+	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
+		return fmt.Errorf("--node-name: %q: %s", c.NodeName, strings.Join(problems, "; "))
+	}
+	if c.Runtime != "containerd" && c.Runtime != "fake" {
+		return fmt.Errorf("--runtime: %q is neither containerd nor fake", c.Runtime)
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	c.DataDir = dir
+	return nil
+}
+
+func (c Config) path(name ...string) string {
+	return filepath.Join(append([]string{c.DataDir}, name...)...)
+}
+
+// gcPercent and memoryTarget trade a little CPU under load for a small heap at
+// rest: the collector runs early, and hard only when the heap nears the target.
+const gcPercent = 50
+
+// run starts every part, in the order in which they need each other, and stops
+// them in the opposite one. It returns when ctx ends or a part fails.
+func run(ctx context.Context, cfg Config) error {
+	debug.SetGCPercent(gcPercent)
+	log, err := newLogger(cfg.LogLevel)
+	if err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	for _, dir := range []string{cfg.DataDir, cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("--data-dir: %w", err)
+		}
+	}
+	resources := registry.Resources()
+	state, err := bolt.Open(cfg.path("state.db"), store.Config{Kind: registry.Kinds(resources)})
+	if err != nil {
+		return err
+	}
+	reg := registry.New(state, resources, registry.Config{Log: log.Named("registry")})
+	return errors.Join(serve(ctx, cfg, log, reg), state.Close())
+}
+
+// serve runs what stands on the registry.
+func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry) error {
+	if err := reg.Bootstrap(ctx); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now())
+	if err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	cfg.Controllers.RootCA = access.CA
+	manager, err := controllers.New(controllers.Deps{
+		Client: reg, Clock: clock.RealClock{}, Log: log.Named("controllers"), Metrics: metrics}, cfg.Controllers)
+	if err != nil {
+		return err
+	}
+	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics}
+	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopParts()
+	server, err := apiserver.New(ctx, apiserver.Config{
+		Registry:      reg,
+		Authenticator: access.Authenticator(),
+		Node:          n.find,
+		Checks:        checks(manager),
+		Metrics:       metrics,
+		Web:           web.Handler(),
+		Token:         access.Token,
+		Configz:       map[string]any{"monopod": cfg, "kubecontrollermanager.config.k8s.io": manager.Configz()},
+		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
+		Log:           log.Named("apiserver"),
+	})
+	if err != nil {
+		return err
+	}
+
+	// The server stops last: the parts write their last words through the
+	// registry, and clients see them until the end.
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Serve(parts, access) })
+	group.Go(func() error {
+		defer stopParts()
+		inner, innerCtx := errgroup.WithContext(groupCtx)
+		inner.Go(func() error { return manager.Run(innerCtx) })
+		inner.Go(func() error { return n.run(innerCtx) })
+		return inner.Wait()
+	})
+	log.Info("ready", zap.String("address", access.Address), zap.String("kubeconfig", cfg.path("admin.kubeconfig")),
+		zap.Int64("milliseconds", sinceExec().Milliseconds()))
+	return group.Wait()
+}
+
+// checks are the health of the API itself and of each controller.
+func checks(m *controllers.Manager) []apiserver.Check {
+	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
+	for _, c := range m.Checks() {
+		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: c.Check})
+	}
+	return all
+}
+
+// node is the agent and what it stands on. The API does not wait for it.
+type node struct {
+	cfg     Config
+	log     *zap.Logger
+	api     client.Client
+	metrics prometheus.Registerer
+	agent   atomic.Pointer[agent.Agent]
+}
+
+// find answers which node streams from the pods on the node of that name.
+func (n *node) find(name string) (client.Node, error) {
+	if name != n.cfg.NodeName {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
+	}
+	if a := n.agent.Load(); a != nil {
+		return a, nil
+	}
+	return nil, apierrors.NewServiceUnavailable("the node is still starting")
+}
+
+// run runs the agent on the runtime that the flags name until ctx ends.
+func (n *node) run(ctx context.Context) error {
+	if n.cfg.Runtime == "fake" {
+		return n.runOn(ctx, fake.New(fake.Config{Loopback: true}), "")
+	}
+	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Containerd)
+	if own {
+		return n.runOnChild(ctx)
+	}
+	rt, err := cri.New(cri.Config{Socket: socket, Log: n.log})
+	if err != nil {
+		return err
+	}
+	return n.runOn(ctx, rt, n.cgroupRoot())
+}
+
+// runOnChild runs a containerd of our own beneath the agent; it stops after it.
+func (n *node) runOnChild(ctx context.Context) error {
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, Log: n.log.Named("containerd")})
+	if err != nil {
+		return err
+	}
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: n.log})
+	if err != nil {
+		return err
+	}
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return child.Run(below) })
+	group.Go(func() error {
+		defer stop()
+		return n.runOn(groupCtx, rt, n.cgroupRoot())
+	})
+	return group.Wait()
+}
+
+// runOn runs the agent, whose pods live below the cgroup named, and closes rt
+// after it.
+func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) error {
+	events := record.New(n.api, "kubelet", n.cfg.NodeName, clock.RealClock{})
+	a, err := agent.New(agent.Deps{
+		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics,
+	}, agent.Config{
+		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), CgroupRoot: cgroups,
+	})
+	if err != nil {
+		return errors.Join(err, rt.Close())
+	}
+	n.agent.Store(a)
+	err = a.Run(ctx)
+	events.Close()
+	return errors.Join(err, rt.Close())
+}
+
+// cgroupRoot is where the pods' cgroups are: one place for each data folder, as
+// several instances may share the machine.
+func (n *node) cgroupRoot() string { return "/monopod-" + cri.InstanceID(n.cfg.DataDir) }
+
+// userHZ is how many ticks a second the kernel counts a process' start time in.
+const userHZ = 100
+
+// sinceExec is how long ago this process began, to the kernel's 10 ms; 0 where
+// the kernel does not tell.
+func sinceExec() time.Duration {
+	var now unix.Timespec
+	self, err := procfs.Self()
+	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0
+	}
+	stat, err := self.Stat()
+	if err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano()) - time.Duration(stat.Starttime)*time.Second/userHZ
+}
+
+func newLogger(level string) (*zap.Logger, error) {
+	at, err := zap.ParseAtomicLevel(level)
+	if err != nil {
+		return nil, err
+	}
+	c := zap.NewProductionConfig()
+	c.Level = at
+	c.DisableStacktrace = true
+	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	return c.Build()
+}

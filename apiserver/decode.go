@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	encjson "encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
@@ -38,12 +40,14 @@ func body(r *http.Request) ([]byte, error) {
 			return toJSON(data)
 		}
 		return data, nil
+	case typ == typeProtobuf: // decode knows it by its first bytes
+		return data, nil
 	case typ == typeYAML, typ == "text/yaml", typ == "application/x-yaml":
 		return toJSON(data)
 	}
 	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s, %s", typ, typeJSON, typeYAML),
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s, %s, %s", typ, typeJSON, typeYAML, typeProtobuf),
 	}}
 }
 
@@ -60,7 +64,7 @@ func toJSON(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// decode reads JSON into obj and follows the request's fieldValidation: Strict
+// decode reads JSON or protobuf into obj. For JSON it follows the request's fieldValidation: Strict
 // refuses unknown and duplicate fields, Warn (the default) names them in
 // Warning headers.
 func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
@@ -69,6 +73,9 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	case "", metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore:
 	default:
 		return apierrors.NewBadRequest(fmt.Sprintf("fieldValidation: Unsupported value: %q: supported values: \"Ignore\", \"Strict\", \"Warn\"", validation))
+	}
+	if raw, ok := bytes.CutPrefix(data, protobufMagic); ok {
+		return decodeProtobuf(raw, obj)
 	}
 	strict, err := json.UnmarshalStrict(data, obj)
 	if err != nil {
@@ -86,6 +93,29 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	}
 	for _, t := range texts {
 		w.Header().Add("Warning", fmt.Sprintf("299 - %q", t))
+	}
+	return nil
+}
+
+// protobufMagic begins every protobuf body (upstream: the k8s envelope).
+var protobufMagic = []byte("k8s\x00")
+
+// decodeProtobuf reads the envelope and what is in it; what it says of its kind
+// is left in obj.
+func decodeProtobuf(data []byte, obj any) error {
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(data); err != nil {
+		return apierrors.NewBadRequest("the body is not valid protobuf: " + err.Error())
+	}
+	m, ok := obj.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("%T has no protobuf form", obj))
+	}
+	if err := m.Unmarshal(envelope.Raw); err != nil {
+		return apierrors.NewBadRequest("the object is not valid protobuf: " + err.Error())
+	}
+	if o, ok := obj.(runtime.Object); ok {
+		o.GetObjectKind().SetGroupVersionKind(envelope.GroupVersionKind())
 	}
 	return nil
 }

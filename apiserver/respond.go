@@ -20,6 +20,10 @@ import (
 const (
 	typeJSON = "application/json"
 	typeYAML = "application/yaml"
+
+	// typeProtobuf is read, but never written: every client that asks for it takes
+	// JSON too.
+	typeProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
 // format is how a client wants to be answered.

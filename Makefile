@@ -1,0 +1,35 @@
+# make run and make test install what is missing (as root, with apt) and need
+# nothing else but Go.
+GO ?= go
+LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: build run test lint bench clean kubectl web tools fuzz
+
+build: ## bin/monopod, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/monopod .
+
+web: ## bin/web.tar, the sample image
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
+	$(GO) run ./testdata/pack -ref monopod.local/web:1 -port 8080/tcp -out bin/web.tar bin/web
+
+kubectl: ## bin/kubectl, Kubernetes' own
+	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
+
+run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
+	@testdata/install.sh containerd runc curl
+	@testdata/run.sh
+
+test: ## every test
+	@testdata/install.sh containerd runc curl chromium gcc
+	$(GO) vet ./...
+	$(GO) test -race -timeout 15m ./...
+
+bench: build web ## the figures of docs/benchmarks.md
+	@testdata/install.sh containerd runc
+	$(GO) test -run '^$$' -bench . -benchtime 20x -timeout 30m ./...
+
+lint:
+	$(GO) run $(LINT) run ./...
+
+clean:
+	rm -rf bin .run

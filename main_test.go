@@ -1,0 +1,363 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts below testdata/script drive the built program with the real
+// kubectl and with curl. Those directly in it run over both runtimes; those in
+// fake/ and containerd/ over that one alone.
+//
+// Beside testscript's own commands they have:
+//
+//	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
+//	stop [-kill]           end it with SIGTERM, or SIGKILL
+//	until REGEXP CMD...    run CMD until its output matches, up to a minute
+//	never REGEXP CMD...    run CMD once; its output must not match
+//	background NAME CMD... start CMD with its output in the file NAME
+//	kubectl ARGS...        run it with what the script says; stdout and stderr are kept
+
+// bin is where the programs under test are.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "monopod-bin")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	bin = dir
+	return m.Run()
+}
+
+// buildAll builds what the scripts run: monopod with the race detector, the
+// sample image, and kubectl.
+func buildAll(t testing.TB) {
+	t.Helper()
+	build(t, ".", nil, "-race", "-o", filepath.Join(bin, "monopod"), ".")
+	static := []string{"CGO_ENABLED=0"}
+	build(t, ".", static, "-o", filepath.Join(bin, "web"), "./testdata/web")
+	command(t, ".", nil, "go", "run", "./testdata/pack", "-ref", "monopod.local/web:1", "-port", "8080/tcp",
+		"-out", filepath.Join(bin, "web.tar"), filepath.Join(bin, "web"))
+	build(t, "testdata/kubectl", static, "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2",
+		"-o", filepath.Join(bin, "kubectl"), ".")
+}
+
+func build(t testing.TB, dir string, env []string, args ...string) {
+	t.Helper()
+	command(t, dir, env, "go", append([]string{"build"}, args...)...)
+}
+
+func command(t testing.TB, dir string, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+func TestScripts(t *testing.T) {
+	buildAll(t)
+	for _, runtime := range []string{"fake", "containerd"} {
+		t.Run(runtime, func(t *testing.T) {
+			if runtime == "containerd" {
+				needsContainerd(t)
+			}
+			t.Parallel()
+			for _, dir := range []string{"testdata/script", "testdata/script/" + runtime} {
+				testscript.Run(t, testscript.Params{
+					Dir: dir, RequireExplicitExec: true,
+					Setup: func(env *testscript.Env) error { return setup(env, runtime) },
+					Cmds: map[string]func(*testscript.TestScript, bool, []string){
+						"serve": serve, "stop": stop, "until": until, "never": never, "background": background, "kubectl": kubectl,
+					},
+				})
+			}
+		})
+	}
+}
+
+func needsContainerd(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("left out: containers need root")
+	}
+	for _, program := range []string{"containerd", "runc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("left out: %s is not installed: apt-get install %[1]s", program)
+		}
+	}
+}
+
+// server is the monopod of one script.
+type server struct {
+	dir  string
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *bytes.Buffer // read after done
+}
+
+type serverKey struct{}
+
+func setup(env *testscript.Env, runtime string) error {
+	dir, err := os.MkdirTemp("", "mp") // short: socket paths have 107 bytes
+	if err != nil {
+		return err
+	}
+	s := &server{dir: dir}
+	env.Values[serverKey{}] = s
+	env.Setenv("RUNTIME", runtime)
+	env.Setenv("DATA", dir)
+	env.Setenv("SOCKET", filepath.Join(dir, "monopod.sock"))
+	env.Setenv("KUBECONFIG", filepath.Join(dir, "admin.kubeconfig"))
+	env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	env.Setenv("HOME", env.WorkDir)
+	env.Defer(func() {
+		s.cleanUp(runtime)
+		os.RemoveAll(dir)
+	})
+	if err := os.MkdirAll(filepath.Join(dir, "images"), 0o700); err != nil {
+		return err
+	}
+	return copyFile(filepath.Join(dir, "images", "web.tar"), filepath.Join(bin, "web.tar"))
+}
+
+func copyFile(to, from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}
+
+// cleanUp deletes every pod, so that nothing runs on, and ends the process.
+func (s *server) cleanUp(runtime string) {
+	if s.cmd == nil {
+		return
+	}
+	if runtime == "containerd" {
+		if !s.running() {
+			s.start()
+		}
+		s.deletePods()
+	}
+	s.end(syscall.SIGTERM)
+}
+
+func (s *server) running() bool {
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// start runs the same command once more.
+func (s *server) start() {
+	s.cmd = &exec.Cmd{Path: s.cmd.Path, Args: s.cmd.Args, Stderr: s.log, Stdout: s.log,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	s.done = make(chan struct{})
+	if err := s.cmd.Start(); err != nil {
+		close(s.done)
+		return
+	}
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		cmd.Wait()
+		close(done)
+	}(s.cmd, s.done)
+}
+
+func (s *server) end(sig syscall.Signal) {
+	s.cmd.Process.Signal(sig)
+	select {
+	case <-s.done:
+	case <-time.After(20 * time.Second):
+		s.cmd.Process.Kill()
+		<-s.done
+	}
+}
+
+// http is a client of the socket.
+func (s *server) http() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(s.dir, "monopod.sock"))
+	}}}
+}
+
+func (s *server) get(path string) (int, string) {
+	resp, err := s.http().Get("http://x" + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	data, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(data)
+}
+
+// ready waits until the API answers.
+func (s *server) ready() error {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if code, _ := s.get("/readyz"); code == http.StatusOK {
+			return nil
+		}
+		if !s.running() {
+			return errors.New("monopod ended")
+		}
+	}
+	return errors.New("monopod is not ready")
+}
+
+func (s *server) deletePods() {
+	if s.ready() != nil {
+		return
+	}
+	for _, path := range []string{"/apis/apps/v1/namespaces/default/replicasets", "/api/v1/namespaces/default/pods?gracePeriodSeconds=1"} {
+		req, err := http.NewRequest(http.MethodDelete, "http://x"+path, nil)
+		if err != nil {
+			continue
+		}
+		if resp, err := s.http().Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if _, list := s.get("/api/v1/pods"); !strings.Contains(list, `"uid"`) {
+			return
+		}
+	}
+}
+
+func of(ts *testscript.TestScript) *server { return ts.Value(serverKey{}).(*server) }
+
+func serve(ts *testscript.TestScript, _ bool, args []string) {
+	s := of(ts)
+	s.log = &bytes.Buffer{}
+	s.cmd = &exec.Cmd{Path: filepath.Join(bin, "monopod"), Args: append([]string{"monopod", "serve",
+		"--data-dir", s.dir, "--listen", "127.0.0.1:0", "--node-name", "node1", "--runtime", ts.Getenv("RUNTIME")}, args...)}
+	s.start()
+	ts.Defer(func() {
+		if s.running() {
+			return
+		}
+		if strings.Contains(s.log.String(), "DATA RACE") {
+			ts.Logf("%s", s.log)
+			ts.Fatalf("monopod has a data race")
+		}
+	})
+	if err := s.ready(); err != nil {
+		s.end(syscall.SIGKILL)
+		ts.Fatalf("%v\n%s", err, s.log)
+	}
+}
+
+func stop(ts *testscript.TestScript, _ bool, args []string) {
+	sig := syscall.SIGTERM
+	if len(args) == 1 && args[0] == "-kill" {
+		sig = syscall.SIGKILL
+	}
+	of(ts).end(sig)
+	if strings.Contains(of(ts).log.String(), "DATA RACE") {
+		ts.Fatalf("monopod has a data race\n%s", of(ts).log)
+	}
+}
+
+// untilTime bounds a wait for what must come.
+const untilTime = time.Minute
+
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP COMMAND...")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	var out string
+	for deadline := time.Now().Add(untilTime); ; time.Sleep(30 * time.Millisecond) {
+		out = output(ts, args[1:])
+		if want.MatchString(out) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s never said %q, last:\n%s", strings.Join(args[1:], " "), args[0], out)
+		}
+	}
+}
+
+func never(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: never REGEXP COMMAND...")
+	}
+	if out := output(ts, args[1:]); regexp.MustCompile("(?m)" + args[0]).MatchString(out) {
+		ts.Fatalf("%s said %q:\n%s", strings.Join(args[1:], " "), args[0], out)
+	}
+}
+
+// output runs a command and returns what it prints, whatever becomes of it.
+func output(ts *testscript.TestScript, args []string) string {
+	cmd := prepared(ts, args)
+	out, _ := cmd.CombinedOutput()
+	return string(out)
+}
+
+func prepared(ts *testscript.TestScript, args []string) *exec.Cmd {
+	cmd := exec.Command(resolve(args[0]), args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"KUBECONFIG", "PATH", "HOME", "DATA", "SOCKET"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	return cmd
+}
+
+// resolve prefers the programs under test.
+func resolve(name string) string {
+	if p := filepath.Join(bin, name); name == "kubectl" || name == "monopod" {
+		return p
+	}
+	return name
+}
+
+func background(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: background FILE COMMAND...")
+	}
+	f, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	cmd := prepared(ts, args[1:])
+	cmd.Stdout, cmd.Stderr = f, f
+	ts.Check(cmd.Start())
+	ts.Defer(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		f.Close()
+	})
+}
+
+func kubectl(ts *testscript.TestScript, neg bool, args []string) {
+	err := ts.Exec(filepath.Join(bin, "kubectl"), args...)
+	if neg && err == nil {
+		ts.Fatalf("kubectl %s succeeded", strings.Join(args, " "))
+	}
+	if !neg {
+		ts.Check(err)
+	}
+}

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Installs those of the named Debian packages whose program is missing.
+# Without root or apt it says what is missing and goes on.
+set -eu
+
+missing=
+for package in "$@"; do
+	command -v "$package" >/dev/null 2>&1 || [ -x "/usr/sbin/$package" ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+	echo "not installed:$missing (needs root and apt-get); what needs them is left out" >&2
+	exit 0
+fi
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086 # one word for each package
+apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Starts Monopod in ./.run with the sample workload, says what to type next, and
+# on Ctrl-C stops everything it started. MONOPOD_RUNTIME=fake runs the pods in
+# memory; without root there is no other way.
+set -eu
+cd "$(dirname "$0")/.."
+
+data=$PWD/.run
+runtime=${MONOPOD_RUNTIME:-containerd}
+if [ "$runtime" = containerd ] && [ "$(id -u)" != 0 ]; then
+	echo "containers need root; running the pods in memory instead" >&2
+	runtime=fake
+fi
+socket=$data/monopod.sock
+mkdir -p "$data/images"
+cp bin/web.tar "$data/images/"
+
+api() { curl -sS --fail --unix-socket "$socket" "$@"; }
+
+# A session of its own keeps the Ctrl-C for this script, which first empties the node.
+setsid bin/monopod serve --data-dir "$data" --listen 127.0.0.1:0 --runtime "$runtime" 2>"$data/monopod.log" &
+pid=$!
+
+stop() {
+	trap - EXIT INT TERM
+	if kill -0 "$pid" 2>/dev/null; then
+		echo "stopping the pods…"
+		api -o /dev/null -X DELETE "http://x/apis/apps/v1/namespaces/default/replicasets/web" || true
+		api -o /dev/null -X DELETE "http://x/api/v1/namespaces/default/pods?gracePeriodSeconds=2" || true
+		n=0
+		while [ $n -lt 100 ] && api http://x/api/v1/pods | grep -q '"uid"'; do n=$((n + 1)); sleep 0.1; done
+		kill "$pid"
+	fi
+	wait "$pid" || true
+	echo "stopped; what was stored is in $data"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+
+n=0
+until api -o /dev/null http://x/readyz 2>/dev/null; do
+	n=$((n + 1))
+	if [ $n -gt 200 ] || ! kill -0 "$pid" 2>/dev/null; then
+		echo "Monopod did not start; its log:" >&2
+		tail -n 20 "$data/monopod.log" >&2
+		exit 1
+	fi
+	sleep 0.05
+done
+api -o /dev/null -X PATCH -H 'Content-Type: application/merge-patch+json' -d '{"spec":{"replicas":3}}' \
+	http://x/apis/apps/v1/namespaces/default/replicasets/web 2>/dev/null ||
+	api -o /dev/null -H 'Content-Type: application/yaml' --data-binary @testdata/web.yaml http://x/apis/apps/v1/namespaces/default/replicasets
+
+ip=
+n=0
+while [ -z "$ip" ] && [ $n -lt 300 ]; do
+	ip=$(api 'http://x/api/v1/namespaces/default/pods?fieldSelector=status.phase=Running' | grep -o '"podIP":"[^"]*"' | head -n 1 | cut -d'"' -f4) || true
+	n=$((n + 1))
+	[ -n "$ip" ] || sleep 0.1
+done
+[ -n "$ip" ] || { echo "no pod became Running; see $data/monopod.log" >&2; exit 1; }
+
+kubectl=kubectl
+command -v kubectl >/dev/null 2>&1 || kubectl='bin/kubectl'
+cat <<EOT
+
+Monopod runs, with three web servers. Try, in another terminal:
+
+  $kubectl --kubeconfig $data/admin.kubeconfig get pods -o wide
+  curl --unix-socket $socket http://x/api/v1/namespaces/default/pods
+  curl http://$ip:8080/
+
+The page: $(sed -n 's/ *server: //p' "$data/admin.kubeconfig")/  (token: $(cat "$data/pki/admin.token"))
+EOT
+command -v kubectl >/dev/null 2>&1 || echo "No kubectl here: make kubectl builds one."
+echo "Ctrl-C stops everything."
+wait "$pid"
