@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,13 +21,20 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/agent"
+	"monopod/agent/cni"
 	"monopod/agent/fake"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets the test binary be the CNI plugin, as monopod is.
+func TestMain(m *testing.M) {
+	if cni.Invoked(os.Args[0]) {
+		os.Exit(cni.Main(os.Args[0]))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // latency is what every call of the runtime takes.
 const latency = time.Millisecond

@@ -32,11 +32,11 @@ func (w *worker) terminate(ctx context.Context) (done bool, err error) {
 		w.report(true)
 		w.settled = true
 	}
-	if err := w.clear(ctx); err != nil {
+	if err := w.clear(); err != nil {
 		return false, err
 	}
 	w.state = terminated
-	return w.bury(ctx)
+	return w.bury()
 }
 
 func (w *worker) announceKill() {
@@ -65,24 +65,27 @@ func (w *worker) graceLeft() time.Duration {
 // clear takes away what a pod without living containers no longer needs. The
 // sandbox may go only when the final status is stored: after a crash the status
 // could not be made again.
-func (w *worker) clear(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
+//
+// It is not interrupted by news: none could make it faster, and half a stop of a
+// sandbox costs more than a whole one.
+func (w *worker) clear() error {
+	var g errgroup.Group
 	for i := range w.seen.Sandboxes {
 		s := &w.seen.Sandboxes[i]
 		g.Go(func() error {
-			if err := w.a.Runtime.StopPodSandbox(gctx, s.ID); err != nil {
+			if err := w.a.Runtime.StopPodSandbox(w.life, s.ID); err != nil {
 				return fmt.Errorf("stop sandbox: %w", err)
 			}
 			s.Ready = false
 			return nil
 		})
 	}
-	g.Go(w.volumeSet(gctx).Unmount)
-	g.Go(func() error { return w.a.status.flush(gctx, w.uid) })
+	g.Go(w.volumeSet(w.life).Unmount)
+	g.Go(func() error { return w.a.status.flush(w.life, w.uid) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return w.removeCgroup(ctx)
+	return w.removeCgroup()
 }
 
 // Processes leave a cgroup a moment after the runtime says they are dead.
@@ -91,7 +94,7 @@ const (
 	cgroupPause = 5 * time.Millisecond
 )
 
-func (w *worker) removeCgroup(ctx context.Context) error {
+func (w *worker) removeCgroup() error {
 	if w.a.cgroups == nil {
 		return nil
 	}
@@ -100,8 +103,8 @@ func (w *worker) removeCgroup(ctx context.Context) error {
 		if err = w.a.cgroups.Remove(w.pod); err == nil {
 			return nil
 		}
-		if !w.a.sleep(ctx, cgroupPause) {
-			return ctx.Err()
+		if !w.a.sleep(w.life, cgroupPause) {
+			return w.life.Err()
 		}
 	}
 	return fmt.Errorf("remove cgroup: %w", err)
@@ -110,28 +113,28 @@ func (w *worker) removeCgroup(ctx context.Context) error {
 // bury removes the last traces of a pod whose object is to go or gone, and ends
 // the worker once it is. A pod that merely finished keeps its dead containers
 // and logs until then.
-func (w *worker) bury(ctx context.Context) (done bool, err error) {
+func (w *worker) bury() (done bool, err error) {
 	if !w.gone && w.pod.DeletionTimestamp == nil {
 		return false, nil
 	}
-	if err := w.removeTraces(ctx); err != nil {
+	if err := w.removeTraces(); err != nil {
 		return false, err
 	}
 	if w.gone {
 		return true, nil
 	}
-	if err := w.a.status.flush(ctx, w.uid); err != nil {
+	if err := w.a.status.flush(w.life, w.uid); err != nil {
 		return false, err
 	}
 	return false, w.deleteObject()
 }
 
-func (w *worker) removeTraces(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
+func (w *worker) removeTraces() error {
+	var g errgroup.Group
 	for _, s := range w.seen.Sandboxes {
-		g.Go(func() error { return w.removeSandbox(gctx, s) })
+		g.Go(func() error { return w.removeSandbox(s) })
 	}
-	g.Go(w.volumeSet(gctx).Teardown)
+	g.Go(w.volumeSet(w.life).Teardown)
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -140,8 +143,8 @@ func (w *worker) removeTraces(ctx context.Context) error {
 }
 
 // removeSandbox removes a sandbox and the containers in it.
-func (w *worker) removeSandbox(ctx context.Context, s status.Sandbox) error {
-	if err := w.a.Runtime.RemovePodSandbox(ctx, s.ID); err != nil && !isNotFound(err) {
+func (w *worker) removeSandbox(s status.Sandbox) error {
+	if err := w.a.Runtime.RemovePodSandbox(w.life, s.ID); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove sandbox: %w", err)
 	}
 	return nil

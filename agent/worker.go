@@ -214,7 +214,7 @@ func (w *worker) step(ctx context.Context) (done bool) {
 		case terminating:
 			done, err = w.terminate(ctx)
 		case terminated:
-			done, err = w.bury(ctx)
+			done, err = w.bury()
 		}
 	}
 	w.publish()

@@ -1,0 +1,323 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent"
+	"monopod/agent/cri"
+	"monopod/apiserver/client"
+	"monopod/testdata/web/image"
+)
+
+// real is an agent over a containerd of the test's own.
+type real struct {
+	*world
+	child   *cri.Child
+	runtime *cri.Runtime
+	root    string // of the cgroups
+}
+
+func openReal(t *testing.T) *real {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: real containers are left out")
+	}
+	if _, err := exec.LookPath("containerd"); err != nil {
+		t.Skip("needs containerd in PATH: real containers are left out")
+	}
+	dir, err := os.MkdirTemp("/tmp", "mp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &real{world: &world{T: t, dir: dir, calls: map[string]int{}}, root: "/monopod-" + cri.InstanceID(dir)}
+	r.openAPI()
+	r.startContainerd()
+	r.importSample()
+	r.begin()
+	return r
+}
+
+func (r *real) startContainerd() {
+	log := zaptest.NewLogger(r, zaptest.Level(zap.WarnLevel))
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: r.dir, Log: log})
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := child.Run(ctx); err != nil {
+			r.Error(err)
+		}
+	})
+	r.child = child
+	if r.runtime, err = cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log}); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		bg := context.Background()
+		if err := r.runtime.RemoveAll(bg); err != nil {
+			r.Error(err)
+		}
+		if err := r.runtime.Close(); err != nil {
+			r.Error(err)
+		}
+		cancel()
+		wg.Wait()
+		if err := child.Discard(); err != nil {
+			r.Error(err)
+		}
+		os.RemoveAll(r.dir)
+	})
+}
+
+func (r *real) importSample() {
+	program := filepath.Join(r.TempDir(), "web")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "monopod/testdata/web")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.Fatalf("%v: %s", err, out)
+	}
+	b, err := os.ReadFile(program)
+	if err != nil {
+		r.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := image.Write(&archive, image.Name, b); err != nil {
+		r.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(r.dir, "images"), 0o755); err != nil {
+		r.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "images", "web.tar"), archive.Bytes(), 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *real) begin() {
+	a, err := agent.New(
+		agent.Deps{Client: r.api, Runtime: r.runtime, Log: zaptest.NewLogger(r, zaptest.Level(zap.InfoLevel)), Recorder: r},
+		agent.Config{NodeName: "n1", DataDir: r.dir, ImageDir: filepath.Join(r.dir, "images"), CgroupRoot: r.root},
+	)
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	r.a = a
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.Error(err)
+		}
+	})
+	r.Cleanup(func() { r.stop() })
+}
+
+// await waits for a state of a pod in real time.
+func (r *real) await(name string, ok func(*corev1.Pod) bool) time.Duration {
+	r.Helper()
+	start := time.Now()
+	for time.Since(start) < 30*time.Second {
+		if ok(r.get(name)) {
+			return time.Since(start)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	r.Fatalf("not in time\nevents:\n%s\nwatch:\n%s", strings.Join(r.told(), "\n"), strings.Join(r.watched(), "\n"))
+	return 0
+}
+
+func realPod(name string, args ...string) *corev1.Pod {
+	p := pod(name, args...)
+	p.Spec.Containers[0].Image = image.Name
+	return p
+}
+
+func TestContainerd(t *testing.T) {
+	r := openReal(t)
+	r.create(realPod("warm"))
+	r.await("warm", ready)
+	r.delete("warm", 5)
+	r.await("warm", gone)
+	t.Run("latency", r.latency)
+	t.Run("life", func(t *testing.T) { r.life(t) })
+	t.Run("files", func(t *testing.T) { r.files(t) })
+	t.Run("adopt", func(t *testing.T) { r.adopt(t) })
+	t.Run("oom", func(t *testing.T) { r.oom(t) })
+	r.leftovers()
+}
+
+func (r *real) latency(t *testing.T) {
+	var starts, stops []time.Duration
+	for i := range 10 {
+		name := fmt.Sprintf("l%d", i)
+		r.create(realPod(name))
+		starts = append(starts, r.await(name, ready))
+		r.delete(name, 10)
+		stops = append(stops, r.await(name, gone))
+	}
+	slices.Sort(starts)
+	slices.Sort(stops)
+	bareStart, bareStop := r.bare()
+	t.Logf("create to Running p50 %v, bare CRI %v; delete to gone p50 %v, bare CRI %v", starts[5], bareStart, stops[5], bareStop)
+}
+
+// bare measures the CRI calls that a pod needs, p50.
+func (r *real) bare() (start, stop time.Duration) {
+	var starts, stops []time.Duration
+	ctx := r.Context()
+	check := func(err error) {
+		if err != nil {
+			r.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		config := &api.PodSandboxConfig{
+			Metadata: &api.PodSandboxMetadata{Name: fmt.Sprint(i), Uid: fmt.Sprintf("bare%d", i), Namespace: "default"}, LogDirectory: r.TempDir(),
+			DnsConfig: &api.DNSConfig{}, Linux: &api.LinuxPodSandboxConfig{CgroupParent: r.root + "/bare"},
+		}
+		began := time.Now()
+		sandbox, err := r.runtime.RunPodSandbox(ctx, config)
+		check(err)
+		container, err := r.runtime.CreateContainer(ctx, sandbox, &api.ContainerConfig{
+			Metadata: &api.ContainerMetadata{Name: "c"}, Image: &api.ImageSpec{Image: image.Name}, LogPath: "c.log", Linux: &api.LinuxContainerConfig{},
+		}, config)
+		check(err)
+		check(r.runtime.StartContainer(ctx, container))
+		starts = append(starts, time.Since(began))
+		began = time.Now()
+		check(r.runtime.StopContainer(ctx, container, 10*time.Second))
+		check(r.runtime.StopPodSandbox(ctx, sandbox))
+		check(r.runtime.RemovePodSandbox(ctx, sandbox))
+		stops = append(stops, time.Since(began))
+	}
+	slices.Sort(starts)
+	slices.Sort(stops)
+	return starts[5], stops[5]
+}
+
+func (r *real) life(t *testing.T) {
+	p := realPod("a", "-ignore-term")
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}, PeriodSeconds: 1}
+	p.Spec.Containers[0].ReadinessProbe.TCPSocket.Port.IntVal = 8080
+	r.create(p)
+	r.await("a", ready)
+	r.delete("a", 3)
+	if took := r.await("a", gone); took < 2900*time.Millisecond || took > 3500*time.Millisecond {
+		t.Errorf("gone after %v", took)
+	}
+	time.Sleep(10 * time.Millisecond)
+	if seen := r.watched(); !strings.Contains(seen[len(seen)-2], "c:exit=137") {
+		t.Errorf("watched: %v", seen)
+	}
+}
+
+func (r *real) files(t *testing.T) {
+	p := realPod("f")
+	p.Spec.Hostname = "sample"
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: mustParse("64Mi"), corev1.ResourceCPU: mustParse("500m")}
+	p.Spec.Volumes = []corev1.Volume{{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(mustParse("1Mi"))}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "m", MountPath: "/m"}}
+	r.create(p)
+	r.await("f", ready)
+	got := r.get("f")
+	if hosts := r.run("f", "cat", "/etc/hosts"); !strings.Contains(hosts, got.Status.PodIP+"\tsample") {
+		t.Errorf("hosts: %s", hosts)
+	}
+	if env := r.run("f", "env"); !strings.Contains(env, "IP="+got.Status.PodIP) || !strings.Contains(env, "HOSTNAME=sample") {
+		t.Errorf("env: %s", env)
+	}
+	limit := filepath.Join("/sys/fs/cgroup/memory", r.root, "kubepods", "pod"+string(got.UID), "memory.limit_in_bytes")
+	if b, err := os.ReadFile(limit); err == nil && strings.TrimSpace(string(b)) != "67108864" {
+		t.Errorf("pod limit: %s", b)
+	} else if err != nil {
+		t.Logf("no pod limit seen: %v", err)
+	}
+	r.delete("f", 5)
+	r.await("f", gone)
+}
+
+func (r *real) run(name string, cmd ...string) string {
+	id := strings.TrimPrefix(r.get(name).Status.ContainerStatuses[0].ContainerID, "containerd://")
+	out, stderr, code, err := r.runtime.ExecSync(r.Context(), id, append([]string{"/web"}, cmd...), 5*time.Second)
+	if err != nil || code != 0 {
+		r.Errorf("%v: %v %d %s", cmd, err, code, stderr)
+	}
+	return string(out)
+}
+
+func (r *real) adopt(t *testing.T) {
+	r.create(realPod("a"))
+	r.await("a", ready)
+	before := r.get("a")
+	r.stop()
+	r.begin()
+	time.Sleep(time.Second)
+	if after := r.get("a"); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("changed by a restart:\n%+v\n%+v", before.Status, after.Status)
+	}
+	r.delete("a", 5)
+	r.await("a", gone)
+}
+
+func (r *real) oom(t *testing.T) {
+	p := realPod("o", "alloc", "64")
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: mustParse("16Mi")}
+	r.create(p)
+	r.await("o", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if end := r.get("o").Status.ContainerStatuses[0].State.Terminated; end.Reason != "OOMKilled" || end.ExitCode != 137 {
+		t.Errorf("end: %+v", end)
+	}
+	r.delete("o", 5) // gone at once, as it has finished
+}
+
+// leftovers looks for what nobody wants any more.
+func (r *real) leftovers() {
+	r.Helper()
+	time.Sleep(time.Second)
+	r.stop()
+	sandboxes, _ := r.runtime.ListPodSandbox(context.Background(), nil)
+	containers, _ := r.runtime.ListContainers(context.Background(), nil)
+	if len(sandboxes)+len(containers) > 0 {
+		r.Errorf("left behind: %v %v", sandboxes, containers)
+	}
+	for _, dir := range []string{"pods", "logs/pods"} {
+		if left := names(r.world, dir); len(left) > 0 {
+			r.Errorf("left behind in %s: %v", dir, left)
+		}
+	}
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + r.root + "/kubepods/*/pod*")
+	if more, _ := filepath.Glob("/sys/fs/cgroup/*" + r.root + "/kubepods/*/pod*"); len(left)+len(more) > 0 {
+		r.Errorf("cgroups left behind: %v %v", left, more)
+	}
+	if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), r.dir+"/pods") {
+		r.Errorf("mounts left behind: %v", err)
+	}
+	var node *corev1.Node
+	node, err := client.Get[*corev1.Node](context.Background(), r.api, "", "n1")
+	if err != nil || !nodeReady(node) {
+		r.Errorf("node: %v %v", node, err)
+	}
+	for _, c := range node.Status.Conditions {
+		r.Logf("%s=%s %s", c.Type, c.Status, c.Message)
+	}
+}
