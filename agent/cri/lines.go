@@ -36,8 +36,10 @@ func (l *lineLog) Write(p []byte) (int, error) {
 
 var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
 
-// parseLine reads a line of logrus' text format. What is not one, such as a
-// panic, is an error.
+// parseLine reads a line of logrus' text format. Levels go down by one: each pod's
+// end is a warning to containerd, and what it calls an error is mostly the answer
+// to a call, which the caller deals with. What is not logrus' is an error, such as
+// a panic.
 func parseLine(line string) (zapcore.Level, string) {
 	m := linePattern.FindStringSubmatch(line)
 	if m == nil {
@@ -47,12 +49,12 @@ func parseLine(line string) (zapcore.Level, string) {
 	if err != nil {
 		text = m[2]
 	}
-	levels := map[string]zapcore.Level{
-		"info": zapcore.DebugLevel, "debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel, "warning": zapcore.WarnLevel,
+	switch m[1] {
+	case "fatal", "panic":
+		return zapcore.ErrorLevel, text + m[3]
+	case "error":
+		return zapcore.WarnLevel, text + m[3]
+	default:
+		return zapcore.DebugLevel, text + m[3]
 	}
-	level, ok := levels[m[1]]
-	if !ok {
-		level = zapcore.ErrorLevel
-	}
-	return level, text + m[3]
 }

@@ -3,6 +3,7 @@ package cri_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,9 @@ func TestMain(m *testing.M) {
 	if cni.Invoked(os.Args[0]) {
 		os.Exit(cni.Main(os.Args[0]))
 	}
+	if dir := os.Getenv(childDir); dir != "" {
+		os.Exit(keepChild(dir))
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -35,8 +39,7 @@ type node struct {
 	dataDir string
 	child   *cri.Child
 	runtime *cri.Runtime
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	halt    func() // ends the child and waits for it
 }
 
 // needContainerd skips where real containers cannot be run.
@@ -72,18 +75,56 @@ func (n *node) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	n.child, n.cancel = child, cancel
-	n.wg.Go(func() {
+	wg.Go(func() {
 		if err := child.Run(ctx); err != nil {
 			n.t.Error(err)
 		}
 	})
-	n.runtime, err = cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log})
+	n.halt = func() { cancel(); wg.Wait() }
+	n.connect(child, log)
+}
+
+func (n *node) connect(child *cri.Child, log *zap.Logger) {
+	n.t.Helper()
+	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log})
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.child, n.runtime = child, r
 	n.awaitReady()
+}
+
+// startElsewhere does what start does in a process of its own, whose end halt is.
+func (n *node) startElsewhere() {
+	n.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), childDir+"="+n.dataDir), os.Stderr
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: zap.NewNop()})
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.halt = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	n.connect(child, zap.NewNop())
+}
+
+// childDir makes the test binary keep a containerd for that data folder.
+const childDir = "MONOPOD_TEST_CHILD_DIR"
+
+func keepChild(dataDir string) int {
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: dataDir, Log: zap.NewNop()})
+	if err == nil {
+		err = child.Run(context.Background())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 func (n *node) awaitReady() {
@@ -103,8 +144,7 @@ func (n *node) stop() {
 	if err := n.runtime.Close(); err != nil {
 		n.t.Error(err)
 	}
-	n.cancel()
-	n.wg.Wait()
+	n.halt()
 }
 
 func (n *node) discard() {
