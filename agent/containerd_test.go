@@ -16,10 +16,12 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
 	"monopod/agent/cri"
+	"monopod/agent/spec"
 	"monopod/apiserver/client"
 	"monopod/testdata/web/image"
 )
@@ -179,6 +181,12 @@ func (r *real) latency(t *testing.T) {
 	t.Logf("create to Running p50 %v, bare CRI %v; delete to gone p50 %v, bare CRI %v", starts[5], bareStart, stops[5], bareStop)
 }
 
+func bareContainer(pod *corev1.Pod) *api.ContainerConfig {
+	config := spec.Container(pod, &pod.Spec.Containers[0], spec.ContainerOptions{ImageRef: image.Name})
+	config.LogPath = "c.log"
+	return config
+}
+
 // bare measures the CRI calls that a pod needs, p50.
 func (r *real) bare() (start, stop time.Duration) {
 	var starts, stops []time.Duration
@@ -189,16 +197,15 @@ func (r *real) bare() (start, stop time.Duration) {
 		}
 	}
 	for i := range 10 {
-		config := &api.PodSandboxConfig{
-			Metadata: &api.PodSandboxMetadata{Name: fmt.Sprint(i), Uid: fmt.Sprintf("bare%d", i), Namespace: "default"}, LogDirectory: r.TempDir(),
-			DnsConfig: &api.DNSConfig{}, Linux: &api.LinuxPodSandboxConfig{CgroupParent: r.root + "/bare"},
-		}
+		pod := realPod(fmt.Sprint(i))
+		pod.UID = types.UID(fmt.Sprintf("bare%d", i))
+		config := spec.Sandbox(pod, spec.SandboxOptions{
+			LogDir: r.TempDir(), CgroupParent: fmt.Sprintf("%s/kubepods/besteffort/podbare%d", r.root, i), DNS: &api.DNSConfig{},
+		})
 		began := time.Now()
 		sandbox, err := r.runtime.RunPodSandbox(ctx, config)
 		check(err)
-		container, err := r.runtime.CreateContainer(ctx, sandbox, &api.ContainerConfig{
-			Metadata: &api.ContainerMetadata{Name: "c"}, Image: &api.ImageSpec{Image: image.Name}, LogPath: "c.log", Linux: &api.LinuxContainerConfig{},
-		}, config)
+		container, err := r.runtime.CreateContainer(ctx, sandbox, bareContainer(pod), config)
 		check(err)
 		check(r.runtime.StartContainer(ctx, container))
 		starts = append(starts, time.Since(began))
@@ -290,6 +297,15 @@ func (r *real) oom(t *testing.T) {
 	r.delete("o", 5) // gone at once, as it has finished
 }
 
+func (r *real) removeBareCgroups() {
+	bare, _ := filepath.Glob("/sys/fs/cgroup/*" + r.root + "/kubepods/besteffort/podbare*")
+	for _, dir := range bare {
+		if err := os.Remove(dir); err != nil {
+			r.Error(err)
+		}
+	}
+}
+
 // leftovers looks for what nobody wants any more.
 func (r *real) leftovers() {
 	r.Helper()
@@ -305,6 +321,7 @@ func (r *real) leftovers() {
 			r.Errorf("left behind in %s: %v", dir, left)
 		}
 	}
+	r.removeBareCgroups()
 	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + r.root + "/kubepods/*/pod*")
 	if more, _ := filepath.Glob("/sys/fs/cgroup/*" + r.root + "/kubepods/*/pod*"); len(left)+len(more) > 0 {
 		r.Errorf("cgroups left behind: %v %v", left, more)

@@ -17,8 +17,7 @@ import (
 )
 
 // terminate ends the pod: containers stopped gracefully, the final status stored,
-// the sandbox stopped, volumes and cgroup away. Then bury decides what becomes of
-// the rest. Every part can be done again.
+// the sandbox stopped, volumes away. Then bury decides what becomes of the rest. Every part can be done again.
 func (w *worker) terminate(ctx context.Context) (done bool, err error) {
 	if w.started.IsZero() {
 		w.started = w.a.Clock.Now()
@@ -82,10 +81,7 @@ func (w *worker) clear() error {
 	}
 	g.Go(w.volumeSet(w.life).Unmount)
 	g.Go(func() error { return w.a.status.flush(w.life, w.uid) })
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	return w.removeCgroup()
+	return g.Wait()
 }
 
 // Processes leave a cgroup a moment after the runtime says they are dead.
@@ -95,12 +91,13 @@ const (
 )
 
 func (w *worker) removeCgroup() error {
-	if w.a.cgroups == nil {
+	if w.a.cgroups == nil || w.uncaged {
 		return nil
 	}
 	var err error
 	for range cgroupTries {
 		if err = w.a.cgroups.Remove(w.pod); err == nil {
+			w.uncaged = true
 			return nil
 		}
 		if !w.a.sleep(w.life, cgroupPause) {
@@ -115,7 +112,7 @@ func (w *worker) removeCgroup() error {
 // and logs until then.
 func (w *worker) bury() (done bool, err error) {
 	if !w.gone && w.pod.DeletionTimestamp == nil {
-		return false, nil
+		return false, w.removeCgroup()
 	}
 	if err := w.removeTraces(); err != nil {
 		return false, err
@@ -135,6 +132,7 @@ func (w *worker) removeTraces() error {
 		g.Go(func() error { return w.removeSandbox(s) })
 	}
 	g.Go(w.volumeSet(w.life).Teardown)
+	g.Go(w.removeCgroup)
 	if err := g.Wait(); err != nil {
 		return err
 	}

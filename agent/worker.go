@@ -90,6 +90,7 @@ type worker struct {
 	retry     time.Duration   // until the next step; 0: the usual
 	started   time.Time       // when the kill began
 	settled   bool            // the final status is computed
+	uncaged   bool            // the cgroup is removed
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
