@@ -1,0 +1,198 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience bounds each wait for the page; a page that works needs far less.
+const patience = 20 * time.Second
+
+// browser finds a Chromium, or skips.
+func browser(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("chromium is not installed: apt-get install chromium")
+	return ""
+}
+
+// page is the dashboard in a browser of its own.
+type page struct {
+	t        *testing.T
+	ctx      context.Context
+	problems *problems
+}
+
+// open starts a browser and loads the page.
+func open(t *testing.T, url string) page {
+	t.Helper()
+	opts := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(browser(t)), chromedp.UserDataDir(t.TempDir()), chromedp.NoFirstRun, chromedp.NoSandbox,
+		chromedp.Headless, chromedp.DisableGPU, chromedp.IgnoreCertErrors, chromedp.WindowSize(1360, 1000),
+	}
+	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
+		opts = append(opts, chromedp.Flag(flag, true))
+	}
+	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil { // closes the browser and waits for it
+			t.Error(err)
+		}
+		cancel()
+		stop()
+	})
+	p := page{t, ctx, &problems{}}
+	if err := chromedp.Listen(ctx, p.problems.listen); err != nil { // starts the browser, which lives as long as ctx
+		t.Fatal(err)
+	}
+	for _, enable := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, runtime.Enable} {
+		if _, err := chromedp.Call(ctx, enable, cdp.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.do(chromedp.Navigate(url))
+	return p
+}
+
+// on is the page for another test.
+func (p page) on(t *testing.T) page {
+	t.Helper()
+	p.t = t
+	return p
+}
+
+func (p page) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// sees waits until a JavaScript expression holds in the page. (chromedp.Poll
+// makes code of strings, which the page's policy forbids.)
+func (p page) sees(format string, args ...any) {
+	p.t.Helper()
+	expression := fmt.Sprintf(format, args...)
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(25 * time.Millisecond) {
+		if p.value("Boolean("+expression+")") == true {
+			return
+		}
+	}
+	p.t.Fatalf("never true: %s\nthe page says:\n%v", expression, p.value(`document.body.innerText`))
+}
+
+func (p page) value(expression string) any {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[any](expression))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+func (p page) click(selector string) {
+	p.t.Helper()
+	p.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+func (p page) fill(selector, text string) {
+	p.t.Helper()
+	p.value(fmt.Sprintf("document.querySelector(%q).select() || true", selector))
+	p.do(chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// text is a JavaScript expression for what an element shows.
+func text(selector string) string {
+	return fmt.Sprintf("document.querySelector(%q)?.innerText", selector)
+}
+
+// row is a JavaScript expression for the row of a table that is about name.
+func row(table, name string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].find((r) => r.querySelector("th, .c-object").innerText === %q)`, table, name)
+}
+
+func cell(table, name, class string) string {
+	return row(table, name) + fmt.Sprintf(`?.querySelector(%q)?.innerText`, class)
+}
+
+// openDelete opens the dialog about a pod.
+func (p page) openDelete(name string) {
+	p.t.Helper()
+	p.click(fmt.Sprintf("[aria-label='Delete pod %s']", name))
+	p.sees(`document.querySelector("#delete").open && %s === %q`, text("#delete-name"), name)
+}
+
+// problems are what the browser complained about: errors in scripts, and what
+// the page's own policy refused.
+type problems struct {
+	mu  sync.Mutex // guards all
+	all []string
+}
+
+func (p *problems) listen(ev any) {
+	var text string
+	switch ev := ev.(type) {
+	case *runtime.EventExceptionThrown:
+		text = ev.ExceptionDetails.Text
+		if e := ev.ExceptionDetails.Exception; e != nil {
+			text += " " + e.Description
+		}
+	case *log.EventEntryAdded:
+		if ev.Entry.Source != log.EntrySourceNetwork { // 401 and 404 are asked for
+			text = ev.Entry.Text
+		}
+	}
+	if text == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, text)
+}
+
+// clean fails the test when the browser complained about anything.
+func (p page) clean() {
+	p.t.Helper()
+	p.problems.mu.Lock()
+	defer p.problems.mu.Unlock()
+	if len(p.problems.all) > 0 {
+		p.t.Errorf("the browser complains:\n%s", strings.Join(p.problems.all, "\n"))
+	}
+}
+
+// picture writes what the window shows into the folder $PICTURES, if that is set.
+func (p page) picture(name string) {
+	p.t.Helper()
+	dir := os.Getenv("PICTURES")
+	if dir == "" {
+		return
+	}
+	data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o644)
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}

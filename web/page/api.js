@@ -1,0 +1,86 @@
+// Requests to the API that served this page. The browser sends the cookie along.
+
+/** What went wrong, in the words of the API: Status.message. code 0: no answer. */
+export class ApiError extends Error {
+  constructor(message, code = 0, reason = "") {
+    super(message);
+    this.code = code;
+    this.reason = reason;
+  }
+}
+
+/** Fires "ended" when the API does not know us any more. */
+export const session = new EventTarget();
+
+let skew = 0;
+
+/** The server's time in milliseconds: graces end by its clock, not by ours. */
+export const now = () => Date.now() + skew;
+
+/** learnClock takes the server's time from an answer; its Date has whole seconds. */
+function learnClock(response) {
+  const ahead = Date.parse(response.headers.get("Date") ?? "") + 500 - Date.now();
+  if (!Number.isNaN(ahead)) skew = Math.abs(ahead) < 2000 ? 0 : ahead;
+}
+
+/** Sends a request and returns its Response, or throws an ApiError. */
+export async function send(method, path, { body, type = "application/json", accept = "application/json", signal } = {}) {
+  const headers = { Accept: accept };
+  if (body !== undefined) headers["Content-Type"] = type;
+  let response;
+  try {
+    response = await fetch(path, { method, headers, body, signal, cache: "no-store", redirect: "error" });
+  } catch (err) {
+    if (signal?.aborted) throw err;
+    throw new ApiError("Monopod does not answer. Is it running?");
+  }
+  learnClock(response);
+  if (response.ok) return response;
+  throw await problem(response);
+}
+
+async function problem(response) {
+  const text = await response.text().catch(() => "");
+  const err = fromStatus(parse(text)) ?? new ApiError(text.trim() || response.statusText || `HTTP ${response.status}`, response.status);
+  if (response.status === 401) session.dispatchEvent(new CustomEvent("ended", { detail: err }));
+  return err;
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** The ApiError of a metav1.Status; null for anything else. */
+export function fromStatus(status) {
+  if (status?.kind !== "Status") return null;
+  return new ApiError(status.message || status.reason || "The request failed.", status.code ?? 0, status.reason);
+}
+
+const json = (value) => JSON.stringify(value);
+const objectPath = (base, obj) =>
+  `${base}/namespaces/${encodeURIComponent(obj.metadata.namespace)}`;
+
+/** Starts the deletion of exactly this pod, not of a later one of the same name. */
+export function deletePod(pod, gracePeriodSeconds) {
+  const path = `${objectPath("/api/v1", pod)}/pods/${encodeURIComponent(pod.metadata.name)}`;
+  return send("DELETE", path, {
+    body: json({
+      apiVersion: "v1", kind: "DeleteOptions", gracePeriodSeconds, preconditions: { uid: pod.metadata.uid },
+    }),
+  });
+}
+
+/** Sets how many pods a ReplicaSet wants. */
+export function scale(set, replicas) {
+  const path = `${objectPath("/apis/apps/v1", set)}/replicasets/${encodeURIComponent(set.metadata.name)}/scale`;
+  return send("PATCH", path, { body: json({ spec: { replicas } }), type: "application/merge-patch+json" });
+}
+
+export const signIn = (token) =>
+  send("POST", "/login", { body: new URLSearchParams({ token }), type: "application/x-www-form-urlencoded" });
+
+export const signOut = () => send("POST", "/logout");

@@ -1,0 +1,156 @@
+// Starts the page: who is signed in, what is followed, what is shown.
+
+import { now, send, session, signIn, signOut } from "./api.js";
+import { Collection, framed } from "./collection.js";
+import { deleteDialog } from "./delete.js";
+import { eventTable } from "./events.js";
+import { NodeCards } from "./nodes.js";
+import { podTable } from "./pods.js";
+import { setTable } from "./replicasets.js";
+import { write } from "./table.js";
+import { follow } from "./watch.js";
+
+// Pods come as the server prints them, so that their status reads as in kubectl.
+const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const RESOURCES = {
+  nodes: { path: "/api/v1/nodes", accept: "application/json" },
+  pods: { path: "/api/v1/pods?includeObject=Object", accept: AS_TABLE },
+  replicasets: { path: "/apis/apps/v1/replicasets", accept: "application/json" },
+  events: { path: "/api/v1/events", accept: "application/json" },
+};
+
+const id = (name) => document.getElementById(name);
+const say = (text) => write(id("said"), text);
+const collections = Object.fromEntries(Object.keys(RESOURCES).map((name) => [name, new Collection()]));
+
+const tables = [
+  podTable(id("pods"), collections.pods, deleteDialog(say)),
+  setTable(id("replicasets"), collections.replicasets, say),
+  eventTable(id("events"), collections.events),
+];
+const nodes = new NodeCards(id("nodes"), collections.nodes, collections.pods);
+
+// --- signed in or not ---
+
+let following = null; // ends what is followed
+
+function enter() {
+  if (following) return;
+  following = new AbortController();
+  const { signal } = following;
+  const troubles = new Map();
+  for (const [name, resource] of Object.entries(RESOURCES)) {
+    troubles.set(name, "Connecting…");
+    follow(resource, collections[name], (err) => {
+      troubles.set(name, err?.message ?? "");
+      showLink(troubles);
+    }, signal);
+  }
+  document.body.dataset.view = "in";
+  for (const view of [...tables, nodes]) view.draw();
+}
+
+function leave() {
+  following?.abort();
+  following = null;
+  document.body.dataset.view = "out";
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  for (const collection of Object.values(collections)) collection.clear();
+  id("token").focus();
+}
+
+function showLink(troubles) {
+  const trouble = [...troubles.values()].find(Boolean);
+  id("link").dataset.state = trouble ? "waiting" : "live";
+  write(id("link-text"), trouble ?? "Live");
+}
+
+session.addEventListener("ended", () => {
+  if (document.body.dataset.view !== "out") leave();
+});
+
+id("sign-in").addEventListener("submit", async (ev) => {
+  ev.preventDefault();
+  const button = ev.submitter ?? ev.target.querySelector("button");
+  button.disabled = true;
+  write(id("sign-in-error"), "");
+  try {
+    await signIn(id("token").value.trim());
+    ev.target.reset();
+    enter();
+  } catch (err) {
+    write(id("sign-in-error"), sentence(err.message));
+    id("token").select();
+  }
+  button.disabled = false;
+});
+
+id("sign-out").addEventListener("click", async () => {
+  try {
+    await signOut();
+    leave();
+  } catch (err) {
+    write(id("link-text"), `Not signed out: ${err.message}`);
+  }
+});
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
+
+/** A session from before is kept: whether there is one, the API knows. */
+async function start() {
+  try {
+    await send("GET", "/version");
+  } catch (err) {
+    if (err.code === 401) return;
+  }
+  enter();
+}
+
+// --- filters ---
+
+const filter = () => tables.forEach((t) => t.filter(id("namespace").value, id("filter").value));
+id("namespace").addEventListener("change", filter);
+id("filter").addEventListener("input", filter);
+
+document.addEventListener("keydown", (ev) => {
+  const typing = ev.target.closest?.("input, select, textarea, dialog");
+  if (ev.key !== "/" || typing || ev.ctrlKey || ev.metaKey || ev.altKey || !following) return;
+  ev.preventDefault();
+  id("filter").focus();
+});
+
+/** The namespaces to choose from are those that hold something; the chosen one stays. */
+const namespaces = framed(() => {
+  const select = id("namespace");
+  const names = new Set(["default", select.value]);
+  for (const name of ["pods", "replicasets", "events"]) {
+    for (const { obj } of collections[name].items.values()) names.add(obj.metadata.namespace);
+  }
+  names.delete("");
+  const sorted = [...names].sort();
+  if (sorted.join() === [...select.options].slice(1).map((o) => o.value).join()) return;
+  const chosen = select.value;
+  select.replaceChildren(select.options[0], ...sorted.map((n) => new Option(n, n)));
+  select.value = chosen;
+});
+for (const name of ["pods", "replicasets", "events"]) {
+  collections[name].listen((uid, was, is) => {
+    if (!was || !is) namespaces();
+  });
+}
+
+// --- time ---
+
+let clock;
+
+function tick() {
+  clearTimeout(clock);
+  if (document.hidden) return;
+  const at = now();
+  if (following) for (const table of tables) table.tick(at);
+  clock = setTimeout(tick, 1000 - (at % 1000));
+}
+document.addEventListener("visibilitychange", tick);
+
+tick();
+start();

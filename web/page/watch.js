@@ -1,0 +1,112 @@
+// One resource, followed by list and watch.
+
+import { ApiError, fromStatus, send } from "./api.js";
+
+const FIRST_WAIT = 300, LONGEST_WAIT = 20_000;
+// A watch hears a bookmark every minute; one that is silent for longer is dead.
+const SILENCE = 150_000;
+
+/**
+ * Keeps a collection equal to what the server holds until signal aborts or the
+ * session ends. resource: { path, accept }. tell(err) is called with null when
+ * the collection is live and with the reason when it is not.
+ */
+export async function follow(resource, collection, tell, signal) {
+  const at = { version: "", columns: [], wait: FIRST_WAIT };
+  while (!signal.aborted) {
+    let reason = null;
+    try {
+      if (!at.version) await list(resource, collection, at, signal);
+      await watch(resource, collection, at, tell, signal);
+    } catch (err) {
+      if (signal.aborted || err.code === 401) return;
+      if (err.code === 410) at.version = "";
+      else reason = err;
+    }
+    if (reason) tell(reason);
+    await pause(at.wait * (0.75 + Math.random() / 2), signal);
+    at.wait = Math.min(at.wait * 2, LONGEST_WAIT);
+  }
+}
+
+async function list(resource, collection, at, signal) {
+  const response = await send("GET", resource.path, { accept: resource.accept, signal });
+  const body = await response.json();
+  if (body.columnDefinitions) at.columns = body.columnDefinitions.map((c) => c.name);
+  collection.replace((body.rows ?? body.items).map((row) => item(row, at.columns)));
+  at.version = body.metadata.resourceVersion;
+}
+
+/** item is an object, with what the server printed about it where it did. */
+function item(row, columns) {
+  if (!row.cells) return { obj: row };
+  return { obj: row.object, printed: Object.fromEntries(row.cells.map((cell, i) => [columns[i], cell])) };
+}
+
+async function watch(resource, collection, at, tell, signal) {
+  const query = new URLSearchParams({ watch: "1", allowWatchBookmarks: "1", resourceVersion: at.version });
+  const silent = new AbortController();
+  let timer;
+  const heard = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => silent.abort(new ApiError("The connection went silent.")), SILENCE);
+  };
+  heard();
+  try {
+    const path = resource.path + (resource.path.includes("?") ? "&" : "?") + query;
+    const response = await send("GET", path, { accept: resource.accept, signal: AbortSignal.any([signal, silent.signal]) });
+    tell(null);
+    for await (const line of lines(response.body)) {
+      heard();
+      at.wait = FIRST_WAIT;
+      apply(JSON.parse(line), collection, at);
+    }
+  } catch (err) {
+    throw err instanceof ApiError || signal.aborted ? err : new ApiError("The connection to Monopod broke off.");
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** lines yields a stream's lines as they come. */
+async function* lines(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split("\n");
+      rest = parts.pop();
+      yield* parts.filter((p) => p !== "");
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // it may have failed already
+  }
+}
+
+function apply({ type, object }, collection, at) {
+  if (type === "ERROR") throw fromStatus(object) ?? new ApiError("The watch failed.");
+  at.version = object.metadata.resourceVersion;
+  if (type === "BOOKMARK") return;
+  for (const row of object.rows ?? [object]) {
+    const it = item(row, at.columns);
+    if (type === "DELETED") collection.drop(it.obj.metadata.uid);
+    else collection.put(it);
+  }
+}
+
+/** pause ends early when the network comes back. */
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const done = new AbortController();
+    const end = () => {
+      clearTimeout(timer);
+      done.abort();
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end, { signal: done.signal });
+    addEventListener("online", end, { signal: done.signal });
+  });
+}

@@ -1,0 +1,100 @@
+package web
+
+import (
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func get(t *testing.T, method, path string, header ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest(method, path, nil)
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		method, path string
+		code         int
+		contentType  string
+	}{
+		"index":       {"GET", "/", 200, "text/html; charset=utf-8"},
+		"index named": {"GET", "/index.html", 200, "text/html; charset=utf-8"},
+		"style":       {"GET", "/app.css", 200, "text/css; charset=utf-8"},
+		"module":      {"GET", "/app.js", 200, "text/javascript; charset=utf-8"},
+		"icon":        {"GET", "/favicon.svg", 200, "image/svg+xml"},
+		"head":        {"HEAD", "/app.css", 200, "text/css; charset=utf-8"},
+		"unknown":     {"GET", "/none.js", 404, "text/plain; charset=utf-8"},
+		"folder":      {"GET", "/page/", 404, "text/plain; charset=utf-8"},
+		"dot":         {"GET", "/.", 404, "text/plain; charset=utf-8"},
+		"outside":     {"GET", "/../web.go", 404, "text/plain; charset=utf-8"},
+		"post":        {"POST", "/", 405, "text/plain; charset=utf-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resp := get(t, c.method, c.path)
+			if got := resp.Header.Get("Content-Type"); resp.StatusCode != c.code || got != c.contentType {
+				t.Errorf("got %d %s, want %d %s", resp.StatusCode, got, c.code, c.contentType)
+			}
+		})
+	}
+}
+
+// A file that did not change is not sent again; one that did always is.
+func TestHandlerRevalidates(t *testing.T) {
+	t.Parallel()
+	first := get(t, "GET", "/app.js")
+	tag := first.Header.Get("ETag")
+	if tag == "" || first.Header.Get("Cache-Control") != "no-cache" {
+		t.Fatalf("got ETag %q, Cache-Control %q", tag, first.Header.Get("Cache-Control"))
+	}
+	if again := get(t, "GET", "/app.js", "If-None-Match: "+tag); again.StatusCode != http.StatusNotModified {
+		t.Errorf("same content: got %d, want 304", again.StatusCode)
+	}
+	if changed := get(t, "GET", "/app.js", `If-None-Match: "old"`); changed.StatusCode != http.StatusOK {
+		t.Errorf("other content: got %d, want 200", changed.StatusCode)
+	}
+	if other := get(t, "GET", "/app.css"); other.Header.Get("ETag") == tag {
+		t.Error("two files have one ETag")
+	}
+}
+
+// What the page loads is there, comes from the page itself, and none of it is
+// inline, which the Content-Security-Policy would refuse.
+func TestPageStandsAlone(t *testing.T) {
+	t.Parallel()
+	files, err := fs.Sub(embedded, "page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := newHandler(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := regexp.MustCompile(`(?:src|href)="/ui/([^"]+)"|from "\./([^"]+)"`)
+	forbidden := regexp.MustCompile(`(?i)https?://(?:[^w]|w[^w])|\sstyle="|\son[a-z]+="|<script>|innerHTML|outerHTML|insertAdjacentHTML|\beval\(`)
+	for name := range h.assets {
+		data, err := fs.ReadFile(files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range reference.FindAllStringSubmatch(string(data), -1) {
+			if _, ok := h.assets[m[1]+m[2]]; !ok {
+				t.Errorf("%s refers to %s, which is not there", name, m[1]+m[2])
+			}
+		}
+		if bad := forbidden.FindString(string(data)); bad != "" {
+			t.Errorf("%s has %q", name, bad)
+		}
+	}
+}
