@@ -3,9 +3,7 @@ package web_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -67,8 +65,27 @@ func open(t *testing.T, url string) page {
 			t.Fatal(err)
 		}
 	}
-	p.do(chromedp.Navigate(url))
+	p.load(url)
 	return p
+}
+
+// load opens the page. The browser drops what it loads whenever the machine's
+// network changes, as it does while other tests set up pods; then again.
+func (p page) load(url string) {
+	p.t.Helper()
+	var err error
+	for begin := time.Now(); time.Since(begin) < patience; {
+		ctx, cancel := context.WithTimeout(p.ctx, patience/4)
+		var loaded bool
+		if err = chromedp.Do(ctx, chromedp.Navigate(url)); err == nil {
+			loaded, err = chromedp.Run(ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && document.styleSheets.length === 1`))
+		}
+		cancel()
+		if loaded {
+			return
+		}
+	}
+	p.t.Fatalf("the page does not load: %v", err)
 }
 
 // on is the page for another test.
@@ -178,21 +195,5 @@ func (p page) clean() {
 	defer p.problems.mu.Unlock()
 	if len(p.problems.all) > 0 {
 		p.t.Errorf("the browser complains:\n%s", strings.Join(p.problems.all, "\n"))
-	}
-}
-
-// picture writes what the window shows into the folder $PICTURES, if that is set.
-func (p page) picture(name string) {
-	p.t.Helper()
-	dir := os.Getenv("PICTURES")
-	if dir == "" {
-		return
-	}
-	data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o644)
-	}
-	if err != nil {
-		p.t.Error(err)
 	}
 }

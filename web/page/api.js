@@ -12,6 +12,8 @@ export class ApiError extends Error {
 /** Fires "ended" when the API does not know us any more. */
 export const session = new EventTarget();
 
+const SECOND_TRY = 250; // milliseconds
+
 let skew = 0;
 
 /** The server's time in milliseconds: graces end by its clock, not by ours. */
@@ -27,16 +29,27 @@ function learnClock(response) {
 export async function send(method, path, { body, type = "application/json", accept = "application/json", signal } = {}) {
   const headers = { Accept: accept };
   if (body !== undefined) headers["Content-Type"] = type;
-  let response;
-  try {
-    response = await fetch(path, { method, headers, body, signal, cache: "no-store", redirect: "error" });
-  } catch (err) {
-    if (signal?.aborted) throw err;
-    throw new ApiError("Monopod does not answer. Is it running?");
-  }
+  const response = await reach(path, { method, headers, body, signal, cache: "no-store", redirect: "error" });
   learnClock(response);
   if (response.ok) return response;
   throw await problem(response);
+}
+
+/**
+ * reach asks a second time when there is no answer, as when the connection died
+ * while the machine slept. All that is sent here says what shall be, not what
+ * to change, so that twice does no harm.
+ */
+async function reach(path, options) {
+  for (let last = false; ; last = true) {
+    try {
+      return await fetch(path, options);
+    } catch (err) {
+      if (options.signal?.aborted) throw err;
+      if (last) throw new ApiError("Monopod does not answer. Is it running?");
+      await new Promise((resolve) => setTimeout(resolve, SECOND_TRY));
+    }
+  }
 }
 
 async function problem(response) {
