@@ -63,9 +63,11 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand())
+	root.AddCommand(serveCommand(), resetCommand())
 	return root
 }
+
+const defaultDataDir = "/var/lib/monopod"
 
 // Config is what `monopod serve` is told. Every part reads its own share.
 type Config struct {
@@ -93,7 +95,7 @@ func serveCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.DataDir, "data-dir", "/var/lib/monopod", "the only folder written to")
+	f.StringVar(&cfg.DataDir, "data-dir", defaultDataDir, "the only folder written to")
 	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:6443", "address for HTTPS; port 0 picks one, admin.kubeconfig names it")
 	f.StringVar(&cfg.Containerd, "containerd", cri.Auto, "containerd's socket; auto: the one that runs, else one of our own is started")
 	f.StringVar(&cfg.Runtime, "runtime", "containerd", "containerd, or fake: pods run in memory")
@@ -102,6 +104,21 @@ func serveCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
 	f.IntVar(&cfg.Controllers.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", cfg.Controllers.ConcurrentReplicaSetSyncs, "ReplicaSets worked on at a time")
+	return cmd
+}
+
+func resetCommand() *cobra.Command {
+	var dataDir string
+	cmd := &cobra.Command{
+		Use:   "reset",
+		Short: "Stop all pods of a data folder and take down their network; files stay",
+		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
+			"serve started itself, its bridge, its nftables table and its mounts. The files stay:\n" +
+			"the next serve starts the pods anew. Remove the folder to be rid of them too.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "the folder that serve was given")
 	return cmd
 }
 
@@ -296,6 +313,59 @@ func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	err = a.Run(ctx)
 	events.Close()
 	return errors.Join(err, rt.Close())
+}
+
+// resetTime bounds the stopping of all pods.
+const resetTime = 2 * time.Minute
+
+// reset stops all pods of the data folder and takes down what is outside of it.
+func reset(ctx context.Context, dataDir string) error {
+	dir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
+		return fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
+	}
+	state, err := bolt.Open(filepath.Join(dir, "state.db"), store.Config{Kind: registry.Kinds(registry.Resources())})
+	if err != nil { // also when monopod still runs
+		return err
+	}
+	defer state.Close()
+	if socket, own := cri.Locate(ctx, dir, cri.Auto); !own {
+		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
+	}
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: dir, Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resetTime)
+	defer cancel()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return child.Run(groupCtx) })
+	group.Go(func() error {
+		defer cancel()
+		return removeAll(groupCtx, child)
+	})
+	return errors.Join(group.Wait(), child.Discard())
+}
+
+func removeAll(ctx context.Context, child *cri.Child) error {
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	for { // containerd takes a moment to start
+		err := rt.RemoveAll(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // cgroupRoot is where the pods' cgroups are: one place for each data folder, as

@@ -21,8 +21,8 @@ import (
 )
 
 // The scripts below testdata/script drive the built program with the real
-// kubectl and with curl. Those directly in it run over both runtimes; those in
-// fake/ and containerd/ over that one alone.
+// kubectl and with curl. Those directly in it run over both runtimes, those in
+// containerd/ over that alone.
 //
 // Beside testscript's own commands they have:
 //
@@ -84,9 +84,9 @@ func TestScripts(t *testing.T) {
 				needsContainerd(t)
 			}
 			t.Parallel()
-			for _, dir := range []string{"testdata/script", "testdata/script/" + runtime} {
+			for _, files := range scripts(t, runtime) {
 				testscript.Run(t, testscript.Params{
-					Dir: dir, RequireExplicitExec: true,
+					Files: files, RequireExplicitExec: true,
 					Setup: func(env *testscript.Env) error { return setup(env, runtime) },
 					Cmds: map[string]func(*testscript.TestScript, bool, []string){
 						"serve": serve, "stop": stop, "until": until, "never": never, "background": background, "kubectl": kubectl,
@@ -95,6 +95,21 @@ func TestScripts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// scripts are those for any runtime, and those for this one.
+func scripts(t *testing.T, runtime string) (all [][]string) {
+	t.Helper()
+	for _, dir := range []string{"testdata/script", "testdata/script/" + runtime} {
+		files, err := filepath.Glob(dir + "/*.txtar")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) > 0 {
+			all = append(all, files)
+		}
+	}
+	return all
 }
 
 func needsContainerd(t testing.TB) {
@@ -150,18 +165,18 @@ func copyFile(to, from string) error {
 	return os.WriteFile(to, data, 0o600)
 }
 
-// cleanUp deletes every pod, so that nothing runs on, and ends the process.
+// cleanUp ends the process and everything that it leaves running.
 func (s *server) cleanUp(runtime string) {
 	if s.cmd == nil {
 		return
 	}
-	if runtime == "containerd" {
-		if !s.running() {
-			s.start()
-		}
-		s.deletePods()
-	}
 	s.end(syscall.SIGTERM)
+	if runtime == "containerd" {
+		cmd := exec.Command(filepath.Join(bin, "monopod"), "reset", "--data-dir", s.dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "monopod reset: %v: %s\n", err, out)
+		}
+	}
 }
 
 func (s *server) running() bool {
@@ -175,7 +190,10 @@ func (s *server) running() bool {
 
 // start runs the same command once more.
 func (s *server) start() {
+	// Without the pause that the race detector makes at every exit: monopod is
+	// also the network plugin, which runs twice for each pod.
 	s.cmd = &exec.Cmd{Path: s.cmd.Path, Args: s.cmd.Args, Stderr: s.log, Stdout: s.log,
+		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	s.done = make(chan struct{})
 	if err := s.cmd.Start(); err != nil {
@@ -226,26 +244,6 @@ func (s *server) ready() error {
 		}
 	}
 	return errors.New("monopod is not ready")
-}
-
-func (s *server) deletePods() {
-	if s.ready() != nil {
-		return
-	}
-	for _, path := range []string{"/apis/apps/v1/namespaces/default/replicasets", "/api/v1/namespaces/default/pods?gracePeriodSeconds=1"} {
-		req, err := http.NewRequest(http.MethodDelete, "http://x"+path, nil)
-		if err != nil {
-			continue
-		}
-		if resp, err := s.http().Do(req); err == nil {
-			resp.Body.Close()
-		}
-	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if _, list := s.get("/api/v1/pods"); !strings.Contains(list, `"uid"`) {
-			return
-		}
-	}
 }
 
 func of(ts *testscript.TestScript) *server { return ts.Value(serverKey{}).(*server) }

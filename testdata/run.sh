@@ -17,21 +17,17 @@ cp bin/web.tar "$data/images/"
 
 api() { curl -sS --fail --unix-socket "$socket" "$@"; }
 
-# A session of its own keeps the Ctrl-C for this script, which first empties the node.
+# A session of its own keeps the Ctrl-C for this script, which says what it does.
 setsid bin/monopod serve --data-dir "$data" --listen 127.0.0.1:0 --runtime "$runtime" 2>"$data/monopod.log" &
 pid=$!
 
 stop() {
 	trap - EXIT INT TERM
 	if kill -0 "$pid" 2>/dev/null; then
-		echo "stopping the pods…"
-		api -o /dev/null -X DELETE "http://x/apis/apps/v1/namespaces/default/replicasets/web" || true
-		api -o /dev/null -X DELETE "http://x/api/v1/namespaces/default/pods?gracePeriodSeconds=2" || true
-		n=0
-		while [ $n -lt 100 ] && api http://x/api/v1/pods | grep -q '"uid"'; do n=$((n + 1)); sleep 0.1; done
 		kill "$pid"
 	fi
 	wait "$pid" || true
+	if [ "$runtime" = containerd ]; then bin/monopod reset --data-dir "$data"; fi
 	echo "stopped; what was stored is in $data"
 }
 trap stop EXIT
@@ -47,8 +43,7 @@ until api -o /dev/null http://x/readyz 2>/dev/null; do
 	fi
 	sleep 0.05
 done
-api -o /dev/null -X PATCH -H 'Content-Type: application/merge-patch+json' -d '{"spec":{"replicas":3}}' \
-	http://x/apis/apps/v1/namespaces/default/replicasets/web 2>/dev/null ||
+api -o /dev/null http://x/apis/apps/v1/namespaces/default/replicasets/web 2>/dev/null ||
 	api -o /dev/null -H 'Content-Type: application/yaml' --data-binary @testdata/web.yaml http://x/apis/apps/v1/namespaces/default/replicasets
 
 ip=

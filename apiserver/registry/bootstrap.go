@@ -11,12 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The values of upstream's two built-in priority classes (scheduling/types.go).
-const (
-	nodeCritical    = 2000001000
-	clusterCritical = 2000000000
-)
-
 // Bootstrap creates what every cluster has: four namespaces and two priority
 // classes. What is there is left as it is.
 func (r *Registry) Bootstrap(ctx context.Context) error {
@@ -25,8 +19,8 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	all = append(all,
-		priorityClassOf("system-node-critical", nodeCritical, "Used for system critical pods that must not be moved from their current node."),
-		priorityClassOf("system-cluster-critical", clusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		priorityClassOf(systemNodeCritical, "Used for system critical pods that must not be moved from their current node."),
+		priorityClassOf(systemClusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
 	group, ctx := errgroup.WithContext(ctx) // together, they share a commit
 	for _, obj := range all {
@@ -40,6 +34,7 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 	return group.Wait()
 }
 
-func priorityClassOf(name string, value int32, description string) Object {
+func priorityClassOf(name, description string) Object {
+	value, _ := systemPriority(name)
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
 }

@@ -33,9 +33,6 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 	if res == nil {
 		return nil, errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}
-	if err := r.readyForCreate(ctx, res, obj); err != nil {
-		return nil, err
-	}
 	base := obj.GetGenerateName()
 	if obj.GetName() != "" || base == "" {
 		return r.insert(ctx, res, obj)
@@ -75,8 +72,11 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	return r.admit(ctx, res, obj)
 }
 
-// insert validates obj and stores it where nothing is yet.
+// insert completes and validates obj and stores it where nothing is yet.
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
+	if err := r.readyForCreate(ctx, res, obj); err != nil {
+		return nil, err
+	}
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.validName, field.NewPath("metadata"))
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)
