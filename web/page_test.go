@@ -26,6 +26,9 @@ import (
 
 const token = "0123456789abcdef"
 
+// history is how many changes the server remembers.
+const history = 200
+
 // The whole page in a real browser, against the real API: what a user sees and
 // does, from the sign-in form to the sign-out.
 func TestPage(t *testing.T) {
@@ -63,12 +66,13 @@ type api struct {
 	reg     *registry.Registry
 	server  *httptest.Server
 	refuses atomic.Bool // nobody is known any more
+	down    atomic.Bool // answers nothing but 503
 }
 
 func serve(t *testing.T) *api {
 	t.Helper()
 	resources := registry.Resources()
-	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: history}, nil, nil, 0)
 	reg := registry.New(s, resources, registry.Config{})
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
@@ -85,7 +89,14 @@ func serve(t *testing.T) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.server = httptest.NewUnstartedServer(srv.Handler())
+	h := srv.Handler()
+	a.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.down.Load() {
+			http.Error(w, "out for lunch", http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
 	a.server.EnableHTTP2 = true
 	a.server.StartTLS()
 	a.url = a.server.URL
@@ -291,7 +302,7 @@ func (p page) gracefulDelete(a *api) {
 	if err != nil || pod.DeletionTimestamp == nil || *pod.DeletionGracePeriodSeconds != 20 {
 		p.t.Fatalf("the store has %v, %v", pod, err)
 	}
-	p.sees(`/^\d+ s of 20 left$/.test(%s)`, cell("pods", "web-1", "[data-part=left]"))
+	p.sees(`/^\d+ s left$/.test(%s)`, cell("pods", "web-1", "[data-part=left]"))
 	left := p.value(cell("pods", "web-1", "[data-part=left]") + ".match(/\\d+/)[0] | 0")
 	p.sees(`parseInt(%s) < %v`, cell("pods", "web-1", "[data-part=left]"), left)
 	p.sees(`%s.querySelector("progress").value < 20`, row("pods", "web-1"))
@@ -354,26 +365,43 @@ func (p page) events(a *api) {
 	}
 }
 
-func (p page) filters(*api) {
+func (p page) filters(a *api) {
+	other := podNamed("elsewhere")
+	other.Namespace = metav1.NamespaceSystem
+	create(p.t, a, other)
+	p.sees(`[...document.querySelector("#namespace").options].some((o) => o.value === "kube-system")`)
 	p.fill("#filter", "NEWER warning")
 	p.sees(`document.querySelectorAll("#events tbody tr").length === 1 && %s === "1 of 2"`, text("#events .count"))
 	p.sees(`%s === "Nothing matches the filter."`, text("#pods .empty"))
 	p.fill("#filter", "app=web errimage")
-	p.sees(`document.querySelectorAll("#pods tbody tr").length === 1`)
+	p.sees(`document.querySelectorAll("#pods tbody tr").length === 1 && %s`, row("pods", "odd"))
 	p.fill("#filter", " ")
-	p.sees(`document.querySelectorAll("#events tbody tr").length === 2`)
+	p.sees(`document.querySelectorAll("#pods tbody tr").length === 2`)
 	choose := func(namespace string) {
 		p.value(fmt.Sprintf(`{const s = document.querySelector("#namespace"); s.value = %q; s.dispatchEvent(new Event("change")); s.value}`, namespace))
 	}
-	p.t.Cleanup(func() { choose("") })
-	choose("default")
-	p.sees(`document.querySelectorAll("#events tbody tr").length === 2`)
+	choose(metav1.NamespaceSystem)
+	p.sees(`document.querySelectorAll("#pods tbody tr").length === 1 && %s`, row("pods", "elsewhere"))
+	p.sees(`%s === "Nothing matches the filter."`, text("#events .empty"))
+	choose("")
+	p.sees(`document.querySelectorAll("#pods tbody tr").length === 2`)
 }
 
+// The connection breaks; while it is away more happens than the server
+// remembers, so that the page has to list again.
 func (p page) reconnects(a *api) {
+	create(p.t, a, podNamed("before-the-gap"))
+	p.sees(`%s`, row("pods", "before-the-gap"))
+	a.down.Store(true)
 	a.server.CloseClientConnections()
+	p.sees(`%s === "out for lunch"`, text("#link-text"))
+	a.remove(p.t, "before-the-gap")
+	for range history {
+		a.remove(p.t, create(p.t, a, podNamed("passing")).Name)
+	}
 	create(p.t, a, podNamed("after-the-gap"))
-	p.sees(`%s === "Pending"`, cell("pods", "after-the-gap", ".c-status"))
+	a.down.Store(false)
+	p.sees(`%s === "Pending" && !%s`, cell("pods", "after-the-gap", ".c-status"), row("pods", "before-the-gap"))
 	p.sees(`%s === "Live"`, text("#link-text"))
 }
 
@@ -403,9 +431,9 @@ func (p page) sessionEnds(a *api) {
 	p.sees(`document.body.dataset.view === "in" && document.querySelectorAll("#pods tbody tr").length > 400`)
 }
 
-func (p page) signOut(*api) {
+func (p page) signOut(a *api) {
 	p.click("#sign-out")
 	p.sees(`document.body.dataset.view === "out" && document.activeElement.id === "token"`)
-	p.do(chromedp.Reload())
+	p.load(a.url)
 	p.sees(`document.body.dataset.view === "out"`)
 }

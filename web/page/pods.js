@@ -47,7 +47,11 @@ function podRow(first, remove) {
 function tickGrace(parts, state) {
   parts.grace.hidden = state === null;
   if (state === null) return;
+  parts.bar.hidden = state.left === 0;
   parts.bar.max = Math.max(state.total, 1);
   parts.bar.value = state.left;
-  write(parts.left, state.left > 0 ? `${state.left} s of ${state.total} left` : "grace is over");
+  write(parts.left, state.left > 0 ? `${state.left} s left` : "grace over");
+  parts.grace.title = state.left > 0
+    ? `It has ${state.total} s to stop, then its containers are killed`
+    : "Waiting for the node to say that its containers are dead";
 }
