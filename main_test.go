@@ -132,6 +132,14 @@ type server struct {
 	log  *bytes.Buffer // read after done
 }
 
+// newServer is a monopod on dir that does not run yet.
+func newServer(dir string, flags []string) *server {
+	return &server{dir: dir, log: &bytes.Buffer{}, cmd: &exec.Cmd{
+		Path: filepath.Join(bin, "monopod"),
+		Args: append([]string{"monopod", "serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, flags...),
+	}}
+}
+
 type serverKey struct{}
 
 func setup(env *testscript.Env, runtime string) error {
@@ -148,7 +156,7 @@ func setup(env *testscript.Env, runtime string) error {
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() {
-		s.cleanUp(runtime)
+		s.cleanUp(runtime == "containerd")
 		os.RemoveAll(dir)
 	})
 	if err := os.MkdirAll(filepath.Join(dir, "images"), 0o700); err != nil {
@@ -166,12 +174,12 @@ func copyFile(to, from string) error {
 }
 
 // cleanUp ends the process and everything that it leaves running.
-func (s *server) cleanUp(runtime string) {
+func (s *server) cleanUp(containers bool) {
 	if s.cmd == nil {
 		return
 	}
 	s.end(syscall.SIGTERM)
-	if runtime == "containerd" {
+	if containers {
 		cmd := exec.Command(filepath.Join(bin, "monopod"), "reset", "--data-dir", s.dir)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "monopod reset: %v: %s\n", err, out)
@@ -250,9 +258,7 @@ func of(ts *testscript.TestScript) *server { return ts.Value(serverKey{}).(*serv
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s := of(ts)
-	s.log = &bytes.Buffer{}
-	s.cmd = &exec.Cmd{Path: filepath.Join(bin, "monopod"), Args: append([]string{"monopod", "serve",
-		"--data-dir", s.dir, "--listen", "127.0.0.1:0", "--node-name", "node1", "--runtime", ts.Getenv("RUNTIME")}, args...)}
+	*s = *newServer(s.dir, append([]string{"--node-name", "node1", "--runtime", ts.Getenv("RUNTIME")}, args...))
 	s.start()
 	ts.Defer(func() {
 		if s.running() {

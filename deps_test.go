@@ -1,0 +1,73 @@
+package main_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The house (README): what each part may know of the others. A part may always
+// know its own sub-packages.
+var mayKnow = map[string][]string{
+	"monopod/store":                   {},
+	"monopod/store/bolt":              {"monopod/store"},
+	"monopod/apiserver/client":        {"monopod/store"},
+	"monopod/apiserver/table":         {"monopod/store"},
+	"monopod/apiserver/patch":         {},
+	"monopod/apiserver/registry":      {"monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
+	"monopod/apiserver/auth":          {},
+	"monopod/apiserver/openapi":       {"monopod/apiserver/registry", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
+	"monopod/apiserver":               {"monopod/store"},
+	"monopod/controllers":             {"monopod/apiserver/client", "monopod/store"},
+	"monopod/agent":                   {"monopod/apiserver/client", "monopod/store"},
+	"monopod/agent/cri":               {"monopod/agent", "monopod/apiserver/client", "monopod/store"},
+	"monopod/agent/fake":              {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
+	"monopod/web":                     {},
+	"monopod/apiserver/client/record": {"monopod/apiserver/client", "monopod/store"},
+}
+
+// forbidden are pairs that the table alone would let through.
+var forbidden = map[string][]string{
+	"monopod/agent": {"monopod/agent/cri", "monopod/agent/fake"},
+}
+
+func TestPartsKnowOnlyWhatTheyMay(t *testing.T) {
+	t.Parallel()
+	for part, allowed := range mayKnow {
+		for _, dep := range dependencies(t, part) {
+			if !below(dep, append(allowed, part)) || below(dep, forbidden[part]) {
+				t.Errorf("%s knows %s", part, dep)
+			}
+		}
+	}
+}
+
+func below(pkg string, roots []string) bool {
+	for _, r := range roots {
+		if pkg == r || strings.HasPrefix(pkg, r+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// dependencies are the packages of ours that pkg needs, tests aside.
+func dependencies(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=Deps", pkg).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed struct{ Deps []string }
+	if err := json.Unmarshal(out, &listed); err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	for _, d := range listed.Deps {
+		if strings.HasPrefix(d, "monopod/") {
+			ours = append(ours, d)
+		}
+	}
+	return ours
+}
