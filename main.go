@@ -48,8 +48,9 @@ func main() {
 		os.Exit(cni.Main(os.Args[0]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "monopod:", err)
 		os.Exit(1)
 	}

@@ -1,12 +1,12 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strconv"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -63,7 +63,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if p == nil {
 				return
 			}
-			if p == http.ErrAbortHandler {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
 			s.counters.panics.Inc()
@@ -108,5 +108,3 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, apierrors.NewMethodNotSupported(chiResource(r), r.Method))
 }
-
-var _ = chi.URLParam

@@ -237,7 +237,7 @@ func TestPatches(t *testing.T) {
 func TestUnknownFieldsWarn(t *testing.T) {
 	t.Parallel()
 	resp := serve(t).do("POST", pods, strings.Replace(podA, `"image"`, `"imagine":"x","image"`, 1), asJSON)
-	if w := resp.Header.Get("Warning"); resp.StatusCode != 201 || !strings.Contains(w, `unknown field \"spec.containers[0].imagine\"`) {
+	if w := resp.Header.Get("Warning"); resp.StatusCode != http.StatusCreated || !strings.Contains(w, `unknown field \"spec.containers[0].imagine\"`) {
 		t.Errorf("%d, Warning %q", resp.StatusCode, w)
 	}
 }
@@ -248,7 +248,7 @@ func TestYAMLBodyAndAnswer(t *testing.T) {
 	resp := a.do("POST", "/api/v1/namespaces/default/configmaps", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {k: v}\n",
 		"Content-Type: application/yaml", "Accept: application/yaml")
 	data, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 201 || !strings.Contains(string(data), "data:\n  k: v\n") {
+	if err != nil || resp.StatusCode != http.StatusCreated || !strings.Contains(string(data), "data:\n  k: v\n") {
 		t.Errorf("%d %s %v", resp.StatusCode, data, err)
 	}
 }
@@ -273,7 +273,7 @@ func TestTable(t *testing.T) {
 // lines reads n events of a watch, as "TYPE name grace".
 func lines(t *testing.T, resp *http.Response, n int) (out []string) {
 	t.Helper()
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("watch: %s", resp.Status)
 	}
 	in := bufio.NewScanner(resp.Body)

@@ -92,6 +92,7 @@ type Change func(cur Object) (next Object, err error)
 // Durability says whether a write must survive a power cut.
 type Durability int
 
+// The two classes of writes.
 const (
 	Durable  Durability = iota // on disk before the call returns
 	Volatile                   // in memory only: leases, events, heartbeats

@@ -39,7 +39,7 @@ type Authority struct {
 
 // OpenAuthority reads ca.crt and ca.key in dir, or makes them.
 func OpenAuthority(dir string) (*Authority, error) {
-	pair, err := Keep(filepath.Join(dir, "ca"), func() (Pair, error) { return newAuthority() })
+	pair, err := Keep(filepath.Join(dir, "ca"), newAuthority)
 	if err != nil {
 		return nil, err
 	}

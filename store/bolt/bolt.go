@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"monopod/store"
 )
@@ -29,7 +30,7 @@ const format = 1
 // lockTimeout is how long Open waits for another process to let go of the file.
 const lockTimeout = time.Second
 
-// ErrLocked: another process has the file open.
+// ErrLocked says that another process has the file open.
 var ErrLocked = errors.New("the state file is in use by another process")
 
 var (
@@ -46,7 +47,7 @@ func Open(path string, cfg store.Config) (*store.Memory, error) {
 		return nil, fmt.Errorf("create %s: %w", path, err)
 	}
 	db, err := bbolt.Open(path, 0o600, options())
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%s: %w: stop it, or choose another --data-dir", path, ErrLocked)
 	}
 	if err != nil {
