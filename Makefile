@@ -10,7 +10,7 @@ build: ## bin/monopod, static
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
-	$(GO) run ./testdata/pack -ref monopod.local/web:1 -port 8080/tcp -out bin/web.tar bin/web
+	$(GO) run ./testdata/web/pack -program bin/web -o bin/web.tar
 
 kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
@@ -22,7 +22,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 test: ## every test
 	@testdata/install.sh containerd runc curl chromium gcc
 	$(GO) vet ./...
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -timeout 15m ./... ./testdata/web/...
 
 bench: build web ## the figures of docs/benchmarks.md
 	@testdata/install.sh containerd runc

@@ -30,8 +30,7 @@ func buildFast(b *testing.B) {
 	static := []string{"CGO_ENABLED=0"}
 	build(b, ".", static, "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(bin, "monopod"), ".")
 	build(b, ".", static, "-o", filepath.Join(bin, "web"), "./testdata/web")
-	command(b, ".", nil, "go", "run", "./testdata/pack", "-ref", "monopod.local/web:1", "-port", "8080/tcp",
-		"-out", filepath.Join(bin, "web.tar"), filepath.Join(bin, "web"))
+	command(b, ".", nil, "go", "run", "./testdata/web/pack", "-program", filepath.Join(bin, "web"), "-o", filepath.Join(bin, "web.tar"))
 }
 
 // launch starts monopod on a new folder and returns once the API is ready, with

@@ -56,8 +56,7 @@ func buildAll(t testing.TB) {
 	build(t, ".", nil, "-race", "-o", filepath.Join(bin, "monopod"), ".")
 	static := []string{"CGO_ENABLED=0"}
 	build(t, ".", static, "-o", filepath.Join(bin, "web"), "./testdata/web")
-	command(t, ".", nil, "go", "run", "./testdata/pack", "-ref", "monopod.local/web:1", "-port", "8080/tcp",
-		"-out", filepath.Join(bin, "web.tar"), filepath.Join(bin, "web"))
+	command(t, ".", nil, "go", "run", "./testdata/web/pack", "-program", filepath.Join(bin, "web"), "-o", filepath.Join(bin, "web.tar"))
 	build(t, "testdata/kubectl", static, "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2",
 		"-o", filepath.Join(bin, "kubectl"), ".")
 }

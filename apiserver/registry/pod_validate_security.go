@@ -59,12 +59,16 @@ const sysctlName = `^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z
 const maxSysctlName = 253
 
 func sysctlsValidate(spec *corev1.PodSpec, sysctls []corev1.Sysctl, path *field.Path) field.ErrorList {
+	if len(sysctls) == 0 {
+		return nil
+	}
 	var errs field.ErrorList
 	seen := map[string]bool{}
+	pattern := regexp.MustCompile(sysctlName)
 	for i, s := range sysctls {
 		at := path.Index(i).Child("name")
 		name := strings.ReplaceAll(s.Name, "/", ".")
-		switch valid, _ := regexp.MatchString(sysctlName, s.Name); {
+		switch valid := pattern.MatchString(s.Name); {
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case !valid || len(s.Name) > maxSysctlName:

@@ -1,4 +1,4 @@
-package image
+package image_test
 
 import (
 	"archive/tar"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"monopod/testdata/web/image"
 )
 
 // TestWrite reads the archive back with somebody else's reader, which checks
@@ -18,7 +20,7 @@ func TestWrite(t *testing.T) {
 	t.Parallel()
 	var archive, again bytes.Buffer
 	for _, out := range []*bytes.Buffer{&archive, &again} {
-		if err := Write(out, Name, []byte("program")); err != nil {
+		if err := image.Write(out, image.Name, []byte("program")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +36,7 @@ func TestWrite(t *testing.T) {
 	if err != nil || len(manifest.Manifests) != 1 {
 		t.Fatalf("index: %+v, %v", manifest, err)
 	}
-	if name := manifest.Manifests[0].Annotations[nameAnnotation]; name != Name {
+	if name := manifest.Manifests[0].Annotations["io.containerd.image.name"]; name != image.Name {
 		t.Errorf("named %q", name)
 	}
 	img, err := index.Image(manifest.Manifests[0].Digest)
@@ -65,7 +67,7 @@ func unpack(t *testing.T, from io.Reader) (dir string) {
 	dir = t.TempDir()
 	for r := tar.NewReader(from); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return dir
 		}
 		if err != nil {
