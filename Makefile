@@ -3,6 +3,10 @@
 GO ?= go
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# The race detector's pause at every exit would slow down each pod: the tests'
+# programs are network plugins too.
+export GORACE ?= atexit_sleep_ms=0
+
 .PHONY: build run test lint bench clean kubectl web tools fuzz
 
 build: ## bin/monopod, static
