@@ -31,7 +31,7 @@ stop() {
 	echo "stopped; what was stored is in $data"
 }
 trap stop EXIT
-trap 'exit 130' INT TERM
+trap 'exit 0' INT TERM
 
 n=0
 until api -o /dev/null http://x/readyz 2>/dev/null; do
