@@ -239,6 +239,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.workers.Wait()
 	a.status.wait()
 	parts.Wait()
+	if a.cgroups != nil {
+		a.cgroups.Close() // folders still in use stay
+	}
 	return nil
 }
 
