@@ -46,6 +46,7 @@ func (n Network) nat() nat {
 		// host address (0.0.0.0: all) . protocol . port -> pod address . port
 		ports: &nftables.Set{
 			Table: table, Name: portMap, IsMap: true, Concatenation: true,
+			ID:       1, // within the transaction; the library would count in a global
 			KeyType:  nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService),
 			DataType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService),
 		},

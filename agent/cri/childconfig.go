@@ -16,7 +16,7 @@ import (
 	"monopod/agent/image"
 )
 
-// settingsOf a child are what its config depends on.
+// childSettings are what its config depends on.
 type childSettings struct {
 	Major           int
 	Root, State     string

@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		os.Exit(keepChild(dir))
 	}
+	// The race detector would keep every call of the plugin for a second at its end.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	goleak.VerifyTestMain(m)
 }
 
@@ -160,7 +162,24 @@ func (n *node) discard() {
 	if err := os.RemoveAll(n.dataDir); err != nil {
 		n.t.Error(err)
 	}
+	n.removeCgroups()
 	n.checkNothingLeft()
+}
+
+// removeCgroups removes the parent that runc made in each hierarchy and leaves.
+func (n *node) removeCgroups() {
+	name := "monopod-" + cri.InstanceID(n.dataDir)
+	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			n.t.Error(err)
+		}
+		for _, dir := range dirs {
+			if err := os.Remove(dir); err != nil {
+				n.t.Error(err)
+			}
+		}
+	}
 }
 
 // checkNothingLeft looks for processes and links that carry our names.
