@@ -64,6 +64,12 @@ func (n Network) Remove() error {
 	return errors.Join(errs...)
 }
 
+// Idle says whether no pod holds an address.
+func (n Network) Idle() (bool, error) {
+	held, err := n.holders()
+	return len(held) == 0, err
+}
+
 func bridgeName(id string) string { return "mp-" + id }
 
 // load returns the network chosen earlier, or a zero one.

@@ -93,17 +93,31 @@ func (c *Child) Socket() string { return c.layout.socket }
 func (c *Child) Snapshotter() string { return c.snapshotter }
 
 // Run keeps containerd running until ctx ends, then stops it and leaves its pods
-// alone. It fails only before the first start; later deaths are logged, and
-// containerd is started again after 100 ms, doubling up to 10 s.
+// alone; where there are none, it takes the pod network down. It fails only before
+// the first start; later deaths are logged, and containerd is started again after
+// 100 ms, doubling up to 10 s.
 func (c *Child) Run(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("prepare containerd: %w", err)
 	}
+	c.supervise(ctx)
+	idle, err := c.network.Idle()
+	if err == nil && idle {
+		err = c.network.Remove()
+	}
+	if err != nil {
+		c.config.Log.Warn("the pod network is left in place", zap.Error(err))
+	}
+	return nil
+}
+
+// supervise starts containerd again and again until ctx ends.
+func (c *Child) supervise(ctx context.Context) {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		began := c.config.Clock.Now()
 		err := c.runOnce(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		if c.config.Clock.Since(began) > settled {
 			backoff = firstBackoff
@@ -112,7 +126,7 @@ func (c *Child) Run(ctx context.Context) error {
 		select {
 		case <-c.config.Clock.After(backoff):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

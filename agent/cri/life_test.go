@@ -14,6 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
+	"monopod/agent/cri"
 	"monopod/agent/image"
 )
 
@@ -172,6 +173,27 @@ func TestSandboxImage(t *testing.T) {
 	if err != nil || img == nil || !img.Pinned {
 		t.Errorf("%v, %v; want a pinned image", img, err)
 	}
+}
+
+func TestNetworkGoesWithTheLastPod(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.importSample()
+	bridge := "/sys/class/net/mp-" + cri.InstanceID(n.dataDir)
+	n.runWeb("last")
+	n.stop()
+	if _, err := os.Stat(bridge); err != nil {
+		t.Errorf("the bridge of a running pod is gone: %v", err)
+	}
+	n.start()
+	if err := n.runtime.RemoveAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	if _, err := os.Stat(bridge); err == nil {
+		t.Error("the bridge is left without a pod")
+	}
+	n.start()
 }
 
 func TestLongDataDir(t *testing.T) {
