@@ -43,19 +43,22 @@ const reserveBlock = 1 << 20
 // Memory is a Store that holds everything in memory and, given a Log, writes
 // every durable change to it before anybody sees it.
 //
-// Callers compute and encode the next object on their own goroutines and hand
-// it to one writer. The writer takes all that wait, drops those whose object
-// changed meanwhile (they try again), commits the rest at once, publishes them
-// in order and answers. No lock is held over the commit.
+// Callers compute and encode the next object on their own goroutines and queue
+// it for the writer, which is whoever of them finds the turn free. The writer
+// takes all that wait, drops those whose object changed meanwhile (they try
+// again), commits the rest at once, publishes them in order and answers. No lock
+// but the turn is held over the commit.
 type Memory struct {
 	cfg    Config
 	log    Log // nil: nothing is durable
 	writes chan *write
+	turn   chan struct{} // holds one token while somebody is the writer
 
 	stop     context.CancelFunc
 	stopped  context.Context
-	finished chan struct{} // closed when the writer has ended
-	closeErr error         // set before finished is closed
+	closing  sync.Once
+	closed   chan struct{} // closed when nobody will be the writer any more
+	closeErr error         // set before closed is
 
 	reserved int64 // the writer's own
 
@@ -97,12 +100,13 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
 		cfg: cfg, log: log,
-		writes:   make(chan *write, 256),
-		stop:     stop,
-		stopped:  stopped,
-		finished: make(chan struct{}),
-		rev:      max(rev, 1),
-		tables:   map[string]*table{},
+		writes:  make(chan *write, maxBatch),
+		turn:    make(chan struct{}, 1),
+		stop:    stop,
+		stopped: stopped,
+		closed:  make(chan struct{}),
+		rev:     max(rev, 1),
+		tables:  map[string]*table{},
 	}
 	for _, e := range entries {
 		m.rev = max(m.rev, e.Rev)
@@ -110,7 +114,6 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	for _, e := range entries {
 		m.table(e.Key.Resource).entries.Set(path(e.Key), e)
 	}
-	go m.writer()
 	return m
 }
 
@@ -253,8 +256,9 @@ func (e *Entry) object() Object {
 	return e.Object
 }
 
-// submit hands w to the writer and waits for its answer. Once the writer has
-// it, ctx no longer counts: the answer is what became of the write.
+// submit queues w and waits for its answer, as the writer when nobody else is.
+// Once it is queued, ctx no longer counts: the answer is what became of the
+// write.
 func (m *Memory) submit(ctx context.Context, w *write) error {
 	select {
 	case m.writes <- w:
@@ -263,23 +267,33 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 	case <-m.stopped.Done():
 		return ErrClosed
 	}
-	select {
-	case <-w.done:
-		return w.err
-	case <-m.finished:
-	}
-	select {
-	case <-w.done:
-		return w.err
-	default:
-		return ErrClosed // the writer ended before it took w
+	for {
+		select {
+		case <-w.done:
+			return w.err
+		case m.turn <- struct{}{}:
+			m.process(m.gather())
+			<-m.turn
+		case <-m.closed:
+			select {
+			case <-w.done:
+				return w.err
+			default:
+				return ErrClosed // queued too late
+			}
+		}
 	}
 }
 
-// Close implements Store. The log learns the exact revision and is closed.
+// Close implements Store. Writes under way finish; the log learns the exact
+// revision and is closed.
 func (m *Memory) Close() error {
-	m.stop()
-	<-m.finished
+	m.closing.Do(func() {
+		m.stop()
+		m.turn <- struct{}{} // and keep it
+		m.closeErr = m.closeLog()
+		close(m.closed)
+	})
 	return m.closeErr
 }
 

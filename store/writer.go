@@ -10,23 +10,9 @@ import (
 // wait for long.
 const maxBatch = 1024
 
-// writer is the only goroutine that changes m. It ends when m is stopped.
-func (m *Memory) writer() {
-	defer close(m.finished)
-	defer func() { m.closeErr = m.closeLog() }()
-	for {
-		select {
-		case <-m.stopped.Done():
-			return
-		case first := <-m.writes:
-			m.process(m.gather(first))
-		}
-	}
-}
-
-// gather takes every write that waits.
-func (m *Memory) gather(first *write) []*write {
-	batch := []*write{first}
+// gather takes every write that waits; the caller has the turn.
+func (m *Memory) gather() []*write {
+	var batch []*write
 	for len(batch) < maxBatch {
 		select {
 		case w := <-m.writes:
