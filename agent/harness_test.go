@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 	if cni.Invoked(os.Args[0]) {
 		os.Exit(cni.Main(os.Args[0]))
 	}
+	// Else each plugin that containerd runs sleeps a second when it is done.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	goleak.VerifyTestMain(m)
 }
 

@@ -155,14 +155,9 @@ func (r *registrar) labels() map[string]string {
 
 // store creates the node or brings it up to date.
 func (r *registrar) store(ctx context.Context, status corev1.NodeStatus) error {
-	r.mu.Lock()
-	stored := r.stored
-	r.mu.Unlock()
-	if stored == nil {
-		var err error
-		if stored, err = r.register(ctx); err != nil {
-			return err
-		}
+	stored, err := r.registered(ctx)
+	if err != nil {
+		return err
 	}
 	now := r.a.Clock.Now()
 	due := r.written.IsZero() || now.Sub(r.written) >= r.a.cfg.StatusPeriod
@@ -177,15 +172,29 @@ func (r *registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 		cur.Status = status
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		r.keep(nil) // somebody deleted the node: register again
-	}
 	if err != nil {
 		return err
 	}
 	r.written = now
 	r.keep(next)
 	return nil
+}
+
+// registered is the node as it is in the API, where others may have changed or
+// deleted it; there always is one.
+func (r *registrar) registered(ctx context.Context) (*corev1.Node, error) {
+	node, err := client.Get[*corev1.Node](ctx, r.a.Client, "", r.a.cfg.NodeName)
+	first := r.written.IsZero()
+	if apierrors.IsNotFound(err) || err == nil && first {
+		if node, err = r.register(ctx); err == nil && !first {
+			r.written = time.Time{}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.keep(node)
+	return node, nil
 }
 
 func (r *registrar) keep(node *corev1.Node) {

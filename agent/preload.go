@@ -42,6 +42,7 @@ func (a *Agent) preload(ctx context.Context) {
 	} else {
 		defer watch.Close()
 	}
+	a.awaitRuntime(ctx)
 	a.importAll(ctx)
 	close(a.preloaded)
 	if watch != nil {
@@ -147,7 +148,7 @@ func (a *Agent) importOne(ctx context.Context, name string, known map[string]imp
 	}
 	delete(known, name)
 	start := a.Clock.Now()
-	images, err := a.importWhenUp(ctx, path)
+	images, err := a.Runtime.ImportImages(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -156,15 +157,12 @@ func (a *Agent) importOne(ctx context.Context, name string, known map[string]imp
 	return nil
 }
 
-// importWhenUp waits out a runtime that is not there yet.
-func (a *Agent) importWhenUp(ctx context.Context, path string) ([]string, error) {
+// awaitRuntime waits for a runtime that is not there yet: what it cannot answer
+// for would be imported again.
+func (a *Agent) awaitRuntime(ctx context.Context) {
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
-		images, err := a.Runtime.ImportImages(ctx, path)
-		if err == nil || !isUnavailable(err) {
-			return images, err
-		}
-		if !a.sleep(ctx, delay) {
-			return nil, ctx.Err()
+		if _, err := a.Runtime.Version(ctx); err == nil || !a.sleep(ctx, delay) {
+			return
 		}
 	}
 }

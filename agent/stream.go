@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,14 @@ func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOp
 	path := filepath.Join(spec.LogDir(a.logsDir(), pod), spec.LogPath(c.Name, c.Attempt))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = logs.Read(ctx, path, logs.OptionsOf(opts, a.Clock.Now(), a.dead(ctx, pod, c.ID)), w)
+	if c.State == status.Exited {
+		a.flushed(ctx, c)
+	}
+	var dead <-chan struct{}
+	if opts.Follow {
+		dead = a.dead(ctx, pod, c.ID)
+	}
+	err = logs.Read(ctx, path, logs.OptionsOf(opts, a.Clock.Now(), dead), w)
 	if errors.Is(err, os.ErrNotExist) {
 		return apierrors.NewNotFound(corev1.Resource("pods/log"), pod.Name)
 	}
@@ -99,6 +107,9 @@ func (a *Agent) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan str
 				return
 			}
 			if c := seen.ByID(id); c == nil || c.State == status.Exited {
+				if c != nil {
+					a.flushed(ctx, c)
+				}
 				return
 			}
 			select {
@@ -113,11 +124,28 @@ func (a *Agent) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan str
 	return out
 }
 
+// A container's end is known before the runtime has written the last of its
+// log, which it has once its own status says so; measured 20 to 70 ms.
+const (
+	flushPause = 5 * time.Millisecond
+	flushLimit = time.Second
+)
+
+// flushed waits until the log of a container that ended is whole.
+func (a *Agent) flushed(ctx context.Context, c *status.Container) {
+	for a.Clock.Since(c.FinishedAt) < flushLimit {
+		s, err := a.Runtime.ContainerStatus(ctx, c.ID)
+		if err != nil || s.State == cri.ContainerState_CONTAINER_EXITED || !a.sleep(ctx, flushPause) {
+			return
+		}
+	}
+}
+
 // running finds the pod's worker, and that the pod has such a container.
 func (a *Agent) running(pod *corev1.Pod, container string) (*worker, error) {
 	w := a.worker(pod.UID)
 	if w == nil {
-		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: ContainerCreating", container, pod.Name))
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
