@@ -29,14 +29,14 @@ func (h *history) add(ev *Event) {
 	h.events = h.events[drop:] // append reallocates once in a while and frees the front
 }
 
-// since copies up to len(buf) events after rev; false when some of them have
-// left the history.
-func (h *history) since(rev int64, buf []*Event) (n int, ok bool) {
+// after returns the events after rev; false when some of them have left the
+// history. They are the history's own: copy them before the lock goes.
+func (h *history) after(rev int64) ([]*Event, bool) {
 	if rev < h.floor {
-		return 0, false
+		return nil, false
 	}
 	i := sort.Search(len(h.events), func(i int) bool { return h.events[i].Rev > rev })
-	return copy(buf, h.events[i:]), true
+	return h.events[i:], true
 }
 
 // size is what the event alone keeps in memory: the object it replaced, or the

@@ -60,7 +60,10 @@ type Memory struct {
 	closed   chan struct{} // closed when nobody will be the writer any more
 	closeErr error         // set before closed is
 
-	reserved int64 // the writer's own
+	// The writer's own.
+	reserved int64
+	unsaved  map[Key]bool // written since the log was told of them, if it ever was
+	borrowed []Record     // removals of what the log kept over a stop only
 
 	mu     sync.RWMutex // guards rev and tables, never held over I/O
 	rev    int64
@@ -105,6 +108,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		stop:    stop,
 		stopped: stopped,
 		closed:  make(chan struct{}),
+		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),
 		tables:  map[string]*table{},
 	}
@@ -113,6 +117,10 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	}
 	for _, e := range entries {
 		m.table(e.Key.Resource).entries.Set(path(e.Key), e)
+		if k, ok := cfg.Kind(e.Key.Resource); ok && k.volatile(nil, e.Object) {
+			m.borrowed = append(m.borrowed, Record{Key: e.Key})
+			m.unsaved[e.Key] = true
+		}
 	}
 	return m
 }
@@ -159,46 +167,20 @@ func (m *Memory) Revision() int64 {
 
 // List implements Store.
 func (m *Memory) List(_ context.Context, sel Selector) ([]*Entry, int64, error) {
-	all, rev := m.snapshot(sel)
-	if sel.Match == nil {
-		return all, rev, nil
+	all, rev, err := m.snapshot(sel)
+	if err != nil || (sel.Match == nil && sel.Limit == 0) {
+		return all, rev, err
 	}
 	matching := all[:0]
 	for _, e := range all {
-		if sel.Match(e.Object) {
+		if sel.Limit > 0 && len(matching) == sel.Limit {
+			break
+		}
+		if sel.Matches(e) {
 			matching = append(matching, e)
 		}
 	}
 	return matching, rev, nil
-}
-
-// snapshot returns the entries in sel's namespace and of its name as they are
-// at one revision.
-func (m *Memory) snapshot(sel Selector) ([]*Entry, int64) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	t := m.tables[sel.Resource]
-	if t == nil {
-		return nil, m.rev
-	}
-	var out []*Entry
-	if sel.Namespace == "" {
-		out = make([]*Entry, 0, t.entries.Len())
-	}
-	from := ""
-	if sel.Namespace != "" {
-		from = sel.Namespace + "/"
-	}
-	t.entries.Ascend(from, func(_ string, e *Entry) bool {
-		if sel.Namespace != "" && e.Key.Namespace != sel.Namespace {
-			return false
-		}
-		if sel.Name == "" || e.Key.Name == sel.Name {
-			out = append(out, e)
-		}
-		return true
-	})
-	return out, m.rev
 }
 
 // Update implements Store.
@@ -218,11 +200,16 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 		if w.unchanged() {
 			return w.cur, nil
 		}
-		w.volatile = kind.Durability != nil && kind.Durability(w.cur.object(), w.next) == Volatile
+		w.volatile = kind.volatile(w.cur.object(), w.next)
 		if err := m.submit(ctx, w); !errors.Is(err, errStale) {
 			return w.result, err
 		}
 	}
+}
+
+// volatile says whether a write need not survive.
+func (k Kind) volatile(cur, next Object) bool {
+	return k.Durability != nil && k.Durability(cur, next) == Volatile
 }
 
 // prepare runs change over cur and encodes its result.

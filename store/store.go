@@ -81,6 +81,12 @@ type Selector struct {
 	Namespace string            // empty: all namespaces
 	Name      string            // empty: all names
 	Match     func(Object) bool // nil: all objects; must be pure
+
+	// For List alone: what there was at revision At (0: now), after the object
+	// After ("namespace/name", empty: from the first), at most Limit of it (0: all).
+	At    int64
+	After string
+	Limit int
 }
 
 // Change computes the next object from the current one. cur is nil when the
@@ -111,8 +117,9 @@ type Store interface {
 	// Get returns the entry at key, or ErrNotFound.
 	Get(ctx context.Context, key Key) (*Entry, error)
 
-	// List returns what sel selects, ordered by namespace and name, all of it as
-	// it was at the returned revision.
+	// List returns what sel selects, ordered by "namespace/name", all of it as it
+	// was at the returned revision: sel.At, or now. It fails with ErrExpired or
+	// ErrFuture when sel.At is out of reach.
 	List(ctx context.Context, sel Selector) ([]*Entry, int64, error)
 
 	// Watch sends every change after rev that touches what sel selects, in order:

@@ -69,7 +69,8 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, ok bool) {
 	var buf [watchBatch]*Event
 	f.m.mu.RLock()
-	n, inReach := f.t.history.since(f.rev, buf[:])
+	events, inReach := f.t.history.after(f.rev)
+	n := copy(buf[:], events)
 	wake = f.t.wake
 	f.m.mu.RUnlock()
 	if !inReach {

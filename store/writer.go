@@ -77,28 +77,37 @@ func (m *Memory) commit(fresh []*write) error {
 	}
 	var records []Record
 	for _, w := range fresh {
-		if w.volatile {
-			continue
+		if !w.volatile {
+			records = append(records, w.record())
 		}
-		r := Record{Key: w.key, Rev: w.published.Rev}
-		if w.next != nil {
-			r.JSON = w.result.JSON
-		}
-		records = append(records, r)
 	}
 	reserved := m.reserved
 	if last := fresh[len(fresh)-1].published.Rev; last > reserved {
 		reserved = last + reserveBlock
 	}
-	if len(records) == 0 && reserved == m.reserved {
-		return nil
+	if len(records) > 0 || reserved != m.reserved {
+		if err := m.log.Commit(append(m.borrowed, records...), reserved); err != nil {
+			m.skip(fresh[len(fresh)-1].published.Rev)
+			return err
+		}
+		m.reserved, m.borrowed = reserved, nil
 	}
-	if err := m.log.Commit(records, reserved); err != nil {
-		m.skip(fresh[len(fresh)-1].published.Rev)
-		return err
+	for _, w := range fresh {
+		if w.volatile && w.next != nil {
+			m.unsaved[w.key] = true
+		} else {
+			delete(m.unsaved, w.key)
+		}
 	}
-	m.reserved = reserved
 	return nil
+}
+
+// record is what the log is told of the write.
+func (w *write) record() Record {
+	if w.next == nil {
+		return Record{Key: w.key, Rev: w.published.Rev}
+	}
+	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.result.JSON}
 }
 
 // skip moves past revisions whose commit failed: what the disk kept of it is
@@ -134,15 +143,26 @@ func (m *Memory) publish(fresh []*write) {
 	}
 }
 
-// closeLog notes the exact revision, so that the next start goes on from it,
-// and closes the log. A log that never reserved anything is left untouched.
+// closeLog saves what only memory holds and the exact revision, so that the next
+// start goes on from there, and closes the log. A log that was told nothing is
+// left untouched.
 func (m *Memory) closeLog() error {
 	if m.log == nil {
 		return nil
 	}
 	var err error
 	if m.reserved > 0 {
-		err = m.log.Commit(nil, m.rev)
+		err = m.log.Commit(m.unsavedRecords(), m.rev)
 	}
 	return errors.Join(err, m.log.Close())
+}
+
+func (m *Memory) unsavedRecords() []Record {
+	records := m.borrowed
+	for k := range m.unsaved {
+		if e := m.current(k); e != nil {
+			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON})
+		}
+	}
+	return records
 }

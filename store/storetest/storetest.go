@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"ConcurrentUpdatesAllCount":       testConcurrent,
 		"RevisionsOnlyGrow":               testRevisions,
 		"ListIsSortedAndSelected":         testList,
+		"ListContinues":                   testListPages,
+		"ListShowsThePast":                testListPast,
 		"WatchSendsEveryChangeInOrder":    testWatchOrder,
 		"WatchResumes":                    testWatchResume,
 		"WatchSeesObjectsLeaveASelection": testWatchSelection,
@@ -241,6 +244,72 @@ func testList(t *testing.T, s store.Store) {
 		if err != nil || got != c.want || rev != s.Revision() {
 			t.Errorf("%+v: got %q at %d, %v, want %q", c.sel, got, rev, err, c.want)
 		}
+	}
+}
+
+// names lists what sel selects.
+func names(t *testing.T, s store.Store, sel store.Selector) string {
+	t.Helper()
+	sel.Resource = "configmaps"
+	entries, _, err := s.List(t.Context(), sel)
+	if err != nil {
+		t.Fatalf("%+v: %v", sel, err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Key.Namespace+"/"+e.Key.Name+"="+value(e))
+	}
+	return strings.Join(out, " ")
+}
+
+func testListPages(t *testing.T, s store.Store) {
+	for _, k := range []store.Key{key("a", "x"), key("a", "y"), key("b", "x"), key("b", "y")} {
+		Put(t, s, k, "1")
+	}
+	for _, c := range []struct {
+		sel  store.Selector
+		want string
+	}{
+		{store.Selector{Limit: 3}, "a/x=1 a/y=1 b/x=1"},
+		{store.Selector{After: "a/y", Limit: 1}, "b/x=1"},
+		{store.Selector{After: "b/y", Limit: 1}, ""},
+		{store.Selector{After: "a/x", Namespace: "a"}, "a/y=1"},
+		{store.Selector{After: "a/x", Limit: 1, Match: func(o store.Object) bool { return o.GetName() == "y" }}, "a/y=1"},
+	} {
+		if got := names(t, s, c.sel); got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.sel, got, c.want)
+		}
+	}
+}
+
+func testListPast(t *testing.T, s store.Store) {
+	Put(t, s, key("a", "kept"), "1")
+	Put(t, s, key("a", "changed"), "1")
+	then := Put(t, s, key("b", "removed"), "1").Rev
+	Put(t, s, key("a", "changed"), "2")
+	Put(t, s, key("a", "added"), "2")
+	if _, err := s.Update(t.Context(), key("b", "removed"), remove); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(t, s, store.Selector{At: then}), "a/changed=1 a/kept=1 b/removed=1"; got != want {
+		t.Errorf("then: got %q, want %q", got, want)
+	}
+	if got, want := names(t, s, store.Selector{}), "a/added=2 a/changed=2 a/kept=1"; got != want {
+		t.Errorf("now: got %q, want %q", got, want)
+	}
+	if got, want := names(t, s, store.Selector{At: then, After: "a/kept"}), "b/removed=1"; got != want {
+		t.Errorf("rest of then: got %q, want %q", got, want)
+	}
+	sel := store.Selector{Resource: "configmaps", At: s.Revision() + 1000}
+	if _, _, err := s.List(t.Context(), sel); !errors.Is(err, store.ErrFuture) {
+		t.Errorf("a future revision: %v", err)
+	}
+	for i := range 1000 {
+		Put(t, s, key("a", "changed"), strconv.Itoa(i))
+	}
+	sel.At = then
+	if _, _, err := s.List(t.Context(), sel); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("a revision long gone: %v", err)
 	}
 }
 

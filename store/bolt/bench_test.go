@@ -1,0 +1,172 @@
+package bolt_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/store"
+	"monopod/store/bolt"
+	"monopod/store/storetest"
+)
+
+// object is about 1 KB of JSON.
+func object(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Data:       map[string]string{"v": strings.Repeat("x", 900)},
+	}
+}
+
+func key(name string) store.Key {
+	return store.Key{Resource: "configmaps", Namespace: "ns", Name: name}
+}
+
+func put(b *testing.B, s store.Store, name string) {
+	if _, err := s.Update(b.Context(), key(name), func(store.Object) (store.Object, error) { return object(name), nil }); err != nil {
+		b.Error(err)
+	}
+}
+
+// rawCommit is the least that one durable write costs here: an object in a bare
+// bbolt file with the same options, committed.
+func rawCommit(b *testing.B, objects, rounds int) time.Duration {
+	b.Helper()
+	db, err := bbolt.Open(filepath.Join(b.TempDir(), "raw.db"), 0o600, &bbolt.Options{
+		FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, PageSize: 4096})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	value := []byte(strings.Repeat("x", 1000))
+	n := 0
+	commit := func() {
+		if err := db.Update(func(tx *bbolt.Tx) error {
+			bucket, err := tx.CreateBucketIfNotExists([]byte("objects"))
+			for range objects {
+				n++
+				if err == nil {
+					err = bucket.Put(fmt.Appendf(nil, "/registry/configmaps/ns/%09d", n), value)
+				}
+			}
+			return err
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	from := time.Now()
+	for range rounds {
+		commit()
+	}
+	return time.Since(from) / time.Duration(rounds)
+}
+
+// syncs is what two fdatasyncs of a page each cost here.
+func syncs(b *testing.B, rounds int) time.Duration {
+	b.Helper()
+	f, err := os.Create(filepath.Join(b.TempDir(), "sync"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	page := make([]byte, 4096)
+	from := time.Now()
+	for i := range 2 * rounds {
+		if _, err := f.WriteAt(page, int64(i%64)*4096); err != nil {
+			b.Fatal(err)
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return time.Since(from) / time.Duration(rounds)
+}
+
+// BenchmarkOneWriter is a durable create after the other, beside a bare bbolt
+// commit of the same object.
+func BenchmarkOneWriter(b *testing.B) {
+	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), storetest.Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	const rounds = 1000
+	raw := rawCommit(b, 1, rounds)
+	from := time.Now()
+	for i := range rounds {
+		put(b, s, fmt.Sprintf("%09d", i))
+	}
+	ours := time.Since(from) / rounds
+	for b.Loop() { // the figures are of a fixed number of writes
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(ours.Microseconds()), "µs/write")
+	b.ReportMetric(float64(raw.Microseconds()), "µs/bare-commit")
+	b.ReportMetric(float64(ours)/float64(raw), "ratio")
+}
+
+// BenchmarkManyWriters is 64 callers at once, beside what the disk allows: the
+// objects of a batch times the rate of two fdatasyncs.
+func BenchmarkManyWriters(b *testing.B) {
+	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), storetest.Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	const writers, each = 64, 300
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	from := time.Now()
+	for range writers {
+		wg.Go(func() {
+			for range each {
+				put(b, s, fmt.Sprintf("%09d", n.Add(1)))
+			}
+		})
+	}
+	wg.Wait()
+	perSecond := float64(n.Load()) / time.Since(from).Seconds()
+	for b.Loop() {
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(perSecond, "writes/s")
+	b.ReportMetric(64/syncs(b, 500).Seconds(), "limit-two-fdatasync/s")
+	b.ReportMetric(64/rawCommit(b, 64, 300).Seconds(), "bare-bbolt-64/s")
+}
+
+// BenchmarkHeap is what a stored object of 1.5 KB keeps on the heap.
+func BenchmarkHeap(b *testing.B) {
+	const n = 10000
+	before := heap()
+	s := store.NewMemory(storetest.Config(), nil, nil, 0)
+	for i := range n {
+		put(b, s, fmt.Sprintf("%09d", i))
+	}
+	after := heap()
+	for b.Loop() {
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(after-before)/n, "B/object")
+	runtime.KeepAlive(s)
+	s.Close()
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
