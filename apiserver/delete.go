@@ -116,8 +116,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	if err != nil {
 		return err
 	}
-	s.send(w, r, f, http.StatusOK, listJSON(t.res, entries, rev))
-	return nil
+	return s.sendList(w, r, f, t.res, entries, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)})
 }
 
 func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, opts metav1.DeleteOptions) error {

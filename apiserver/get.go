@@ -63,7 +63,7 @@ func (s *Server) shape(r *http.Request, res *registry.Resource, f format, e *sto
 	case "PartialObjectMetadata":
 		return partial(e.Object), nil
 	}
-	if r.URL.Query().Get("pretty") == "true" {
+	if pretty(r) {
 		return json.RawMessage(e.JSON), nil
 	}
 	return e.JSON, nil

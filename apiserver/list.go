@@ -1,9 +1,13 @@
 package apiserver
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -62,6 +66,12 @@ func readListOptions(q url.Values, t target) (listOptions, error) {
 		}
 		o.SendInitialEvents = &initial
 	}
+	o.Continue = q.Get("continue")
+	if v := q.Get("limit"); v != "" {
+		if o.Limit, err = strconv.ParseInt(v, 10, 32); err != nil || o.Limit < 0 {
+			return o, apierrors.NewBadRequest("limit: Invalid value: " + strconv.Quote(v) + ": must be a whole number, at least 0")
+		}
+	}
 	if v := q.Get("timeoutSeconds"); v != "" {
 		seconds, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
@@ -82,6 +92,9 @@ func validateListOptions(o listOptions) (errs field.ErrorList) {
 	matchPath, initialPath := field.NewPath("resourceVersionMatch"), field.NewPath("sendInitialEvents")
 	if match != "" && match != metav1.ResourceVersionMatchExact && match != metav1.ResourceVersionMatchNotOlderThan {
 		errs = append(errs, field.NotSupported(matchPath, match, []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan}))
+	}
+	if o.Continue != "" && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		errs = append(errs, field.Forbidden(field.NewPath("resourceVersion"), "specifying resource version is not allowed when using continue"))
 	}
 	switch {
 	case initial != nil && !o.Watch:
@@ -118,40 +131,45 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts lis
 	if err != nil {
 		return err
 	}
-	entries, rev, err := s.registry.Entries(r.Context(), opts.sel)
+	page := registry.Page{Limit: int(opts.Limit), Continue: opts.Continue}
+	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		page.At = opts.rev
+	}
+	list, err := s.registry.Page(r.Context(), opts.sel, page)
 	if err != nil {
 		return err
 	}
-	if opts.rev > rev {
-		return registry.ErrFutureRevision(opts.rev, rev)
+	if opts.rev > list.Revision {
+		return registry.ErrFutureRevision(opts.rev, list.Revision)
 	}
-	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && opts.rev != rev {
-		return registry.ErrExpired("the state at resourceVersion " + opts.ResourceVersion + " is not kept any more")
-	}
+	meta := metav1.ListMeta{
+		ResourceVersion: strconv.FormatInt(list.Revision, 10), Continue: list.Continue, RemainingItemCount: list.Remaining}
 	switch f.as {
 	case "Table":
-		return s.listTable(w, r, t.res, f, entries, rev)
+		return s.listTable(w, r, t.res, f, list.Entries, meta)
 	case "PartialObjectMetadataList":
-		list := &metav1.PartialObjectMetadataList{Items: make([]metav1.PartialObjectMetadata, len(entries))}
-		list.Kind, list.APIVersion = f.as, metav1.SchemeGroupVersion.String()
-		list.ResourceVersion = strconv.FormatInt(rev, 10)
-		for i, e := range entries {
-			list.Items[i] = *metaOf(e.Object)
-		}
-		s.send(w, r, f, http.StatusOK, list)
+		s.send(w, r, f, http.StatusOK, partialList(list.Entries, meta))
 		return nil
 	}
-	s.send(w, r, f, http.StatusOK, listJSON(t.res, entries, rev))
-	return nil
+	return s.sendList(w, r, f, t.res, list.Entries, meta)
 }
 
-func (s *Server) listTable(w http.ResponseWriter, r *http.Request, res *registry.Resource, f format, entries []*store.Entry, rev int64) error {
+func partialList(entries []*store.Entry, meta metav1.ListMeta) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, len(entries))}
+	list.Kind, list.APIVersion = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+	for i, e := range entries {
+		list.Items[i] = *metaOf(e.Object)
+	}
+	return list
+}
+
+func (s *Server) listTable(w http.ResponseWriter, r *http.Request, res *registry.Resource, f format, entries []*store.Entry, meta metav1.ListMeta) error {
 	include, err := includeObject(r)
 	if err != nil {
 		return err
 	}
 	t := newTable(res, include)
-	t.ResourceVersion = strconv.FormatInt(rev, 10)
+	t.ListMeta = meta
 	now := s.now()
 	for _, e := range entries {
 		if err := t.add(e, now); err != nil {
@@ -162,25 +180,50 @@ func (s *Server) listTable(w http.ResponseWriter, r *http.Request, res *registry
 	return nil
 }
 
-// listJSON splices the entries' own bytes into a list.
-func listJSON(res *registry.Resource, entries []*store.Entry, rev int64) []byte {
-	size := 160
-	for _, e := range entries {
-		size += len(e.JSON) + 1
+// sendList splices the entries' own bytes into a list, straight into the answer:
+// a long list never stands in memory as a whole.
+func (s *Server) sendList(w http.ResponseWriter, r *http.Request, f format, res *registry.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	head, err := listHead(res, meta)
+	if err != nil {
+		return err
 	}
-	out := slices.Grow([]byte(nil), size)
-	out = append(out, `{"kind":"`...)
-	out = append(out, res.Kind...)
-	out = append(out, `List","apiVersion":"`...)
-	out = append(out, res.GVR.GroupVersion().String()...)
-	out = append(out, `","metadata":{"resourceVersion":"`...)
-	out = strconv.AppendInt(out, rev, 10)
-	out = append(out, `"},"items":[`...)
+	if f.yaml || pretty(r) {
+		var whole bytes.Buffer
+		writeList(&whole, head, entries)
+		s.send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
+		return nil
+	}
+	size := len(head) + len(listTail) + max(len(entries)-1, 0)
+	for _, e := range entries {
+		size += len(e.JSON)
+	}
+	w.Header().Set("Content-Type", typeJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriterSize(w, listBuffer)
+	writeList(out, head, entries)
+	out.Flush() // a client that went away is no error of ours
+	return nil
+}
+
+const (
+	listTail   = "]}\n"
+	listBuffer = 64 << 10
+)
+
+func listHead(res *registry.Resource, meta metav1.ListMeta) ([]byte, error) {
+	data, err := json.Marshal(meta)
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, res.Kind+"List", res.GVR.GroupVersion(), data), err
+}
+
+// writeList writes to something that keeps its own error.
+func writeList(w io.Writer, head []byte, entries []*store.Entry) {
+	w.Write(head)
 	for i, e := range entries {
 		if i > 0 {
-			out = append(out, ',')
+			io.WriteString(w, ",")
 		}
-		out = append(out, e.JSON...)
+		w.Write(e.JSON)
 	}
-	return append(out, "]}\n"...)
+	io.WriteString(w, listTail)
 }

@@ -83,7 +83,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, f format, code int
 	var err error
 	switch {
 	case ok:
-	case r.URL.Query().Get("pretty") == "true":
+	case pretty(r):
 		data, err = json.MarshalIndent(v, "", "  ")
 	default:
 		data, err = json.Marshal(v)
@@ -105,6 +105,9 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, f format, code int
 	w.WriteHeader(code)
 	w.Write(data) // a client that went away is no error of ours
 }
+
+// pretty says that the answer is for somebody to read.
+func pretty(r *http.Request) bool { return r.URL.Query().Get("pretty") == "true" }
 
 // fail answers with err as a Status.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {

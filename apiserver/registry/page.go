@@ -1,0 +1,112 @@
+package registry
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+
+	"monopod/apiserver/client"
+	"monopod/store"
+)
+
+// Page says which part of a list is wanted. The zero value: all of it, as it is.
+type Page struct {
+	Limit    int    // at most so many objects; 0: all
+	Continue string // the token of the page before
+	At       int64  // as of this revision; 0: now
+}
+
+// Listed is a list, or a page of it.
+type Listed struct {
+	Entries  []*store.Entry
+	Revision int64
+	Continue string // the token of the next page; empty: this was the last
+	// Remaining is how many objects come after this page; nil: not known.
+	Remaining *int64
+}
+
+// token is what a client carries from page to page, as upstream writes it.
+type token struct {
+	APIVersion string `json:"v"`
+	Revision   int64  `json:"rv"` // latest: whatever is newest
+	Start      string `json:"start"`
+}
+
+const (
+	tokenVersion = "meta.k8s.io/v1"
+	latest       = -1
+)
+
+func (t token) encode() string {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+func decodeToken(s string) (token, error) {
+	var t token
+	data, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(data, &t)
+	}
+	if err != nil || t.APIVersion != tokenVersion || t.Start == "" || (t.Revision < 1 && t.Revision != latest) {
+		return t, errBadRequest("continue key is not valid: use the token that the page before came with")
+	}
+	return t, nil
+}
+
+// Page lists what sel selects in parts that belong together: all show one
+// revision, as long as the history reaches back to it. Then the error is 410
+// with a token by which the client can go on with what is newest.
+func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
+	s, err := r.selector(sel)
+	if err != nil {
+		return Listed{}, err
+	}
+	s.At = page.At
+	if page.Continue != "" {
+		t, err := decodeToken(page.Continue)
+		if err != nil {
+			return Listed{}, err
+		}
+		s.At, s.After = max(t.Revision, 0), t.Start
+	}
+	if page.Limit > 0 {
+		s.Limit = page.Limit + 1 // one more tells whether there is more
+	}
+	entries, rev, err := r.store.List(ctx, s)
+	if errors.Is(err, store.ErrExpired) && page.Continue != "" {
+		return Listed{}, errExpiredToken(s.After)
+	}
+	if err != nil {
+		return Listed{}, apiError(err, r.byGVR[sel.Resource], "")
+	}
+	return r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
+}
+
+// cut makes a page of what was read for it.
+func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
+	if limit <= 0 || len(l.Entries) <= limit {
+		return l
+	}
+	l.Entries = l.Entries[:limit]
+	last := l.Entries[limit-1].Key
+	l.Continue = token{tokenVersion, l.Revision, last.Namespace + "/" + last.Name}.encode()
+	if s.Match == nil && s.Name == "" { // upstream counts only where nothing is filtered
+		s.Limit, s.At, s.After = 0, l.Revision, last.Namespace+"/"+last.Name
+		if rest, _, err := r.store.List(ctx, s); err == nil {
+			l.Remaining = new(int64(len(rest)))
+		}
+	}
+	return l
+}
+
+func errExpiredToken(start string) error {
+	e := ErrExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to go on with what is newest.")
+	e.ErrStatus.Continue = token{tokenVersion, latest, start}.encode()
+	return e
+}
