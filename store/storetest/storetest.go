@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"ListShowsThePast":                testListPast,
 		"WatchSendsEveryChangeInOrder":    testWatchOrder,
 		"WatchResumes":                    testWatchResume,
+		"WatchAgreesWithAModel":           testModel,
 		"WatchSeesObjectsLeaveASelection": testWatchSelection,
 		"WatchReportsProgress":            testWatchProgress,
 		"WatchTooOldOrNew":                testWatchReach,
