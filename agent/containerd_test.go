@@ -99,16 +99,22 @@ func (r *real) importSample() {
 	if err != nil {
 		r.Fatal(err)
 	}
-	var archive bytes.Buffer
-	if err := image.Write(&archive, image.Name, b); err != nil {
-		r.Fatal(err)
-	}
 	if err := os.MkdirAll(filepath.Join(r.dir, "images"), 0o755); err != nil {
 		r.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "images", "web.tar"), archive.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, "images", "web.tar"), sampleArchive(r, b), 0o644); err != nil {
 		r.Fatal(err)
 	}
+}
+
+// sampleArchive packs the sample image.
+func sampleArchive(t testing.TB, program []byte) []byte {
+	t.Helper()
+	var archive bytes.Buffer
+	if err := image.Write(&archive, image.Name, program); err != nil {
+		t.Fatal(err)
+	}
+	return archive.Bytes()
 }
 
 func (r *real) begin() {
@@ -119,16 +125,8 @@ func (r *real) begin() {
 	if err != nil {
 		r.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
 	r.a = a
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			r.Error(err)
-		}
-	})
+	r.stop = runAgent(r, a)
 	r.Cleanup(func() { r.stop() })
 }
 

@@ -151,14 +151,19 @@ func (w *world) startAgent() {
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.a = a
+	w.stop = runAgent(w, a)
+}
+
+// runAgent starts an agent and returns what stops it.
+func runAgent(t testing.TB, a *agent.Agent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	w.a = a
-	w.stop = sync.OnceFunc(func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.Error(err)
+			t.Error(err)
 		}
 	})
 }

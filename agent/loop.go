@@ -144,7 +144,7 @@ func (a *Agent) relist(ctx context.Context) {
 			w.update(func(in *inbox) { in.relist = true })
 		}
 	}
-	a.orphans(ctx, found)
+	a.orphans(ctx, found, nil)
 }
 
 // matches says whether seen is what the runtime has.
@@ -173,10 +173,10 @@ func (r *inRuntime) matches(seen *status.Observed) bool {
 }
 
 // orphans gives a worker, which will end it, to what the runtime runs for a pod
-// that no worker has.
-func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime) {
+// that no worker has or, being listed, will have.
+func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime, listed map[types.UID]bool) {
 	for uid, r := range found {
-		if a.worker(uid) != nil {
+		if a.worker(uid) != nil || listed[uid] {
 			continue
 		}
 		pod := &corev1.Pod{}
@@ -222,11 +222,14 @@ func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID
 		a.podChanged(ctx, u.pod, u.gone, false)
 		return
 	}
-	listed := map[types.UID]bool{}
 	pods := slices.Clone(*u.list)
 	slices.SortStableFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	listed := map[types.UID]bool{}
 	for _, pod := range pods {
 		listed[pod.UID] = true
+	}
+	a.orphans(ctx, found, listed) // first: a new pod of the name waits for them
+	for _, pod := range pods {
 		a.podChanged(ctx, pod, false, found[pod.UID] != nil)
 	}
 	for uid, w := range a.all() {
@@ -235,7 +238,6 @@ func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID
 		}
 	}
 	if found != nil {
-		a.orphans(ctx, found)
 		a.sweep()
 	}
 }
@@ -254,16 +256,20 @@ func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found boo
 	}
 }
 
-// add starts a worker for a pod. It waits for an earlier pod of the name.
+// add starts a worker for a pod. It waits for an earlier pod of the name, unless
+// it only has to end what is left of one that is gone itself.
 func (a *Agent) add(ctx context.Context, pod *corev1.Pod, first func(*inbox)) {
 	w := newWorker(a, pod)
 	first(&w.in)
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	a.mu.Lock()
-	if old := a.names[name]; old != nil {
-		w.after = old.done
+	a.pods[pod.UID] = w
+	switch old := a.names[name]; {
+	case old == nil:
+		a.names[name] = w
+	case !w.in.gone:
+		w.after, a.names[name] = old.done, w
 	}
-	a.pods[pod.UID], a.names[name] = w, w
 	a.mu.Unlock()
 	a.workers.Go(func() {
 		w.run(ctx)
