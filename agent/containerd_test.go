@@ -157,6 +157,7 @@ func TestContainerd(t *testing.T) {
 	r.delete("warm", 5)
 	r.await("warm", gone)
 	t.Run("latency", r.latency)
+	t.Run("twenty", r.twenty)
 	t.Run("life", func(t *testing.T) { r.life(t) })
 	t.Run("files", func(t *testing.T) { r.files(t) })
 	t.Run("adopt", func(t *testing.T) { r.adopt(t) })
@@ -183,6 +184,23 @@ func bareContainer(pod *corev1.Pod) *api.ContainerConfig {
 	config := spec.Container(pod, &pod.Spec.Containers[0], spec.ContainerOptions{ImageRef: image.Name})
 	config.LogPath = "c.log"
 	return config
+}
+
+func (r *real) twenty(t *testing.T) {
+	name := func(i int) string { return fmt.Sprintf("many%d", i) }
+	all := func(what func(name string), ok func(*corev1.Pod) bool) time.Duration {
+		began := time.Now()
+		for i := range 20 {
+			what(name(i))
+		}
+		for i := range 20 {
+			r.await(name(i), ok)
+		}
+		return time.Since(began)
+	}
+	up := all(func(n string) { r.create(realPod(n)) }, ready)
+	down := all(func(n string) { r.delete(n, 10) }, gone)
+	t.Logf("20 pods at once: all Running after %v, all gone after %v", up, down)
 }
 
 // bare measures the CRI calls that a pod needs, p50.
