@@ -25,13 +25,16 @@ type Record struct {
 	Key  Key
 	Rev  int64
 	JSON []byte
+	// Deletes: a removal, or a step towards one. A log that is full makes room
+	// for such records alone.
+	Deletes bool
 }
 
 // Log makes the writes of a Memory survive. Memory calls it from one goroutine.
 type Log interface {
 	// Commit makes all records and the reserved revision durable before it
-	// returns, or none of them. No revision above reserved is handed out before a
-	// later Commit raised it.
+	// returns, or none of them; ErrNoSpace: there is no room for them. No revision
+	// above reserved is handed out before a later Commit raised it.
 	Commit(records []Record, reserved int64) error
 	Close() error
 }
@@ -118,7 +121,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	for _, e := range entries {
 		m.table(e.Key.Resource).entries.Set(path(e.Key), e)
 		if k, ok := cfg.Kind(e.Key.Resource); ok && k.volatile(nil, e.Object) {
-			m.borrowed = append(m.borrowed, Record{Key: e.Key})
+			m.borrowed = append(m.borrowed, Record{Key: e.Key, Deletes: true})
 			m.unsaved[e.Key] = true
 		}
 	}

@@ -27,17 +27,41 @@ func (m *Memory) gather() []*write {
 // process commits, publishes and answers a batch.
 func (m *Memory) process(batch []*write) {
 	fresh := m.number(batch)
-	if err := m.commit(fresh); err != nil {
-		for _, w := range fresh {
-			w.result, w.err = nil, fmt.Errorf("%v: %w", w.key, err)
-		}
-	} else {
+	err := m.commit(fresh)
+	if errors.Is(err, ErrNoSpace) {
+		fresh = m.number(withoutGrowth(fresh, err))
+		err = m.commit(fresh)
+	}
+	if err == nil {
 		m.publish(fresh)
+	} else {
+		for _, w := range fresh {
+			w.fail(err)
+		}
 	}
 	for _, w := range batch {
 		close(w.done)
 	}
 }
+
+// withoutGrowth fails the writes that make the log grow and returns the others,
+// for which it may still have room.
+func withoutGrowth(fresh []*write, err error) []*write {
+	rest := fresh[:0:0]
+	for _, w := range fresh {
+		if w.volatile || w.deletes() {
+			rest = append(rest, w)
+		} else {
+			w.fail(err)
+		}
+	}
+	return rest
+}
+
+func (w *write) fail(err error) { w.result, w.err = nil, fmt.Errorf("%v: %w", w.key, err) }
+
+// deletes says that the write is a removal, or a step towards one.
+func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimestamp() != nil }
 
 // number gives a revision to each write whose current object is still the
 // current one, and makes its entry and event. Two writes to one key never share
@@ -105,9 +129,9 @@ func (m *Memory) commit(fresh []*write) error {
 // record is what the log is told of the write.
 func (w *write) record() Record {
 	if w.next == nil {
-		return Record{Key: w.key, Rev: w.published.Rev}
+		return Record{Key: w.key, Rev: w.published.Rev, Deletes: true}
 	}
-	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.result.JSON}
+	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.result.JSON, Deletes: w.deletes()}
 }
 
 // skip moves past revisions whose commit failed: what the disk kept of it is
