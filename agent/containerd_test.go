@@ -231,6 +231,7 @@ func (r *real) bare() (start, stop time.Duration) {
 		check(r.runtime.RemovePodSandbox(ctx, sandbox))
 		stops = append(stops, time.Since(began))
 	}
+	r.removeBareCgroups()
 	slices.Sort(starts)
 	slices.Sort(stops)
 	return starts[5], stops[5]
@@ -342,10 +343,9 @@ func (r *real) leftovers() {
 			r.Errorf("left behind in %s: %v", dir, left)
 		}
 	}
-	r.removeBareCgroups()
-	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + r.root + "/kubepods/*/pod*")
-	if more, _ := filepath.Glob("/sys/fs/cgroup/*" + r.root + "/kubepods/*/pod*"); len(left)+len(more) > 0 {
-		r.Errorf("cgroups left behind: %v %v", left, more)
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*" + r.root)
+	if v2, _ := filepath.Glob("/sys/fs/cgroup" + r.root); len(v1)+len(v2) > 0 {
+		r.Errorf("cgroups left behind: %v %v", v1, v2)
 	}
 	if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), r.dir+"/pods") {
 		r.Errorf("mounts left behind: %v", err)
