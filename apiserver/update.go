@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -57,6 +58,9 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		if err != nil {
 			return nil, err
 		}
+		if len(patched) > maxBody {
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", len(patched), maxBody))
+		}
 		next, err := decodeFor(w, r, t, patched)
 		if err == nil && next.GetUID() == "" {
 			next.SetUID(cur.GetUID())
@@ -72,13 +76,16 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change 
 	default:
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	r, err := withDryRun(r)
+	f, err := negotiateWrite(r)
 	if err != nil {
+		return err
+	}
+	if r, err = withDryRun(r); err != nil {
 		return err
 	}
 	stored, err := s.registry.Update(r.Context(), t.ref, change)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, r, http.StatusOK, stored)
+	return s.answer(w, r, f, t, http.StatusOK, stored)
 }

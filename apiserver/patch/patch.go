@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,13 @@ import (
 
 // maxOperations bounds a JSON patch (upstream: apiserver's maxJSONPatchOperations).
 const maxOperations = 10000
+
+// maxCopied bounds what the copies of one JSON patch may add to an object, in
+// bytes: a few of them double it each time (upstream: JSONPatchMaxCopyBytes).
+const maxCopied = 3 << 20
+
+// limitCopies tells the library, which takes the limit in a variable only.
+var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopied })
 
 // Supported are the media types Apply knows.
 var Supported = []string{
@@ -63,6 +71,7 @@ func applyJSON(current, data []byte) ([]byte, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
 	}
+	limitCopies()
 	out, err := p.Apply(current)
 	if err != nil {
 		return nil, errUnprocessable(err)
