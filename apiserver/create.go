@@ -6,11 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry"
 )
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error {
+	f, err := negotiateWrite(r)
+	if err != nil {
+		return err
+	}
 	data, err := body(r)
 	if err != nil {
 		return err
@@ -26,7 +31,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	if err != nil {
 		return err
 	}
-	return s.answer(w, r, http.StatusCreated, stored)
+	return s.answer(w, r, f, t, http.StatusCreated, stored)
 }
 
 // withDryRun marks the request's context where the query says so.
@@ -54,19 +59,14 @@ func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) err
 	return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 }
 
+// bind puts a pod onto the node that the body's target names.
 func (s *Server) bind(w http.ResponseWriter, r *http.Request, t target) error {
-	data, err := body(r)
+	f, err := negotiateWrite(r)
 	if err != nil {
 		return err
 	}
-	var b corev1.Binding
-	if err := decode(w, r, data, &b); err != nil {
-		return err
-	}
-	if err := checkKind(b.GroupVersionKind(), corev1.SchemeGroupVersion.WithKind("Binding")); err != nil {
-		return err
-	}
-	if err := checkName(&b, t.ref, true); err != nil {
+	b, err := decodeBinding(w, r, t)
+	if err != nil {
 		return err
 	}
 	if r, err = withDryRun(r); err != nil {
@@ -81,11 +81,38 @@ func (s *Server) bind(w http.ResponseWriter, r *http.Request, t target) error {
 	if err != nil {
 		return err
 	}
-	f, err := negotiate(r)
-	if err != nil {
-		return err
-	}
-	s.send(w, r, f, http.StatusCreated, &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	s.send(w, r, f, http.StatusCreated, success(http.StatusCreated, nil))
 	return nil
+}
+
+func decodeBinding(w http.ResponseWriter, r *http.Request, t target) (*corev1.Binding, error) {
+	data, err := body(r)
+	if err != nil {
+		return nil, err
+	}
+	b, kind := &corev1.Binding{}, corev1.SchemeGroupVersion.WithKind("Binding")
+	if err := decode(w, r, data, b); err != nil {
+		return nil, err
+	}
+	if err := checkKind(b.GroupVersionKind(), kind); err != nil {
+		return nil, err
+	}
+	if err := checkName(b, t.ref, true); err != nil {
+		return nil, err
+	}
+	if errs := validateTarget(&b.Target, field.NewPath("target")); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(kind.GroupKind(), b.Name, errs)
+	}
+	return b, nil
+}
+
+// validateTarget wants a node (upstream: validation.ValidatePodBinding).
+func validateTarget(target *corev1.ObjectReference, path *field.Path) (errs field.ErrorList) {
+	if target.Kind != "" && target.Kind != "Node" {
+		errs = append(errs, field.NotSupported(path.Child("kind"), target.Kind, []string{"Node", "<empty>"}))
+	}
+	if target.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	}
+	return errs
 }

@@ -1,18 +1,23 @@
 package apiserver
 
 import (
+	"bufio"
 	"bytes"
 	encjson "encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -24,7 +29,7 @@ import (
 // body reads the request's body as JSON, converted from YAML where the client
 // sends that.
 func body(r *http.Request) ([]byte, error) {
-	data, err := io.ReadAll(r.Body)
+	data, err := readAll(r)
 	if err != nil {
 		return nil, err
 	}
@@ -56,17 +61,60 @@ func isYAML(data []byte) bool {
 	return len(data) > 0 && !utilyaml.IsJSONBuffer(data) && strings.Contains(string(data), "apiVersion:")
 }
 
+// toJSON converts the one document of a YAML body.
 func toJSON(data []byte) ([]byte, error) {
 	out, err := yaml.YAMLToJSON(data)
+	if err == nil {
+		err = oneDocument(data)
+	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the body is not valid YAML: " + err.Error())
 	}
 	return out, nil
 }
 
-// decode reads JSON or protobuf into obj. For JSON it follows the request's fieldValidation: Strict
-// refuses unknown and duplicate fields, Warn (the default) names them in
-// Warning headers.
+// oneDocument refuses a body that holds more than one, of which only the first
+// would be stored.
+func oneDocument(data []byte) error {
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for found := 0; ; {
+		doc, err := docs.Read()
+		if err != nil {
+			return nil // the end: what cannot be read was refused before
+		}
+		if blank(doc) {
+			continue
+		}
+		if found++; found > 1 {
+			return errors.New("it holds several documents, a request is about one object")
+		}
+	}
+}
+
+// blank says that a document has nothing but comments.
+func blank(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("---")))
+		if len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// readAll reads the body; one that ends too early is the client's mistake.
+func readAll(r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(r.Body)
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) {
+		return nil, apierrors.NewBadRequest("the body of the request cannot be read: " + err.Error())
+	}
+	return data, err
+}
+
+// decode reads JSON or protobuf into obj. For JSON it follows the request's
+// fieldValidation: Strict refuses unknown and duplicate fields, Warn (the
+// default) names them in Warning headers.
 func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
 	validation := r.URL.Query().Get("fieldValidation")
 	switch validation {
@@ -91,10 +139,42 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	if validation == metav1.FieldValidationStrict {
 		return apierrors.NewBadRequest("strict decoding error: " + strings.Join(texts, ", "))
 	}
-	for _, t := range texts {
-		w.Header().Add("Warning", fmt.Sprintf("299 - %q", t))
-	}
+	warn(w.Header(), texts)
 	return nil
+}
+
+const (
+	// maxWarning and maxWarnings bound one warning and all of an answer's, in
+	// characters (upstream: endpoints/filters' truncateAtTotalRunes and
+	// truncateItemRunes).
+	maxWarning  = 256
+	maxWarnings = 4096
+)
+
+// warn puts texts into h, in the place of earlier ones: a write may run again.
+func warn(h http.Header, texts []string) {
+	h.Del("Warning")
+	total := 0
+	for _, text := range texts {
+		text = headline(text)
+		if total += utf8.RuneCountInString(text); total > maxWarnings {
+			return
+		}
+		if value, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
+			h.Add("Warning", value)
+		}
+	}
+}
+
+// headline is text as a header can carry it: short, printable, in one line.
+func headline(text string) string {
+	runes := []rune(strings.ToValidUTF8(text, "\uFFFD"))
+	for i, c := range runes {
+		if unicode.IsControl(c) {
+			runes[i] = ' '
+		}
+	}
+	return string(runes[:min(len(runes), maxWarning)])
 }
 
 // protobufMagic begins every protobuf body (upstream: the k8s envelope).
@@ -184,7 +264,7 @@ func mediaType(header string) string {
 
 // patchBody reads a patch, which is JSON whatever its type.
 func patchBody(r *http.Request) ([]byte, error) {
-	data, err := io.ReadAll(r.Body)
+	data, err := readAll(r)
 	if err != nil || encjson.Valid(data) {
 		return data, err
 	}

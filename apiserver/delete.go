@@ -19,6 +19,10 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error 
 	if t.ref.Subresource != "" {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
+	f, err := negotiateWrite(r)
+	if err != nil {
+		return err
+	}
 	opts, r, err := deleteOptions(w, r)
 	if err != nil {
 		return err
@@ -28,16 +32,10 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error 
 		return err
 	}
 	if t.res.ReturnDeleted || s.stays(r, t, obj) {
-		return s.answer(w, r, http.StatusOK, obj)
+		return s.answer(w, r, f, t, http.StatusOK, obj)
 	}
-	f, err := negotiate(r)
-	if err != nil {
-		return err
-	}
-	s.send(w, r, f, http.StatusOK, &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
-		Details: &metav1.StatusDetails{Name: obj.GetName(), Group: t.ref.Resource.Group, Kind: t.ref.Resource.Resource, UID: obj.GetUID()},
-	})
+	s.send(w, r, f, http.StatusOK, success(0, &metav1.StatusDetails{
+		Name: obj.GetName(), Group: t.ref.Resource.Group, Kind: t.ref.Resource.Resource, UID: obj.GetUID()}))
 	return nil
 }
 
@@ -98,8 +96,12 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	if err != nil {
 		return err
 	}
-	if t.ref.Namespace == "" && t.res.Namespaced {
+	if t.ref.Namespace == "" && t.res.Namespaced || t.res.OneByOne {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+	}
+	f, err := negotiateWrite(r)
+	if err != nil {
+		return err
 	}
 	opts, r, err := deleteOptions(w, r)
 	if err != nil {
@@ -110,10 +112,6 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 		return err
 	}
 	if err := s.deleteAll(r, t, entries, opts); err != nil {
-		return err
-	}
-	f, err := negotiate(r)
-	if err != nil {
 		return err
 	}
 	return s.sendList(w, r, f, t.res, entries, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)})

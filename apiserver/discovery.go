@@ -17,7 +17,8 @@ import (
 const aggregated = "APIGroupDiscoveryList"
 
 var (
-	objectVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	objectVerbs   = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	oneByOneVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
 	// subVerbs are what can be done with a subresource; the others are streams.
 	subVerbs = map[string][]string{
 		"status": {"get", "patch", "update"}, "scale": {"get", "patch", "update"},
@@ -33,6 +34,13 @@ var (
 		"portforward": {Version: "v1", Kind: "PodPortForwardOptions"},
 	}
 )
+
+func verbsOfObject(res registry.Resource) []string {
+	if res.OneByOne {
+		return oneByOneVerbs
+	}
+	return objectVerbs
+}
 
 func verbsOf(sub string) []string {
 	if v, ok := subVerbs[sub]; ok {
@@ -122,7 +130,7 @@ func resourceDiscovery(res registry.Resource) apidiscovery.APIResourceDiscovery 
 	}
 	d := apidiscovery.APIResourceDiscovery{
 		Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK()), Scope: scope,
-		SingularResource: res.SingularName(), Verbs: objectVerbs, ShortNames: res.ShortNames, Categories: res.Categories,
+		SingularResource: res.SingularName(), Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
 	}
 	for _, sub := range res.Subresources {
 		d.Subresources = append(d.Subresources, apidiscovery.APISubresourceDiscovery{
@@ -175,7 +183,7 @@ func (s *Server) discoverResources(w http.ResponseWriter, r *http.Request) {
 func apiResources(res registry.Resource) []metav1.APIResource {
 	out := []metav1.APIResource{{
 		Name: res.GVR.Resource, SingularName: res.SingularName(), Namespaced: res.Namespaced, Kind: res.Kind,
-		Verbs: objectVerbs, ShortNames: res.ShortNames, Categories: res.Categories,
+		Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
 	}}
 	for _, sub := range res.Subresources {
 		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: verbsOf(sub)}

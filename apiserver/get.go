@@ -23,13 +23,21 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	case "", "status":
 		return s.getObject(w, r, t)
 	case "scale":
-		scale, err := s.registry.Get(r.Context(), t.ref)
-		if err != nil {
-			return err
-		}
-		return s.answer(w, r, http.StatusOK, scale)
+		return s.getScale(w, r, t)
 	}
 	return s.stream(w, r, t)
+}
+
+func (s *Server) getScale(w http.ResponseWriter, r *http.Request, t target) error {
+	f, err := negotiate(r, "PartialObjectMetadata")
+	if err != nil {
+		return err
+	}
+	scale, err := s.registry.Get(r.Context(), t.ref)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, r, f, t, http.StatusOK, scale)
 }
 
 func (s *Server) getObject(w http.ResponseWriter, r *http.Request, t target) error {
@@ -69,31 +77,20 @@ func (s *Server) shape(r *http.Request, res *registry.Resource, f format, e *sto
 	return e.JSON, nil
 }
 
-// answer sends an object that a write returned.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, code int, obj registry.Object) error {
-	f, err := negotiate(r, "Table", "PartialObjectMetadata")
-	if err != nil {
-		return err
-	}
+// answer sends an object that a write returned. A Scale has no Table.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, f format, t target, code int, obj registry.Object) error {
 	data, err := s.registry.JSON(r.Context(), obj)
 	if err != nil {
 		return err
 	}
-	if f.as == "PartialObjectMetadata" {
-		s.send(w, r, f, code, partial(obj))
-		return nil
+	if f.as == "Table" && t.ref.Subresource == "scale" {
+		f.as = ""
 	}
-	if f.as == "Table" {
-		if t, err := s.target(r); err == nil && t.ref.Subresource != "scale" {
-			tab := newTable(t.res, metav1.IncludeMetadata)
-			if err := tab.add(&store.Entry{Object: obj, JSON: data}, s.now()); err != nil {
-				return err
-			}
-			s.send(w, r, f, code, tab)
-			return nil
-		}
+	v, err := s.shape(r, t.res, f, &store.Entry{Object: obj, JSON: data})
+	if err != nil {
+		return err
 	}
-	s.send(w, r, f, code, data)
+	s.send(w, r, f, code, v)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -46,16 +45,28 @@ func newCounters(reg prometheus.Registerer) counters {
 func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			resource, sub := "", ""
+			if t, err := s.target(r); err == nil {
+				resource, sub = t.ref.Resource.Resource, t.ref.Subresource
+			}
+			s.counters.requests.WithLabelValues(knownMethod(r.Method), resource, sub, strconv.Itoa(ww.Status())).Inc()
+		}()
 		next.ServeHTTP(ww, r)
-		resource, sub := "", ""
-		if t, err := s.target(r); err == nil {
-			resource, sub = t.ref.Resource.Resource, t.ref.Subresource
-		}
-		s.counters.requests.WithLabelValues(r.Method, resource, sub, strconv.Itoa(ww.Status())).Inc()
 	})
 }
 
-// recoverPanic makes a panic in a handler a 500 and nothing else.
+// knownMethod keeps the words that strangers invent out of the metrics.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// recoverPanic makes a panic in a handler a 500 and nothing else; an answer
+// that has begun is cut off.
 func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -69,7 +80,10 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			s.counters.panics.Inc()
 			s.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
 				zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
-			s.fail(w, r, apierrors.NewInternalError(fmt.Errorf("the server made a mistake, see its log")))
+			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
+				panic(http.ErrAbortHandler)
+			}
+			s.fail(w, r, apierrors.NewInternalError(errors.New("the server made a mistake, see its log")))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -93,12 +107,24 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		if err := crossOrigin.Check(r); err != nil { // a browser sends its cookie along
+		if err := crossOrigin.Check(asWrite(r)); err != nil { // a browser sends its cookie along
 			s.fail(w, r, apierrors.NewForbidden(chiResource(r), "", err))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
 	})
+}
+
+// asWrite is r as the check for other origins should see it. A browser lets any
+// page open a WebSocket, with a GET, and the cookie goes along from another port
+// of the same host: a stream can do more than read.
+func asWrite(r *http.Request) *http.Request {
+	if !isUpgrade(r) {
+		return r
+	}
+	w := r.Clone(r.Context())
+	w.Method = http.MethodPost
+	return w
 }
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {

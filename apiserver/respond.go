@@ -52,6 +52,12 @@ func negotiate(r *http.Request, as ...string) (format, error) {
 	}}
 }
 
+// negotiateWrite is negotiate for a request that writes, which has to know how
+// to answer before it does.
+func negotiateWrite(r *http.Request) (format, error) {
+	return negotiate(r, "Table", "PartialObjectMetadata")
+}
+
 // versions are the versions of the shapes that are served.
 var versions = map[string]string{"APIGroupDiscoveryList": "v2"}
 
@@ -108,6 +114,14 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, f format, code int
 
 // pretty says that the answer is for somebody to read.
 func pretty(r *http.Request) bool { return r.URL.Query().Get("pretty") == "true" }
+
+// success is the Status of a request that has nothing else to answer.
+func success(code int32, details *metav1.StatusDetails) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess, Code: code, Details: details,
+	}
+}
 
 // fail answers with err as a Status.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {

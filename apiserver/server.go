@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/auth"
@@ -76,12 +78,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // Handler is the router.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.count, s.recoverPanic, s.limitBody)
+	r.Use(s.count, s.recoverPanic, s.limitBody, steady)
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed)
 
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		r.Get(path, s.health)
+		r.Head(path, s.health)
 		r.Get(path+"/{check}", s.health)
 	}
 	if s.Web != nil {
@@ -143,6 +146,9 @@ func (s *Server) on(do verb) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.target(r)
 		if err == nil {
+			err = checkQuery(r)
+		}
+		if err == nil {
 			err = do(w, r, t)
 		}
 		if err != nil {
@@ -151,15 +157,38 @@ func (s *Server) on(do verb) http.HandlerFunc {
 	}
 }
 
-func (s *Server) target(r *http.Request) (target, error) {
-	ref := client.Ref{
-		Namespace:   chi.URLParam(r, "namespace"),
-		Name:        chi.URLParam(r, "name"),
-		Subresource: chi.URLParam(r, "subresource"),
+// checkQuery refuses a query that does not parse: what cannot be read would be
+// left out, and a deletion would forget its selector.
+func checkQuery(r *http.Request) error {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return apierrors.NewBadRequest("the query of the request cannot be read: " + err.Error())
 	}
-	ref.Resource.Group = chi.URLParam(r, "group")
-	ref.Resource.Version = chi.URLParam(r, "version")
-	ref.Resource.Resource = chi.URLParam(r, "resource")
+	return nil
+}
+
+// refOf is what the path says.
+func refOf(r *http.Request) client.Ref {
+	return client.Ref{
+		Resource: schema.GroupVersionResource{
+			Group: param(r, "group"), Version: param(r, "version"), Resource: param(r, "resource")},
+		Namespace:   param(r, "namespace"),
+		Name:        param(r, "name"),
+		Subresource: param(r, "subresource"),
+	}
+}
+
+// param is a part of the path. The router matches the path as the client wrote
+// it, with its escapes.
+func param(r *http.Request, name string) string {
+	raw := chi.URLParam(r, name)
+	if plain, err := url.PathUnescape(raw); err == nil && r.URL.RawPath != "" {
+		return plain
+	}
+	return raw
+}
+
+func (s *Server) target(r *http.Request) (target, error) {
+	ref := refOf(r)
 	res, err := s.registry.Resource(ref.Resource)
 	if err != nil {
 		return target{}, err

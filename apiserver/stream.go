@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -155,14 +156,11 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) er
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
 	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
-	if opts.Follow {
-		if err := node.Logs(r.Context(), pod, opts, out); !out.started {
-			return err
-		}
-		return nil
-	}
-	if err := node.Logs(r.Context(), pod, opts, out); err != nil && !out.started {
+	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.started {
 		return err
 	}
 	out.start()

@@ -66,6 +66,8 @@ func (d *Documents) Document(name string) ([]byte, error) {
 		"openapi": "3.0.0",
 		"info":    object{"title": "Kubernetes", "version": "v1.37.2"},
 		"paths":   paths,
+		// No schemas yet: kubectl explain says so instead of failing on its template.
+		"components": object{"schemas": object{}},
 	})
 }
 

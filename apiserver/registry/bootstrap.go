@@ -15,7 +15,7 @@ import (
 // classes. What is there is left as it is.
 func (r *Registry) Bootstrap(ctx context.Context) error {
 	var all []Object
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+	for _, name := range everyNamespace() {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	all = append(all,
@@ -32,6 +32,11 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 		})
 	}
 	return group.Wait()
+}
+
+// everyNamespace names what every cluster has.
+func everyNamespace() []string {
+	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 }
 
 func priorityClassOf(name, description string) Object {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,8 +28,20 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 		if err := preconditions(res, cur, opts.Preconditions); err != nil {
 			return nil, err
 		}
+		if err := mayGo(res, cur); err != nil {
+			return nil, err
+		}
 		return r.deleted(res, cur, opts), nil
 	})
+}
+
+// mayGo keeps the namespaces that every cluster has (upstream: the admission
+// NamespaceLifecycle; it lets kube-node-lease go and makes it anew).
+func mayGo(res *Resource, cur Object) error {
+	if res.GVR == client.Namespaces && slices.Contains(everyNamespace(), cur.GetName()) {
+		return apierrors.NewForbidden(res.GVR.GroupResource(), cur.GetName(), errors.New("this namespace may not be deleted"))
+	}
+	return nil
 }
 
 func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
@@ -95,6 +108,10 @@ func setDeletion(obj Object, at time.Time, grace int64) {
 	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
+// maxGrace is the longest grace, in seconds: a hundred years. More would not fit
+// into a time.Duration, and come out before now.
+const maxGrace = 100 * 365 * 24 * 60 * 60
+
 // graceFor is how long the object's deletion takes, in seconds.
 func graceFor(res *Resource, cur Object, asked *int64) int64 {
 	if res.Grace == nil {
@@ -106,7 +123,7 @@ func graceFor(res *Resource, cur Object, asked *int64) int64 {
 	if asked == nil && cur.GetDeletionTimestamp() != nil {
 		asked = cur.GetDeletionGracePeriodSeconds() // a repeat that does not say changes nothing
 	}
-	return res.Grace(cur, asked)
+	return min(res.Grace(cur, asked), maxGrace)
 }
 
 // finalizersFor are the object's finalizers with those that make the garbage

@@ -21,6 +21,7 @@ func namespaceResource() Resource {
 		Subresources: []string{"status", "finalize"},
 		New:          func() Object { return new(corev1.Namespace) },
 		ValidName:    apivalidation.NameIsDNSLabel,
+		OneByOne:     true,
 		Default:      namespaceDefault,
 		Prepare:      namespacePrepare,
 		Validate:     namespaceValidate,

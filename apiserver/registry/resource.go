@@ -41,8 +41,8 @@ type Resource struct {
 	// Prepare runs after the client's change and before Default and Validate, with
 	// generic metadata already right. It resets what this write may not touch: cur
 	// is nil for a creation; for subresource "" it keeps cur's status, for "status"
-	// everything but it; "delete" is the first phase of a deletion. Where a kind has a generation it moves it when the
-	// spec changes.
+	// everything but it; "delete" is the first phase of a deletion. Where a kind has
+	// a generation it moves it when the spec changes.
 	Prepare func(next, cur Object, subresource string)
 
 	// Validate returns every mistake in next; cur is nil for a creation, else what
@@ -56,6 +56,9 @@ type Resource struct {
 	// Held says that a deleting object must stay although it has no finalizers
 	// left in its metadata; nil: never.
 	Held func(obj Object) bool
+
+	// OneByOne: there is no deletion of all that is selected.
+	OneByOne bool
 
 	// ReturnDeleted: a deletion at once answers the object instead of a Status.
 	ReturnDeleted bool

@@ -147,7 +147,7 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, ref client.Re
 func (r *Registry) bind(res *Resource, next, cur *corev1.Pod) error {
 	switch target := next.Spec.NodeName; {
 	case target == "":
-		return errBadRequest("target.name: Required value: the node to bind to")
+		return errBadRequest("a binding needs the name of a node")
 	case cur.DeletionTimestamp != nil:
 		return errConflict(res, cur.Name, fmt.Sprintf("pod %s is being deleted, cannot be assigned to a host", cur.Name))
 	case cur.Spec.NodeName != "":

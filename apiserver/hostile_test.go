@@ -1,0 +1,240 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+const (
+	confs     = "/api/v1/namespaces/default/configmaps"
+	asPatch   = "Content-Type: application/json-patch+json"
+	upgrading = "Connection: Upgrade"
+)
+
+// Each copy of a value into itself doubles it: twenty-two make 4 GiB of 1 KiB.
+func TestPatchThatDoublesIsRefused(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	a.read("POST", confs, `{"metadata":{"name":"c"},"data":{"k":"`+strings.Repeat("x", 1000)+`"}}`, asJSON)
+	ops := make([]string, 22)
+	for i := range ops {
+		ops[i] = fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/k%d"}`, i)
+	}
+	if code, out := a.read("PATCH", confs+"/c", "["+strings.Join(ops, ",")+"]", asPatch); code != 422 {
+		t.Errorf("%d %.200v", code, out)
+	}
+}
+
+// A patch may not make what a PUT could not bring.
+func TestPatchMakesNothingTooLarge(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	args := `"args":["` + strings.Repeat("x", 2<<20) + `"]`
+	if code, out := a.read("POST", pods, strings.Replace(podA, `"image":"i"`, `"image":"i",`+args, 1)); code != 201 {
+		t.Fatalf("%d %.200v", code, out)
+	}
+	add := `[{"op":"add","path":"/spec/containers/0/command","value":["` + strings.Repeat("x", 2<<20) + `"]}]`
+	if code, out := a.read("PATCH", pods+"/a", add, asPatch); code != 413 {
+		t.Errorf("%d %.200v", code, out)
+	}
+}
+
+func TestWarningsFitAHeader(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	fields := make([]string, 90)
+	for i := range fields {
+		fields[i] = fmt.Sprintf(`"%d%s\r\nSet-Cookie: a=b":1`, i, strings.Repeat("é", 1000))
+	}
+	resp := a.do("POST", confs, `{"metadata":{"name":"c"},`+strings.Join(fields, ",")+`}`, asJSON)
+	size := 0
+	for _, w := range resp.Header.Values("Warning") {
+		size += len(w)
+	}
+	if resp.StatusCode != http.StatusCreated || size == 0 || size > 16<<10 || resp.Header.Get("Set-Cookie") != "" {
+		t.Errorf("%d, %d bytes of warnings, cookie %q", resp.StatusCode, size, resp.Header.Get("Set-Cookie"))
+	}
+}
+
+// A grace that fits no clock is a long one, not one in the past.
+func TestEndlessGrace(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	a.read("POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n","terminationGracePeriodSeconds":9223372036854775807,`, 1))
+	obj, err := a.reg.Delete(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "a"}, metav1.DeleteOptions{})
+	if err != nil || !obj.GetDeletionTimestamp().After(time.Now()) {
+		t.Errorf("deletionTimestamp %v, %v", obj.GetDeletionTimestamp(), err)
+	}
+}
+
+// Clients may escape any letter of a path.
+func TestEscapedName(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	a.read("POST", pods, podA)
+	if code, out := a.read("GET", pods+"/%61", ""); code != 200 {
+		t.Errorf("%d %v", code, out)
+	}
+}
+
+func TestYAMLUnderAComment(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	if code, out := a.read("POST", confs, "# what it is\n---\nmetadata: {name: c}\n---\n# no more\n", "Content-Type: application/yaml"); code != 201 {
+		t.Errorf("%d %v", code, out)
+	}
+}
+
+// A page on another port of the same host gets the cookie sent along, so the
+// server has to look where the request comes from.
+func TestOtherOriginsOpenNoStream(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	a.read("POST", pods, podA)
+	browser := []string{"Authorization: ", "Cookie: " + auth.Cookie + "=" + token, "Sec-Fetch-Site: same-site", "Origin: https://127.0.0.1:8080"}
+	for name, c := range map[string]struct {
+		method, path string
+		header       []string
+		code         int
+	}{
+		"read":      {"GET", pods + "/a", nil, 200},
+		"write":     {"DELETE", pods + "/a", nil, 403},
+		"WebSocket": {"GET", pods + "/a/exec?command=x", []string{upgrading, "Upgrade: websocket"}, 403},
+	} {
+		if code, out := a.read(c.method, c.path, "", append(browser, c.header...)...); code != c.code {
+			t.Errorf("%s: %d %v", name, code, out)
+		}
+	}
+}
+
+// Words of strangers do not become metrics.
+func TestMetricsKnowTheirMethods(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	a.do("BREW", pods, "", "Authorization: none")
+	data, err := io.ReadAll(a.do("GET", "/metrics", "").Body)
+	if err != nil || strings.Contains(string(data), "BREW") || !strings.Contains(string(data), `verb="other"`) {
+		t.Errorf("%v\n%s", err, data)
+	}
+}
+
+// A body that ends early is the client's mistake.
+func TestTruncatedBody(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{\"metadata\":", confs, token)
+	conn.(*net.TCPConn).CloseWrite()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("got %s", resp.Status)
+	}
+}
+
+// pipes is a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A client that stops reading its watch is let go after a minute, and one that
+// only waits is not.
+func TestWatchOfOneWhoStoppedReading(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		resources := registry.Resources()
+		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+		defer s.Close()
+		reg := registry.New(s, resources, registry.Config{})
+		if err := reg.Bootstrap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		h, l := srv.Handler(), make(pipes)
+		hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			close(ended)
+		})}
+		go hs.Serve(l)
+		defer hs.Close()
+		defer close(l)
+
+		conn, server := net.Pipe()
+		defer conn.Close()
+		l <- server
+		fmt.Fprintf(conn, "GET %s?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", confs, token)
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Fatal("a quiet watch was cut off")
+		default:
+		}
+		for i := range 10 {
+			c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i), Namespace: "default"},
+				Data: map[string]string{"k": strings.Repeat("x", 10_000)}}
+			if _, err := reg.Create(context.WithoutCancel(t.Context()), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("the watch goes on for nobody")
+		}
+	})
+}
+
+// Deadlines of one answer do not reach the next on the same connection.
+func TestConnectionIsKept(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	resp := a.do("GET", confs+"?watch=1&timeoutSeconds=1", "")
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	a.do("POST", confs, `{"metadata":{"name":"c"},"data":{"k":"`+strings.Repeat("x", 900_000)+`"}}`, asJSON, "Expect: 100-continue")
+	if code, _ := a.read("GET", confs, ""); code != 200 {
+		t.Errorf("got %d", code)
+	}
+}
