@@ -2,110 +2,202 @@
 //
 // The file holds the present and nothing else: one bucket maps
 // /registry/<resource>/<namespace>/<name>, as etcd does under a kube-apiserver,
-// to the object's JSON; a second one holds the format and the reserved
-// revision. It is read once, at Open; from then on it is only written.
+// to the object's JSON and its checksum; a second one holds the format and the
+// header: revisions, and a digest of all objects. It is read once, at Open;
+// from then on it is only written. Four nouns:
+//
+//   - Place: where the file lies, and beside it its snapshots and the reserve.
+//   - DB: the file while it is open, a store.Store.
+//   - Snapshot: a verified copy of the file at one moment.
+//   - Report: what had to be done to open the file.
+//
+// Beside the file, in the same folder, lie:
+//
+//	snapshots/<time>-<revision>.db  copies, each with its .sha256
+//	reserve                         space for deletions when the disk is full
+//	state.db.damaged-<time>         a file that a snapshot took the place of
+//	state.db.replaced-<time>        a file that somebody restored a snapshot over
+//	state.db.new                    a file in the making; of no use after a crash
+//
+// A file that is damaged is never opened: every page is checked before bbolt
+// maps it, every object against its checksum, all of them together against the
+// digest, which also tells when the disk lost or mixed up whole pages.
 package bolt
 
 import (
-	"encoding/binary"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
-	"time"
+	"sync"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/utils/clock"
 
 	"monopod/store"
 )
 
-// format is the version of the file's layout.
-const format = 1
-
-// lockTimeout is how long Open waits for another process to let go of the file.
-const lockTimeout = time.Second
-
-// ErrLocked says that another process has the file open.
-var ErrLocked = errors.New("the state file is in use by another process")
-
+// Errors of a file that cannot be opened.
 var (
-	objects     = []byte("objects")
-	meta        = []byte("meta")
-	formatKey   = []byte("format")
-	reservedKey = []byte("reserved")
+	// ErrDamaged says that what is on the disk is not what was written.
+	ErrDamaged = errors.New("the state file is damaged")
+	// ErrNewer says that a later version of this program wrote the file.
+	ErrNewer = errors.New("the state file was written by a newer version")
 )
 
-// Open loads the file at path, made when there is none, into a Memory that
-// writes every durable change to it. Close the Memory to release the file.
-func Open(path string, cfg store.Config) (*store.Memory, error) {
-	if err := create(path); err != nil {
-		return nil, fmt.Errorf("create %s: %w", path, err)
-	}
-	db, err := bbolt.Open(path, 0o600, options())
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("%s: %w: stop it, or choose another --data-dir", path, ErrLocked)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	entries, reserved, err := load(db, cfg)
-	if err != nil {
-		db.Close()
-		return nil, fmt.Errorf("load %s: %w", path, err)
-	}
-	return store.NewMemory(cfg, &file{db}, entries, reserved), nil
+// Config of a Place.
+type Config struct {
+	store.Config
+	// Keep is how many snapshots are kept; 0: DefaultKeep.
+	Keep int
+	// Clock names snapshots and files set aside; nil: the real one.
+	Clock clock.WithTicker
+	// OpenFile opens state files, for tests; nil: os.OpenFile.
+	OpenFile func(name string, flag int, perm os.FileMode) (*os.File, error)
 }
 
-func options() *bbolt.Options {
-	o := &bbolt.Options{
-		Timeout:        lockTimeout,
-		FreelistType:   bbolt.FreelistMapType,
-		NoFreelistSync: true,
-		PageSize:       4096,
-	}
-	if strconv.IntSize == 32 {
-		o.MaxSize = 1 << 30 // the file is mapped whole
-	}
-	return o
+// DefaultKeep is how many snapshots are kept unless somebody says otherwise.
+const DefaultKeep = 5
+
+// Place is where a state file is. It holds nothing open.
+type Place struct {
+	path string
+	cfg  Config
 }
 
-// create makes an empty file at path unless there is one. A power cut leaves
-// either nothing or a complete file behind.
-func create(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+// At is the place of the file at path.
+func At(path string, cfg Config) *Place {
+	cfg.Keep = cmp.Or(cfg.Keep, DefaultKeep)
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.OpenFile == nil {
+		cfg.OpenFile = os.OpenFile
+	}
+	return &Place{path: path, cfg: cfg}
+}
+
+func (p *Place) dir() string { return filepath.Dir(p.path) }
+
+// DB is an open state file: a Memory that writes every durable change to it.
+// Close releases the file.
+type DB struct {
+	*store.Memory
+	// Report is what had to be done to open the file.
+	Report Report
+
+	place  *Place
+	log    *log
+	saving sync.Mutex // one snapshot at a time; guards snapshots/
+}
+
+var _ store.Store = (*DB)(nil)
+
+// Open is At(path, cfg).Open().
+func Open(path string, cfg store.Config) (*DB, error) { return At(path, Config{Config: cfg}).Open() }
+
+// Report says what opening the file took beside reading it.
+type Report struct {
+	// Damage is what was wrong with the file, so that a snapshot took its place;
+	// nil: nothing was.
+	Damage error
+	// Restored is that snapshot.
+	Restored Snapshot
+	// SetAside is where the damaged file is now; empty when it was missing.
+	SetAside string
+	// MigratedFrom is the older format that the file had; 0: none.
+	MigratedFrom int64
+	// Compacted is how many bytes the file shrank by.
+	Compacted int64
+	// Problems kept something from being done that the file can do without: the
+	// snapshot after a restore, a compaction, the reserve.
+	Problems []error
+}
+
+// Open loads the file, made when there is none, into a DB. A file of an older
+// format is migrated, one that is mostly free space is compacted. A damaged one
+// is set aside and the newest good snapshot takes its place; without one Open
+// fails and leaves everything as it is.
+func (p *Place) Open() (*DB, error) {
+	unlock, err := lockDir(p.dir())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", p.path, err)
+	}
+	defer unlock.Close()
+	var report Report
+	s, entries, err := p.openOrCreate(&report)
+	if errors.Is(err, ErrDamaged) {
+		s, entries, err = p.recover(err, &report)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s, err = p.compactIfWorthwhile(s, &report); err != nil {
+		return nil, err
+	}
+	l := &log{db: s.db, reserve: reserve{path: filepath.Join(p.dir(), "reserve"), size: reserveSize}}
+	if err := l.reserve.hold(); err != nil {
+		report.Problems = append(report.Problems, fmt.Errorf("reserve for a full disk: %w", err))
+	}
+	mem := store.NewMemory(p.cfg.Config, l, entries, s.firstRevision())
+	return &DB{Memory: mem, Report: report, place: p, log: l}, nil
+}
+
+// openOrCreate opens the file. One that is missing though there are snapshots of
+// it is damaged, not new.
+func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
+	_, err := os.Stat(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		snapshots, listErr := p.List()
+		if listErr != nil {
+			return nil, nil, listErr
+		}
+		if len(snapshots) > 0 {
+			return nil, nil, fmt.Errorf("%w: %s is missing, but there are snapshots of it", ErrDamaged, p.path)
+		}
+		err = p.create()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("create %s: %w", p.path, err)
+	}
+	return p.openMigrated(p.path, report)
+}
+
+// create makes an empty file. A power cut leaves either nothing or a complete
+// file behind.
+func (p *Place) create() error {
+	tmp := p.scratch()
+	if err := removeIfThere(tmp); err != nil {
 		return err
 	}
-	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	db, err := bbolt.Open(tmp, 0o600, options())
+	db, err := bbolt.Open(tmp, 0o600, p.options())
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(db.Update(layout), db.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return moveInto(tmp, p.path)
 }
 
-func layout(tx *bbolt.Tx) error {
-	if _, err := tx.CreateBucketIfNotExists(objects); err != nil {
+// scratch is where a new file is made, under the folder's lock.
+func (p *Place) scratch() string { return p.path + ".new" }
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	b, err := tx.CreateBucketIfNotExists(meta)
-	if err != nil {
+	return nil
+}
+
+// moveInto puts a complete file in the place of another, for good.
+func moveInto(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return b.Put(formatKey, number(format))
+	return syncDir(filepath.Dir(to))
 }
 
 func syncDir(dir string) error {
@@ -115,110 +207,3 @@ func syncDir(dir string) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
-
-func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-
-func parseNumber(b []byte) int64 {
-	if len(b) != 8 {
-		return 0
-	}
-	return int64(binary.BigEndian.Uint64(b))
-}
-
-// load reads every object and the reserved revision.
-func load(db *bbolt.DB, cfg store.Config) (entries []*store.Entry, reserved int64, err error) {
-	err = db.View(func(tx *bbolt.Tx) error {
-		m, o := tx.Bucket(meta), tx.Bucket(objects)
-		if m == nil || o == nil {
-			return errors.New("not a state file of monopod")
-		}
-		if f := parseNumber(m.Get(formatKey)); f != format {
-			return fmt.Errorf("format %d is not known to this version, which reads %d", f, format)
-		}
-		reserved = parseNumber(m.Get(reservedKey))
-		return o.ForEach(func(k, v []byte) error {
-			e, err := decode(string(k), v, cfg)
-			entries = append(entries, e)
-			return err
-		})
-	})
-	return entries, reserved, err
-}
-
-// decode makes an entry of a key and value, copied out of the mapped file.
-func decode(path string, data []byte, cfg store.Config) (*store.Entry, error) {
-	key, ok := parseKey(path)
-	if !ok {
-		return nil, fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", path)
-	}
-	kind, ok := cfg.Kind(key.Resource)
-	if !ok {
-		return nil, fmt.Errorf("%v: resource is not served by this version", key)
-	}
-	data = append([]byte(nil), data...)
-	obj := kind.New()
-	if err := json.Unmarshal(data, obj); err != nil {
-		return nil, fmt.Errorf("%v: %w", key, err)
-	}
-	rev, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("%v: resourceVersion: %w", key, err)
-	}
-	return &store.Entry{Key: key, Rev: rev, Object: obj, JSON: data}, nil
-}
-
-const prefix = "/registry/"
-
-func encodeKey(k store.Key) []byte { return []byte(prefix + k.String()) }
-
-func parseKey(path string) (store.Key, bool) {
-	rest, ok := strings.CutPrefix(path, prefix)
-	if !ok {
-		return store.Key{}, false
-	}
-	switch p := strings.Split(rest, "/"); len(p) {
-	case 2:
-		return store.Key{Resource: p[0], Name: p[1]}, true
-	case 3:
-		return store.Key{Resource: p[0], Namespace: p[1], Name: p[2]}, true
-	}
-	return store.Key{}, false
-}
-
-// file is the log of a Memory: one transaction, two fsyncs, for each Commit.
-type file struct {
-	db *bbolt.DB
-}
-
-var _ store.Log = (*file)(nil)
-
-// Commit implements store.Log.
-func (f *file) Commit(records []store.Record, reserved int64) error {
-	err := f.db.Update(func(tx *bbolt.Tx) error {
-		o := tx.Bucket(objects)
-		for _, r := range records {
-			if err := apply(o, r); err != nil {
-				return err
-			}
-		}
-		m := tx.Bucket(meta)
-		if parseNumber(m.Get(reservedKey)) == reserved {
-			return nil
-		}
-		return m.Put(reservedKey, number(reserved))
-	})
-	if errors.Is(err, syscall.ENOSPC) {
-		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
-	}
-	return err
-}
-
-func apply(o *bbolt.Bucket, r store.Record) error {
-	if r.JSON == nil {
-		return o.Delete(encodeKey(r.Key))
-	}
-	return o.Put(encodeKey(r.Key), r.JSON)
-}
-
-// Close implements store.Log.
-func (f *file) Close() error { return f.db.Close() }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, path string) *store.Memory {
+func open(t *testing.T, path string) *bolt.DB {
 	t.Helper()
 	s, err := bolt.Open(path, storetest.Config())
 	if err != nil {

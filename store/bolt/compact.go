@@ -1,0 +1,92 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+const (
+	// compactAbove is the size from which a file that is half empty is compacted
+	// when it is opened.
+	compactAbove = 1 << 20
+	// compactTx bounds the transactions of a compaction, and so its memory.
+	compactTx = 256 << 10
+)
+
+// compactIfWorthwhile rewrites a file that is mostly free space. It goes on with
+// the old one when that fails.
+func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
+	if s.size <= compactAbove || s.free*2 <= s.size {
+		return s, nil
+	}
+	next, err := p.compact(s)
+	if next != nil && err != nil {
+		return nil, errors.Join(fmt.Errorf("compact %s: %w", p.path, err), next.close(), s.close())
+	}
+	if err != nil {
+		report.Problems = append(report.Problems, fmt.Errorf("compact %s: %w", p.path, err))
+		return s, nil
+	}
+	report.Compacted = s.size - next.size
+	return next, s.close()
+}
+
+// compact puts a copy of s without free space in its place and returns it, open
+// and locked; s is still open, too. An error without a copy leaves the file as it
+// was; with a copy, a power cut may still bring the old file back.
+func (p *Place) compact(s *state) (*state, error) {
+	tmp := p.scratch()
+	if err := removeIfThere(tmp); err != nil {
+		return nil, err
+	}
+	if err := p.rewrite(tmp, s.db); err != nil {
+		return nil, errors.Join(err, removeIfThere(tmp))
+	}
+	next, err := p.openState(tmp, false, nil)
+	if err != nil {
+		return nil, errors.Join(err, removeIfThere(tmp))
+	}
+	next.torn = s.torn
+	if next.header != s.header {
+		err = errors.New("the copy differs")
+	} else {
+		err = os.Rename(tmp, p.path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, next.close(), removeIfThere(tmp))
+	}
+	return next, syncDir(p.dir())
+}
+
+// rewrite copies what is in src to a new file, and syncs it.
+func (p *Place) rewrite(path string, src *bbolt.DB) error {
+	o := p.options()
+	o.NoSync = true
+	dst, err := bbolt.Open(path, 0o600, o)
+	if err != nil {
+		return err
+	}
+	err = guard(func() error { return bbolt.Compact(dst, src, compactTx) })
+	if err == nil {
+		err = dst.Sync()
+	}
+	return errors.Join(err, dst.Close())
+}
+
+// Compact rewrites the file without free space, while nobody has it open. It
+// returns its size before and after.
+func (p *Place) Compact() (before, after int64, err error) {
+	s, unlock, err := p.openOffline()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unlock.Close()
+	next, err := p.compact(s)
+	if next == nil {
+		return s.size, s.size, errors.Join(fmt.Errorf("compact %s: %w", p.path, err), s.close())
+	}
+	return s.size, next.size, errors.Join(err, next.close(), s.close())
+}

@@ -1,0 +1,235 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"monopod/store"
+)
+
+// format is the version of the file's layout that is written; migrate.go knows
+// the older ones.
+//
+//	1: objects are their JSON; meta has format and reserved
+//	2: objects are their JSON and a checksum; meta has format and header
+const format = 2
+
+var (
+	objects   = []byte("objects")
+	meta      = []byte("meta")
+	formatKey = []byte("format") // 8 bytes, big endian, in every format
+	headerKey = []byte("header")
+)
+
+// header is what the file knows of itself.
+type header struct {
+	format   int64
+	reserved int64 // no revision above it was handed out
+	revision int64 // the newest write in the file
+	digest   digest
+}
+
+// digest tells one set of objects from another: how many they are, and the sum
+// of their checksums.
+type digest struct {
+	count, sum uint64
+}
+
+func (d *digest) add(sum uint32)    { d.count, d.sum = d.count+1, d.sum+uint64(sum) }
+func (d *digest) remove(sum uint32) { d.count, d.sum = d.count-1, d.sum-uint64(sum) }
+
+// layout makes the buckets of an empty file.
+func layout(tx *bbolt.Tx) error {
+	if _, err := tx.CreateBucketIfNotExists(objects); err != nil {
+		return err
+	}
+	m, err := tx.CreateBucketIfNotExists(meta)
+	if err != nil {
+		return err
+	}
+	if err := m.Put(formatKey, number(format)); err != nil {
+		return err
+	}
+	return header{format: format}.put(m)
+}
+
+func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+func parseNumber(b []byte) int64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b))
+}
+
+// put stores the header with a checksum over it and the format.
+func (h header) put(m *bbolt.Bucket) error {
+	b := number(h.reserved)
+	for _, n := range []uint64{uint64(h.revision), h.digest.count, h.digest.sum} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return m.Put(headerKey, seal(number(h.format), b))
+}
+
+// readHeader reads the header of any format that this version knows.
+func readHeader(tx *bbolt.Tx) (header, error) {
+	m := tx.Bucket(meta)
+	if m == nil || tx.Bucket(objects) == nil {
+		return header{}, errors.New("not a state file of monopod")
+	}
+	h := header{format: parseNumber(m.Get(formatKey))}
+	switch {
+	case h.format > format:
+		return h, fmt.Errorf("%w: it has format %d, this one reads up to %d", ErrNewer, h.format, format)
+	case h.format == 1:
+		h.reserved = parseNumber(m.Get(reservedKey))
+		return h, nil
+	}
+	b, ok := unseal(number(h.format), m.Get(headerKey))
+	if !ok || len(b) != 32 {
+		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
+	}
+	h.reserved, h.revision = parseNumber(b[:8]), parseNumber(b[8:16])
+	h.digest = digest{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
+	return h, nil
+}
+
+const sumSize = 4
+
+// checksum is that of a key and its value, Castagnoli's CRC-32.
+func checksum(key, value []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return crc32.Update(crc32.Update(crc32.Checksum(key, table), table, []byte{0}), table, value)
+}
+
+// seal appends the checksum to a value.
+func seal(key, value []byte) []byte {
+	out := make([]byte, 0, len(value)+sumSize)
+	return binary.BigEndian.AppendUint32(append(out, value...), checksum(key, value))
+}
+
+// unseal undoes seal; false when the checksum is wrong.
+func unseal(key, sealed []byte) (value []byte, ok bool) {
+	if len(sealed) < sumSize {
+		return nil, false
+	}
+	value = sealed[:len(sealed)-sumSize]
+	return value, sumOf(sealed) == checksum(key, value)
+}
+
+func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
+
+// write applies records and notes reserved, in one transaction.
+func write(tx *bbolt.Tx, records []store.Record, reserved int64) error {
+	h, err := readHeader(tx)
+	if err != nil {
+		return err
+	}
+	o := tx.Bucket(objects)
+	for _, r := range records {
+		if err := h.apply(o, r); err != nil {
+			return err
+		}
+	}
+	h.reserved = reserved
+	return h.put(tx.Bucket(meta))
+}
+
+func (h *header) apply(o *bbolt.Bucket, r store.Record) error {
+	key := encodeKey(r.Key)
+	if old := o.Get(key); old != nil {
+		h.digest.remove(sumOf(old))
+	}
+	h.revision = max(h.revision, r.Rev)
+	if r.JSON == nil {
+		return o.Delete(key)
+	}
+	value := seal(key, r.JSON)
+	h.digest.add(sumOf(value))
+	return o.Put(key, value)
+}
+
+// readObjects reads every object, copied out of the mapped file, and checks that
+// they are those the header is about.
+func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entry)) error {
+	var found digest
+	err := tx.Bucket(objects).ForEach(func(k, v []byte) error {
+		if h.format > 1 {
+			value, ok := unseal(k, v)
+			if !ok {
+				return fmt.Errorf("%w: the checksum of %s is wrong", ErrDamaged, k)
+			}
+			found.add(sumOf(v))
+			v = value
+		}
+		e, err := decode(string(k), v, cfg)
+		if err == nil && each != nil {
+			each(e)
+		}
+		return err
+	})
+	if err == nil && h.format > 1 && found != h.digest {
+		err = fmt.Errorf("%w: it has %d objects that are not the %d written last", ErrDamaged, found.count, h.digest.count)
+	}
+	return err
+}
+
+// decode makes an entry of a key and value.
+func decode(path string, data []byte, cfg store.Config) (*store.Entry, error) {
+	key, ok := parseKey(path)
+	if !ok {
+		return nil, fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", path)
+	}
+	kind, ok := cfg.Kind(key.Resource)
+	if !ok {
+		return nil, fmt.Errorf("%v: resource is not served by this version", key)
+	}
+	data = append([]byte(nil), data...)
+	obj := kind.New()
+	if err := json.Unmarshal(data, obj); err != nil {
+		return nil, fmt.Errorf("%v: %w", key, err)
+	}
+	rev, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%v: resourceVersion: %w", key, err)
+	}
+	return &store.Entry{Key: key, Rev: rev, Object: obj, JSON: data}, nil
+}
+
+// revisionOf reads the revision in an object's JSON.
+func revisionOf(data []byte) (int64, error) {
+	var o struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(o.Metadata.ResourceVersion, 10, 64)
+}
+
+const prefix = "/registry/"
+
+func encodeKey(k store.Key) []byte { return []byte(prefix + k.String()) }
+
+func parseKey(path string) (store.Key, bool) {
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok {
+		return store.Key{}, false
+	}
+	switch p := strings.Split(rest, "/"); len(p) {
+	case 2:
+		return store.Key{Resource: p[0], Name: p[1]}, true
+	case 3:
+		return store.Key{Resource: p[0], Namespace: p[1], Name: p[2]}, true
+	}
+	return store.Key{}, false
+}

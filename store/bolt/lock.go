@@ -1,0 +1,100 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked says that another process has the file open.
+var ErrLocked = errors.New("the state file is in use by another process")
+
+const (
+	// lockTimeout is how long one waits for another process to let go.
+	lockTimeout = time.Second
+	lockRetry   = 20 * time.Millisecond
+)
+
+// lock takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. It ends when f is
+// closed.
+func lock(f *os.File, how int) error {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockRetry) {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return inUse(f)
+		}
+	}
+}
+
+// lockDir takes the lock of a folder. It is held by whoever makes, replaces or
+// opens the file in it, so that none of these meets another half done.
+func lockDir(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(d, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// inUse is ErrLocked with who holds f's lock, if that can be found out.
+func inUse(f *os.File) error {
+	what := "stop it, or choose another --data-dir"
+	if holder := holder(f); holder != "" {
+		return fmt.Errorf("%s: %w (%s): %s", f.Name(), ErrLocked, holder, what)
+	}
+	return fmt.Errorf("%s: %w: %s", f.Name(), ErrLocked, what)
+}
+
+// holder names the process that the kernel's table of locks shows for f.
+func holder(f *os.File) string {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return ""
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return ""
+	}
+	pid := lockedBy(string(locks), uint64(st.Dev), st.Ino)
+	if pid == 0 {
+		return ""
+	}
+	cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(cmd) == 0 {
+		return fmt.Sprintf("pid %d", pid)
+	}
+	words := bytes.ReplaceAll(bytes.TrimRight(cmd, "\x00"), []byte{0}, []byte{' '})
+	return fmt.Sprintf("pid %d: %s", pid, words)
+}
+
+// lockedBy finds who holds a lock in the text of /proc/locks (proc_locks(5)):
+// "1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF"; 0 for nobody. A line with "->"
+// is somebody who waits.
+func lockedBy(locks string, dev, inode uint64) int {
+	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), inode)
+	for line := range strings.Lines(locks) {
+		f := strings.Fields(line)
+		if len(f) < 6 || f[1] != "FLOCK" || f[5] != want {
+			continue
+		}
+		if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,84 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"monopod/store"
+)
+
+// migrations lead from each older format to the next, inside one transaction. A
+// file of a format that is not here is refused.
+var migrations = map[int64]func(tx *bbolt.Tx) error{
+	1: addChecksums,
+}
+
+// reservedKey is where format 1 kept the reserved revision.
+var reservedKey = []byte("reserved")
+
+// openMigrated opens a file for writing and reads it into entries. One of an
+// older format is brought to the newest one after a snapshot of it was taken.
+func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
+	each := func(e *store.Entry) { entries = append(entries, e) }
+	s, err = p.openState(path, false, each)
+	if err != nil || s.header.format == format {
+		return s, entries, err
+	}
+	report.MigratedFrom = s.header.format
+	if path == p.path {
+		if _, err := p.save(s.db); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("snapshot before the migration of %s: %w", path, err), s.close())
+		}
+	}
+	if err := s.db.Update(migrate); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("migrate %s: %w", path, err), s.close())
+	}
+	entries = nil
+	if err := s.load(p.cfg.Config, each); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("load %s after its migration: %w", path, err), s.close())
+	}
+	return s, entries, nil
+}
+
+// migrate takes every step from the file's format to the newest.
+func migrate(tx *bbolt.Tx) error {
+	m := tx.Bucket(meta)
+	for from := parseNumber(m.Get(formatKey)); from < format; from++ {
+		step := migrations[from]
+		if step == nil {
+			return fmt.Errorf("there is no way from format %d", from)
+		}
+		if err := step(tx); err != nil {
+			return fmt.Errorf("from format %d: %w", from, err)
+		}
+		if err := m.Put(formatKey, number(from+1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addChecksums leads to format 2.
+func addChecksums(tx *bbolt.Tx) error {
+	m, o := tx.Bucket(meta), tx.Bucket(objects)
+	h := header{format: 2, reserved: parseNumber(m.Get(reservedKey))}
+	sealed := map[string][]byte{}
+	if err := o.ForEach(func(k, v []byte) error {
+		value := seal(k, v)
+		h.digest.add(sumOf(value))
+		sealed[string(k)] = value
+		rev, err := revisionOf(v)
+		h.revision = max(h.revision, rev)
+		return err
+	}); err != nil {
+		return err
+	}
+	for k, v := range sealed {
+		if err := o.Put([]byte(k), v); err != nil {
+			return err
+		}
+	}
+	return errors.Join(m.Delete(reservedKey), h.put(m))
+}

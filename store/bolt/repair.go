@@ -1,0 +1,181 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"monopod/store"
+)
+
+// unknownBlock is how far the revision moves on when nobody knows how far the
+// lost file was ahead of the snapshot: more than ten thousand writes a second
+// for three years.
+const unknownBlock = 1 << 40
+
+// recover puts the newest snapshot that verifies in the place of a damaged file
+// and opens it. Without one it leaves everything as it is.
+func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, error) {
+	all, err := p.List()
+	if err != nil {
+		return nil, nil, errors.Join(damage, err)
+	}
+	tried := []error{damage}
+	for _, snapshot := range all {
+		if err := p.Verify(snapshot.Name); err != nil {
+			tried = append(tried, err)
+			continue
+		}
+		if report.SetAside, err = p.replace(snapshot.Name, all[0].Revision+unknownBlock, "damaged"); err != nil {
+			return nil, nil, errors.Join(damage, err)
+		}
+		report.Damage, report.Restored = damage, snapshot
+		return p.openRestored(report)
+	}
+	return nil, nil, fmt.Errorf("%w\nno good snapshot is in %s to take its place; nothing was changed. "+
+		"Put a good copy at %s, or move the file and the snapshots away to begin anew",
+		errors.Join(tried...), p.snapshotDir(), p.path)
+}
+
+// openRestored opens the file after a snapshot took its place, and makes a
+// snapshot at once: it remembers how far the revision moved on, should this file
+// be damaged, too.
+func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
+	s, entries, err := p.openMigrated(p.path, report)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := p.copySnapshot(s.db); err != nil {
+		report.Problems = append(report.Problems, err)
+	}
+	return s, entries, nil
+}
+
+// replace puts a copy of the snapshot in the place of the file, which is kept
+// beside it under a name with why; it returns that path, empty when there was no
+// file. The copy's revisions go on above mark. A power cut leaves either file in
+// place.
+func (p *Place) replace(name string, mark int64, why string) (setAside string, err error) {
+	tmp := p.scratch()
+	err = copyFile(tmp, p.file(name))
+	if err == nil {
+		err = p.moveOn(tmp, mark)
+	}
+	if err == nil {
+		setAside, err = p.setAside(why)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("restore %s: %w", name, err), removeIfThere(tmp))
+	}
+	return setAside, moveInto(tmp, p.path)
+}
+
+func copyFile(to, from string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	return writeFile(to, func(w io.Writer) error {
+		_, err := io.Copy(w, src)
+		return err
+	})
+}
+
+// moveOn raises the revision of the file at path above mark and its own, so that
+// what clients saw of the file it replaces is in the past for them.
+func (p *Place) moveOn(path string, mark int64) error {
+	var report Report
+	s, _, err := p.openMigrated(path, &report)
+	if err != nil {
+		return err
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		h, err := readHeader(tx)
+		if err != nil {
+			return err
+		}
+		h.reserved = max(h.reserved, mark) + 1
+		h.revision = h.reserved
+		return h.put(tx.Bucket(meta))
+	})
+	return errors.Join(err, s.close())
+}
+
+// setAside gives the file a second name; where the file system has none, it
+// loses the first one, and Open knows what to do about a missing file.
+func (p *Place) setAside(why string) (string, error) {
+	if _, err := os.Lstat(p.path); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	base := fmt.Sprintf("%s.%s-%s", p.path, why, p.cfg.Clock.Now().UTC().Format(snapshotTime))
+	name := base
+	for i := 2; ; i++ {
+		err := os.Link(p.path, name)
+		if errors.Is(err, os.ErrExist) {
+			name = fmt.Sprintf("%s-%d", base, i)
+			continue
+		}
+		if err != nil {
+			err = os.Rename(p.path, name)
+		}
+		return name, errors.Join(err, syncDir(p.dir()))
+	}
+}
+
+// Restore puts a snapshot in the place of the file, while nobody has it open; the
+// name is one of List, or a path. What was there is kept beside it. Revisions go
+// on above those of both.
+func (p *Place) Restore(name string) (Report, error) {
+	unlock, err := lockDir(p.dir())
+	if err != nil {
+		return Report{}, err
+	}
+	defer unlock.Close()
+	if err := p.Verify(name); err != nil {
+		return Report{}, err
+	}
+	mark, current, err := p.mark()
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{Restored: Snapshot{Name: name}}
+	report.SetAside, err = p.replace(name, mark, "replaced")
+	if current != nil {
+		err = errors.Join(err, current.Close())
+	}
+	if err != nil {
+		return report, err
+	}
+	s, _, err := p.openRestored(&report)
+	if err != nil {
+		return report, err
+	}
+	return report, s.close()
+}
+
+// mark is a revision that none in the file is above. It returns the file open, so
+// that nobody else opens it meanwhile; nil when there is none that can be read.
+func (p *Place) mark() (int64, io.Closer, error) {
+	current, err := p.openState(p.path, false, nil)
+	switch {
+	case errors.Is(err, ErrLocked):
+		return 0, nil, err
+	case err == nil:
+		return current.firstRevision(), current.db, nil
+	}
+	all, err := p.List()
+	if err != nil || len(all) == 0 {
+		return unknownBlock, nil, err
+	}
+	return all[0].Revision + unknownBlock, nil, nil
+}
+
+// unreadable says that an error of bbolt is about what is in the file.
+func unreadable(err error) bool {
+	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
+}

@@ -1,0 +1,59 @@
+package bolt
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// reserveSize is the space kept for deletions: 256 pages.
+const reserveSize = 1 << 20
+
+// reserve is a file of blocks that nobody uses. On a full disk its removal makes
+// room for deletions. One goroutine uses it at a time.
+type reserve struct {
+	path string
+	size int64
+	held bool
+}
+
+// hold makes the file unless it is there; an error leaves nothing behind.
+func (r *reserve) hold() error {
+	if r.held || r.complete() {
+		r.held = true
+		return nil
+	}
+	if err := r.fill(); err != nil {
+		return errors.Join(err, removeIfThere(r.path))
+	}
+	r.held = true
+	return nil
+}
+
+// complete says that the file is there with all its blocks.
+func (r *reserve) complete() bool {
+	var st unix.Stat_t
+	return unix.Stat(r.path, &st) == nil && st.Size == r.size && st.Blocks*512 >= r.size
+}
+
+func (r *reserve) fill() error {
+	f, err := os.OpenFile(r.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), 0, 0, r.size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		_, err = f.WriteAt(make([]byte, r.size), 0)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// release gives the space back; false when there was none to give.
+func (r *reserve) release() bool {
+	if !r.held {
+		return false
+	}
+	r.held = false
+	return os.Remove(r.path) == nil
+}

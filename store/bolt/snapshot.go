@@ -1,0 +1,296 @@
+package bolt
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Snapshot is a copy of the state file. Beside it lies its checksum, as
+// `sha256sum -c` reads it.
+type Snapshot struct {
+	Name     string    `json:"name"`
+	Time     time.Time `json:"time"`
+	Revision int64     `json:"revision"` // the newest durable write in it
+	Size     int64     `json:"size"`     // bytes
+}
+
+const (
+	snapshotTime = "20060102T150405Z"
+	snapshotExt  = ".db"
+	checksumExt  = ".sha256"
+)
+
+func (p *Place) snapshotDir() string { return filepath.Join(p.dir(), "snapshots") }
+
+// file is the path of a snapshot: a name in the folder of snapshots, or a path
+// of its own.
+func (p *Place) file(name string) string {
+	if strings.ContainsRune(name, filepath.Separator) {
+		return name
+	}
+	return filepath.Join(p.snapshotDir(), name)
+}
+
+// parseSnapshot reads a name of the form <time>-<revision>.db.
+func parseSnapshot(name string) (Snapshot, bool) {
+	base, ok := strings.CutSuffix(name, snapshotExt)
+	at, rev, split := strings.Cut(base, "-")
+	t, timeErr := time.Parse(snapshotTime, at)
+	n, revErr := strconv.ParseInt(rev, 10, 64)
+	return Snapshot{Name: name, Time: t, Revision: n}, ok && split && timeErr == nil && revErr == nil
+}
+
+// List returns the snapshots, newest first: by revision, which never goes back,
+// as a clock may.
+func (p *Place) List() ([]Snapshot, error) {
+	files, err := os.ReadDir(p.snapshotDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []Snapshot
+	for _, f := range files {
+		s, ok := parseSnapshot(f.Name())
+		if !ok {
+			continue
+		}
+		if info, err := f.Info(); err == nil {
+			s.Size = info.Size()
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b Snapshot) int {
+		return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Time.Compare(a.Time))
+	})
+	return all, nil
+}
+
+// Verify reads the whole snapshot: its checksum, every page and every object.
+func (p *Place) Verify(name string) error {
+	path := p.file(name)
+	if err := verifySum(path); err != nil {
+		return fmt.Errorf("snapshot %s: %w", name, err)
+	}
+	s, err := p.openState(path, true, nil)
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", name, err)
+	}
+	return s.close()
+}
+
+func verifySum(path string) error {
+	want, err := os.ReadFile(path + checksumExt)
+	if err != nil {
+		return fmt.Errorf("its checksum: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(want, []byte(hex.EncodeToString(sum.Sum(nil)))) {
+		return fmt.Errorf("%w: it is not what its checksum says", ErrDamaged)
+	}
+	return nil
+}
+
+// Save makes a snapshot of the file while it is open. Writes go on meanwhile. It
+// then removes the oldest beyond the number that is kept.
+func (d *DB) Save() (Snapshot, error) {
+	d.saving.Lock()
+	defer d.saving.Unlock()
+	return d.place.save(d.log.db)
+}
+
+// Save makes a snapshot of the file while nobody has it open.
+func (p *Place) Save() (Snapshot, error) {
+	s, unlock, err := p.openOffline()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer unlock.Close()
+	made, err := p.save(s.db)
+	return made, errors.Join(err, s.close())
+}
+
+// openOffline opens the file as it is, locked against everybody until unlock and
+// the state are closed.
+func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
+	if unlock, err = lockDir(p.dir()); err != nil {
+		return nil, nil, err
+	}
+	if s, err = p.openState(p.path, false, nil); err != nil {
+		return nil, nil, errors.Join(err, unlock.Close())
+	}
+	return s, unlock, nil
+}
+
+func (p *Place) save(db *bbolt.DB) (Snapshot, error) {
+	s, err := p.copySnapshot(db)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("save a snapshot: %w", err)
+	}
+	return s, p.prune()
+}
+
+// copySnapshot makes a snapshot and verifies it before it gets its name.
+func (p *Place) copySnapshot(db *bbolt.DB) (s Snapshot, err error) {
+	if err := os.MkdirAll(p.snapshotDir(), 0o700); err != nil {
+		return s, err
+	}
+	tmp := p.file(".new")
+	s, err = p.writeSnapshot(tmp, db)
+	if err == nil {
+		err = p.nameSnapshot(tmp, s)
+	}
+	if err != nil {
+		return s, errors.Join(err, removeIfThere(tmp), removeIfThere(tmp+checksumExt))
+	}
+	return s, nil
+}
+
+// nameSnapshot verifies the copy; its checksum gets its name first, so that a
+// snapshot is never without one.
+func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
+	if err := p.Verify(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp+checksumExt, p.file(s.Name)+checksumExt); err != nil {
+		return err
+	}
+	if err := moveInto(tmp, p.file(s.Name)); err != nil {
+		return err
+	}
+	return syncDir(p.dir())
+}
+
+// writeSnapshot copies one transaction's view of the file, and its checksum
+// beside it, and syncs both.
+func (p *Place) writeSnapshot(path string, db *bbolt.DB) (s Snapshot, err error) {
+	sum := sha256.New()
+	err = writeFile(path, func(w io.Writer) error {
+		return guard(func() error {
+			return db.View(func(tx *bbolt.Tx) error {
+				h, err := readHeader(tx)
+				if err != nil {
+					return err
+				}
+				s = p.snapshotOf(h)
+				s.Size, err = tx.WriteTo(io.MultiWriter(w, sum))
+				return err
+			})
+		})
+	})
+	if err != nil {
+		return s, err
+	}
+	return s, writeFile(path+checksumExt, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%x  %s\n", sum.Sum(nil), s.Name)
+		return err
+	})
+}
+
+func (p *Place) snapshotOf(h header) Snapshot {
+	at := p.cfg.Clock.Now().UTC().Truncate(time.Second)
+	return Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.revision, snapshotExt), Time: at, Revision: h.revision}
+}
+
+// writeFile makes a file anew and syncs it.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = write(f); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// prune removes the oldest snapshots beyond those kept, each before its
+// checksum, and checksums left alone.
+func (p *Place) prune() error {
+	all, err := p.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range all[min(p.cfg.Keep, len(all)):] {
+		errs = append(errs, removeIfThere(p.file(s.Name)), removeIfThere(p.file(s.Name)+checksumExt))
+	}
+	return errors.Join(errs...)
+}
+
+// firstSnapshot is how long a DB is open before it looks for the first time
+// whether a snapshot is due: one that is thrown away at once has none.
+const firstSnapshot = 5 * time.Minute
+
+// KeepSnapshots makes a snapshot whenever the newest is older than every and
+// something durable was written since, until ctx ends. A state that does not
+// change is not copied again. failed is told of those that could not be made.
+func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func(error)) error {
+	wait := min(firstSnapshot, every)
+	for {
+		timer := d.place.cfg.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+		var err error
+		if wait, err = d.saveIfDue(every); err != nil {
+			failed(err)
+		}
+	}
+}
+
+// saveIfDue returns when to look again.
+func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
+	all, err := d.place.List()
+	if err != nil {
+		return every, err
+	}
+	if len(all) > 0 {
+		age := d.place.cfg.Clock.Since(all[0].Time)
+		if age >= 0 && age < every {
+			return every - age, nil
+		}
+		same, err := d.sameRevision(all[0])
+		if same || err != nil {
+			return every, err
+		}
+	}
+	_, err = d.Save()
+	return every, err
+}
+
+// sameRevision says that nothing durable was written since the snapshot.
+func (d *DB) sameRevision(s Snapshot) (same bool, err error) {
+	err = guard(func() error {
+		return d.log.db.View(func(tx *bbolt.Tx) error {
+			h, err := readHeader(tx)
+			same = h.revision == s.Revision
+			return err
+		})
+	})
+	return same, err
+}
