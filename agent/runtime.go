@@ -60,6 +60,7 @@ type Runtime interface {
 // EventType says what happened.
 type EventType int
 
+// The types of events.
 const (
 	EventResync           EventType = iota // events may be missing: list again
 	EventContainerStarted                  // it runs

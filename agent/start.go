@@ -77,7 +77,7 @@ func (w *worker) start(ctx context.Context, c *corev1.Container) error {
 	if err != nil {
 		return err
 	}
-	id, attempt, err := w.create(ctx, c, last, img)
+	id, err := w.create(ctx, c, last, img)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (w *worker) start(ctx context.Context, c *corev1.Container) error {
 		w.crashes.Attempt(c.Name, last.FinishedAt, now)
 		delete(w.announced, c.Name)
 	}
-	return w.launch(ctx, c, id, attempt)
+	return w.launch(ctx, c, id)
 }
 
 // crashed holds back a container that ended too short a time ago.
@@ -114,21 +114,21 @@ func podID(pod *corev1.Pod) string {
 }
 
 // create makes the container, unless an agent that was killed has made it already.
-func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.Container, img *cri.Image) (id string, attempt uint32, err error) {
+func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.Container, img *cri.Image) (string, error) {
 	if sandbox := w.seen.Sandbox(); last != nil && last.State == status.Created && last.SandboxID == sandbox.ID && last.Hash == spec.Hash(c) {
-		return last.ID, last.Attempt, nil
+		return last.ID, nil
 	}
-	attempt = w.nextAttempt(c.Name, last)
+	attempt := w.nextAttempt(c.Name, last)
 	config, err := w.containerConfig(ctx, c, attempt, img)
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(spec.LogDir(w.a.logsDir(), w.pod), c.Name), 0o755)
 	}
 	if err != nil {
-		return "", 0, w.refuseStart(c, "CreateContainerConfigError", err)
+		return "", w.refuseStart(c, "CreateContainerConfigError", err)
 	}
-	id, err = w.a.Runtime.CreateContainer(w.life, w.seen.Sandbox().ID, config, w.presentSandbox())
+	id, err := w.a.Runtime.CreateContainer(w.life, w.seen.Sandbox().ID, config, w.presentSandbox())
 	if err != nil {
-		return "", 0, w.refuseStart(c, "CreateContainerError", err)
+		return "", w.refuseStart(c, "CreateContainerError", err)
 	}
 	w.a.own(id, w.uid)
 	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
@@ -136,7 +136,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: w.seen.Sandbox().ID, Hash: spec.Hash(c), Image: c.Image,
 		CreatedAt: w.a.Clock.Now(), MessagePath: w.messagePath(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy),
 	})
-	return id, attempt, nil
+	return id, nil
 }
 
 func (w *worker) refuseStart(c *corev1.Container, reason string, err error) error {
@@ -229,7 +229,7 @@ func writeFile(path, text string, mode os.FileMode) error {
 }
 
 // launch starts a container that was made, and its hook and probes.
-func (w *worker) launch(ctx context.Context, c *corev1.Container, id string, attempt uint32) error {
+func (w *worker) launch(ctx context.Context, c *corev1.Container, id string) error {
 	startErr := w.a.Runtime.StartContainer(w.life, id)
 	if err := w.refreshContainer(ctx, id); err != nil {
 		return errors.Join(startErr, err)

@@ -56,7 +56,7 @@ func (a *Agent) logged(pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Con
 		all = seen.Named(opts.Container)
 	}
 	switch {
-	case opts.Previous && len(all) < 2 && !(len(all) == 1 && all[0].State == status.Exited && a.waitsToRestart(pod, opts.Container)):
+	case opts.Previous && len(all) < 2 && (len(all) == 0 || all[0].State != status.Exited || !a.waitsToRestart(pod, opts.Container)):
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("previous terminated container %q in pod %q not found", opts.Container, pod.Name))
 	case opts.Previous && len(all) >= 2 && all[0].State != status.Exited:
 		return all[1], nil

@@ -62,14 +62,12 @@ type pod struct {
 }
 
 func newPod(t testing.TB, n Network, id string) *pod {
-	path := filepath.Join(t.TempDir(), "ns")
 	name := fmt.Sprintf("mptest-%d-%s", os.Getpid(), id)
 	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
 		t.Errorf("ip netns add: %v %s", err, out)
 	}
 	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
-	path = "/var/run/netns/" + name
-	return &pod{t: t, net: n, id: id, path: path}
+	return &pod{t: t, net: n, id: id, path: "/var/run/netns/" + name}
 }
 
 func (p *pod) run(command string, ports ...portMapping) (string, error) {

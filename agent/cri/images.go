@@ -104,7 +104,7 @@ func (r *Runtime) importFrom(ctx context.Context, archive io.Reader) ([]string, 
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	defer done(context.WithoutCancel(nsCtx))
+	defer func() { _ = done(context.WithoutCancel(nsCtx)) }() // it expires by itself otherwise
 	labels := containerd.WithImageLabels(map[string]string{labelManaged: "managed", labelPinned: "pinned"})
 	imported, err := r.client.Import(nsCtx, tar, labels)
 	if err != nil {

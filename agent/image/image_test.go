@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -44,7 +45,7 @@ func untar(t *testing.T, data []byte) (names []string, files map[string][]byte) 
 	tr := tar.NewReader(bytes.NewReader(data))
 	for {
 		hdr, err := tr.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return names, files
 		}
 		if err != nil {

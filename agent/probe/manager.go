@@ -13,6 +13,7 @@ import (
 // Kind of probe.
 type Kind int
 
+// The kinds of probes.
 const (
 	Startup Kind = iota
 	Liveness

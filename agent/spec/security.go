@@ -9,7 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrRoot: a container must not run as root and would.
+// ErrRoot says that a container must not run as root and would.
 var ErrRoot = errors.New("container has runAsNonRoot and image will run as root")
 
 // CheckNonRoot refuses a container that says runAsNonRoot when its user, or its

@@ -16,6 +16,7 @@ import (
 // State of one container instance.
 type State int
 
+// The states of a container instance.
 const (
 	Created State = iota // made, not started
 	Running

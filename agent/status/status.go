@@ -168,7 +168,7 @@ func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev
 // absent is the status of a container the runtime knows nothing of.
 func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
 	out := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(false)}
-	out.State = waiting(in.whyAbsent(spec, regular))
+	out.State = waiting(in.whyAbsent(spec))
 	if was == nil {
 		return out
 	}
@@ -190,7 +190,7 @@ func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, reg
 	return out
 }
 
-func (in *Input) whyAbsent(spec *corev1.Container, regular bool) Waiting {
+func (in *Input) whyAbsent(spec *corev1.Container) Waiting {
 	if w, ok := in.Waiting[spec.Name]; ok {
 		return w
 	}

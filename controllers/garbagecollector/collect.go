@@ -53,7 +53,7 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	if err != nil {
 		return err
 	}
-	ended := append(o.absent, o.waiting...)
+	ended := slices.Concat(o.absent, o.waiting)
 	switch {
 	case len(ended) == 0:
 		return nil

@@ -289,8 +289,8 @@ func (*flaky) Name() string { return "flaky" }
 func (f *flaky) Run(ctx context.Context) error {
 	switch f.runs.Add(1) {
 	case 1:
-		var m map[string]int
-		m["x"] = 1
+		var nobody *flaky
+		nobody.runs.Add(1)
 	case 2:
 		return errors.New("cannot")
 	}

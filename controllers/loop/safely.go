@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -45,7 +46,7 @@ func Each[T any](limit int, items []T, f func(T) error) []error {
 			err := Safely(func() error { return f(item) })
 			mu.Lock()
 			defer mu.Unlock()
-			if p, ok := err.(*PanicError); ok {
+			if p := (*PanicError)(nil); errors.As(err, &p) {
 				panicked = p
 			} else if err != nil {
 				errs = append(errs, err)

@@ -80,7 +80,7 @@ func (s *Supervisor) started() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = s.deps.Clock.Now()
-	if s.failure == errNotStarted {
+	if errors.Is(s.failure, errNotStarted) {
 		s.failure = nil
 	}
 }
