@@ -1,9 +1,18 @@
 package store
 
-import "sort"
+import (
+	"cmp"
+	"sort"
+)
+
+// What a history keeps unless Config says otherwise.
+const (
+	defaultHistory      = 4096
+	defaultHistoryBytes = 4 << 20
+)
 
 // history is the last events of one resource, bounded by count and by bytes of
-// JSON. It is guarded by Memory.mu.
+// JSON. It is guarded by its owner's mutex.
 type history struct {
 	events   []*Event // in revision order
 	floor    int64    // every event after this revision is in events
@@ -13,7 +22,7 @@ type history struct {
 }
 
 func newHistory(rev int64, maxCount, maxBytes int) history {
-	return history{floor: rev, maxCount: maxCount, maxBytes: maxBytes}
+	return history{floor: rev, maxCount: cmp.Or(maxCount, defaultHistory), maxBytes: cmp.Or(maxBytes, defaultHistoryBytes)}
 }
 
 func (h *history) add(ev *Event) {

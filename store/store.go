@@ -34,6 +34,9 @@ var (
 	ErrClosed = errors.New("store closed")
 	// ErrNoSpace: the disk is full; nothing was written.
 	ErrNoSpace = errors.New("no space left for writing")
+	// ErrUnavailable: what holds the state does not answer. A write may have
+	// happened or not.
+	ErrUnavailable = errors.New("the store does not answer")
 )
 
 // Object is anything the API serves: a pointer to a typed Kubernetes object.

@@ -27,20 +27,48 @@ func (m *Memory) Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Ev
 	case rev < floor:
 		return nil, fmt.Errorf("%s: revision %d is before %d: %w", sel.Resource, rev, floor, ErrExpired)
 	}
-	out := make(chan *Event)
-	f := &follower{m: m, t: t, sel: sel, rev: rev, out: out}
-	go f.run(ctx)
-	return out, nil
+	return follow(ctx, tableOf{m, t}, m.stopped.Done(), sel, rev), nil
 }
 
-// follower reads the history of one table from its own place in it.
+// source is a history that grows.
+type source interface {
+	// read copies the next events after rev into buf. wake is closed when there are
+	// more; everything up to seen is known. inReach is false when some have left the
+	// history.
+	read(rev int64, buf []*Event) (n int, seen int64, wake <-chan struct{}, inReach bool)
+}
+
+// tableOf is the history of a table of m.
+type tableOf struct {
+	m *Memory
+	t *table
+}
+
+// read implements source.
+func (s tableOf) read(rev int64, buf []*Event) (int, int64, <-chan struct{}, bool) {
+	s.m.mu.RLock()
+	defer s.m.mu.RUnlock()
+	events, inReach := s.t.history.after(rev)
+	return copy(buf, events), 0, s.t.wake, inReach
+}
+
+// follower reads a history from its own place in it.
 type follower struct {
-	m      *Memory
-	t      *table
-	sel    Selector
-	rev    int64 // everything up to here was sent or passed over
-	passed int   // events passed over since the last one sent
-	out    chan<- *Event
+	from    source
+	stopped <-chan struct{}
+	sel     Selector
+	rev     int64 // everything up to here was sent or passed over
+	passed  int   // events passed over since the last one sent
+	out     chan<- *Event
+}
+
+// follow sends what comes after rev until ctx ends, stopped is closed, or the
+// reader lags.
+func follow(ctx context.Context, from source, stopped <-chan struct{}, sel Selector, rev int64) <-chan *Event {
+	out := make(chan *Event)
+	f := &follower{from: from, stopped: stopped, sel: sel, rev: rev, out: out}
+	go f.run(ctx)
+	return out
 }
 
 func (f *follower) run(ctx context.Context) {
@@ -57,7 +85,7 @@ func (f *follower) run(ctx context.Context) {
 		case <-wake:
 		case <-ctx.Done():
 			return
-		case <-f.m.stopped.Done():
+		case <-f.stopped:
 			return
 		}
 	}
@@ -68,11 +96,7 @@ func (f *follower) run(ctx context.Context) {
 // keeps a quiet watch small.
 func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, ok bool) {
 	var buf [watchBatch]*Event
-	f.m.mu.RLock()
-	events, inReach := f.t.history.after(f.rev)
-	n := copy(buf[:], events)
-	wake = f.t.wake
-	f.m.mu.RUnlock()
+	n, seen, wake, inReach := f.from.read(f.rev, buf[:])
 	if !inReach {
 		f.send(ctx, &Event{})
 		return false, nil, false
@@ -82,6 +106,10 @@ func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, o
 		if !f.offer(ctx, ev) {
 			return false, nil, false
 		}
+	}
+	if n == 0 && seen > f.rev {
+		f.rev, f.passed = seen, 0
+		return false, wake, f.send(ctx, &Event{Rev: seen})
 	}
 	return n > 0, wake, true
 }
@@ -105,7 +133,7 @@ func (f *follower) send(ctx context.Context, ev *Event) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	case <-f.m.stopped.Done():
+	case <-f.stopped:
 		return false
 	}
 }

@@ -26,6 +26,8 @@ func apiError(err error, res *Resource, name string) error {
 		return errFuture(err)
 	case errors.Is(err, store.ErrClosed):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
+	case errors.Is(err, store.ErrUnavailable):
+		return apierrors.NewServiceUnavailable(err.Error())
 	case errors.Is(err, store.ErrNoSpace):
 		return errNoSpace(err)
 	}

@@ -1,0 +1,140 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/store"
+)
+
+// protobufMagic begins the values that a kube-apiserver writes unless told
+// otherwise.
+var protobufMagic = []byte("k8s\x00")
+
+// entry makes an entry of what etcd holds at key.
+func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) {
+	if e := s.decoded.get(key, kv.ModRevision); e != nil {
+		return e, nil
+	}
+	kind, ok := s.cfg.Kind(key.Resource)
+	if !ok {
+		return nil, fmt.Errorf("%v: resource is not served", key)
+	}
+	obj := kind.New()
+	plain, err := decode(kv.Value, obj)
+	if err != nil {
+		return nil, fmt.Errorf("%v at revision %d: %w", key, kv.ModRevision, err)
+	}
+	e := store.NewEntry(key, kv.ModRevision, obj, plain)
+	s.decoded.put(e)
+	return e, nil
+}
+
+// decode reads value into obj and returns it as store.Encode would make it.
+func decode(value []byte, obj store.Object) (plain []byte, err error) {
+	if raw, ok := bytes.CutPrefix(value, protobufMagic); ok {
+		if err := decodeProtobuf(raw, obj); err != nil {
+			return nil, err
+		}
+		return store.Encode(obj)
+	}
+	value = bytes.TrimSpace(value) // a kube-apiserver ends JSON with a newline
+	if err := json.Unmarshal(value, obj); err != nil {
+		return nil, err
+	}
+	if store.Canonical(value, obj) {
+		return value, nil
+	}
+	return store.Encode(obj)
+}
+
+// decodeProtobuf reads upstream's envelope and what is in it.
+func decodeProtobuf(raw []byte, obj store.Object) error {
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(raw); err != nil {
+		return err
+	}
+	m, ok := obj.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return fmt.Errorf("%T has no protobuf form", obj)
+	}
+	if err := m.Unmarshal(envelope.Raw); err != nil {
+		return err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(envelope.GroupVersionKind())
+	return nil
+}
+
+// decoded are the newest entries seen, as many as there is room for.
+type decoded struct {
+	max int
+
+	mu      sync.Mutex // guards what follows
+	entries map[store.Key]*store.Entry
+	bytes   int
+}
+
+func newDecoded(maxBytes int) *decoded {
+	return &decoded{max: maxBytes, entries: map[store.Key]*store.Entry{}}
+}
+
+// get returns the entry of key at rev if it is here.
+func (d *decoded) get(key store.Key, rev int64) *store.Entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.entries[key]; e != nil && e.Rev == rev {
+		return e
+	}
+	return nil
+}
+
+// put keeps e unless something newer is here; others go when there is no room.
+func (d *decoded) put(e *store.Entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.entries[e.Key]
+	if old != nil && old.Rev >= e.Rev {
+		return
+	}
+	d.drop(old)
+	d.entries[e.Key] = e
+	d.bytes += len(e.JSON)
+	for _, other := range d.entries {
+		if d.bytes <= d.max {
+			return
+		}
+		d.drop(other)
+	}
+}
+
+// forget drops key, which was removed at rev.
+func (d *decoded) forget(key store.Key, rev int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.entries[key]; e != nil && e.Rev <= rev {
+		d.drop(e)
+	}
+}
+
+func (d *decoded) drop(e *store.Entry) {
+	if e != nil {
+		delete(d.entries, e.Key)
+		d.bytes -= len(e.JSON)
+	}
+}
+
+func (d *decoded) verify() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, e := range d.entries {
+		errs = append(errs, e.Verify())
+	}
+	return errors.Join(errs...)
+}

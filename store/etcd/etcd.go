@@ -1,0 +1,239 @@
+// Package etcd is a store.Store on etcd, for an installation that has outgrown
+// one machine.
+//
+// Keys and values are those of a kube-apiserver: /registry/pods/default/web
+// holds the pod's JSON without a resourceVersion, which is the revision of the
+// key's last change. A kube-apiserver can take over the etcd as it is; what one
+// wrote, in JSON or protobuf, is read here.
+//
+// Get and List ask etcd each time, so what they say is what etcd says, whoever
+// wrote it; a value is decoded once and shared as long as there is room. Update
+// is a transaction on the revision that its Change saw. Watches of one resource
+// share one watch of etcd and a history of bounded size.
+//
+// Nothing is volatile here: leases and heartbeats are written to etcd like
+// everything else, because other servers must see them. Resources with a TTL
+// (events) are bound to leases of etcd and vanish with them.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	"monopod/store"
+)
+
+const (
+	// requestTime bounds one request to etcd.
+	requestTime = 10 * time.Second
+	// keepAlive and keepAliveTimeout find a connection that died in silence
+	// (upstream: storagebackend/factory).
+	keepAlive        = 30 * time.Second
+	keepAliveTimeout = 10 * time.Second
+)
+
+// Config of a Store. Kind and Endpoints are required.
+type Config struct {
+	store.Config
+	Endpoints []string // as Endpoints makes them
+	TLS       TLS
+	// TTL is how long objects of a resource live after their last change; none
+	// where it is missing.
+	TTL map[string]time.Duration
+	// CompactionInterval is how often what is older than it is dropped from etcd's
+	// history; 0: 5 min (upstream: --etcd-compaction-interval), negative: never.
+	CompactionInterval time.Duration
+	// DecodedBytes bounds the JSON of the decoded objects kept; 0: 32 MiB.
+	DecodedBytes int
+
+	Clock clock.WithTicker // nil: the real one
+	Log   *zap.Logger      // nil: silent
+}
+
+// TLS are the files that kube-apiserver knows as --etcd-cafile, --etcd-certfile
+// and --etcd-keyfile.
+type TLS struct{ CAFile, CertFile, KeyFile string }
+
+// Store is a store.Store on etcd.
+type Store struct {
+	cfg     Config
+	client  *clientv3.Client
+	decoded *decoded
+	leases  leases
+
+	stop    context.CancelFunc
+	stopped context.Context
+	running sync.WaitGroup // hubs and the compactor
+	closing func() error
+	newest  atomic.Int64 // highest revision seen
+
+	mu   sync.Mutex // guards hubs
+	hubs map[string]*hub
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Endpoints reads etcd://host:port[,host:port…], or the same with http or
+// https; etcd:// is https when there are files for it. unix:///path is a socket.
+func Endpoints(url string, files TLS) ([]string, error) {
+	scheme, hosts, _ := strings.Cut(url, "://")
+	switch scheme {
+	case "unix":
+		return []string{url}, nil
+	case "etcd":
+		scheme = "http"
+		if files != (TLS{}) {
+			scheme = "https"
+		}
+	case "http", "https":
+	default:
+		return nil, fmt.Errorf("%q does not begin with etcd://, https:// or http://", url)
+	}
+	var out []string
+	for host := range strings.SplitSeq(strings.TrimSuffix(hosts, "/"), ",") {
+		host = strings.TrimPrefix(host, scheme+"://") // as in --etcd-servers
+		if host == "" || strings.Contains(host, "/") {
+			return nil, fmt.Errorf("%q is not of the form etcd://host:port[,host:port]", url)
+		}
+		out = append(out, scheme+"://"+host)
+	}
+	return out, nil
+}
+
+// Open connects to etcd, which must answer. Close ends it.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg.History = cmp.Or(cfg.History, 4096)
+	cfg.DecodedBytes = cmp.Or(cfg.DecodedBytes, 32<<20)
+	cfg.CompactionInterval = cmp.Or(cfg.CompactionInterval, 5*time.Minute)
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	client, err := connect(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	s := &Store{cfg: cfg, client: client, decoded: newDecoded(cfg.DecodedBytes), hubs: map[string]*hub{}}
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	s.leases = leases{client: client, clock: cfg.Clock}
+	s.closing = sync.OnceValue(s.close)
+	if err := s.ping(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err), s.Close())
+	}
+	s.running.Go(func() { s.compactor(s.stopped) })
+	return s, nil
+}
+
+func connect(cfg Config) (*clientv3.Client, error) {
+	c := clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		DialKeepAliveTime:    keepAlive,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		Logger:               cfg.Log,
+	}
+	if strings.HasPrefix(cfg.Endpoints[0], "https://") {
+		info := transport.TLSInfo{TrustedCAFile: cfg.TLS.CAFile, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile}
+		var err error
+		if c.TLS, err = info.ClientConfig(); err != nil {
+			return nil, err
+		}
+	}
+	return clientv3.New(c)
+}
+
+// ping learns the newest revision.
+func (s *Store) ping(ctx context.Context) error {
+	ctx, done, err := s.request(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	resp, err := s.client.Get(ctx, store.PathPrefix)
+	if err != nil {
+		return translate(err)
+	}
+	s.saw(resp.Header.Revision)
+	return nil
+}
+
+// request is ctx for one request; done frees it. ErrClosed once s is closed.
+func (s *Store) request(ctx context.Context) (_ context.Context, done func(), err error) {
+	if s.stopped.Err() != nil {
+		return nil, nil, store.ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	unhook := context.AfterFunc(s.stopped, cancel)
+	return ctx, func() { unhook(); cancel() }, nil
+}
+
+// Revision implements store.Store: the newest that this process has heard of.
+func (s *Store) Revision() int64 { return s.newest.Load() }
+
+func (s *Store) saw(rev int64) {
+	for {
+		old := s.newest.Load()
+		if rev <= old || s.newest.CompareAndSwap(old, rev) {
+			return
+		}
+	}
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error { return s.closing() }
+
+func (s *Store) close() error {
+	s.stop()
+	s.mu.Lock() // no hub begins any more
+	defer s.mu.Unlock()
+	s.running.Wait()
+	return s.client.Close()
+}
+
+// Verify checks that nobody modified a shared object. For tests.
+func (s *Store) Verify() error { return s.decoded.verify() }
+
+// translate makes an error of etcd the store's.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return fmt.Errorf("%w: %w", store.ErrExpired, err)
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return fmt.Errorf("%w: %w", store.ErrFuture, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+	case unavailable(err):
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// unavailable says that etcd could not be asked, or has not answered in time.
+func unavailable(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		return e.Code() == codes.Unavailable
+	}
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
+}

@@ -1,0 +1,64 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/utils/clock"
+)
+
+// A lease of etcd is shared by what is written within leaseShared, but by no
+// more than leaseObjects (upstream: storage/etcd3/lease_manager): what expires
+// together is removed in one transaction.
+const (
+	leaseShared  = time.Minute
+	leaseObjects = 1000
+)
+
+// leases hands out leases of etcd, one TTL at a time.
+type leases struct {
+	client *clientv3.Client
+	clock  clock.PassiveClock
+
+	mu   sync.Mutex // guards what follows
+	last map[time.Duration]*lease
+}
+
+type lease struct {
+	id    clientv3.LeaseID
+	until time.Time // not handed out after
+	used  int
+}
+
+// grant returns a lease that lives for ttl and up to a minute more.
+func (l *leases) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+	if id, ok := l.shared(ttl); ok {
+		return id, nil
+	}
+	until := l.clock.Now().Add(leaseShared)
+	resp, err := l.client.Grant(ctx, int64((ttl+leaseShared)/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		l.last = map[time.Duration]*lease{}
+	}
+	l.last[ttl] = &lease{id: resp.ID, until: until, used: 1}
+	return resp.ID, nil
+}
+
+// shared is the last lease granted, while it may be used.
+func (l *leases) shared(ttl time.Duration) (clientv3.LeaseID, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.last[ttl]
+	if last == nil || last.used >= leaseObjects || !l.clock.Now().Before(last.until) {
+		return 0, false
+	}
+	last.used++
+	return last.id, true
+}

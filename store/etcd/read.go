@@ -1,0 +1,163 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"monopod/store"
+)
+
+// pageSize is how many keys one request lists, so that a long list does not
+// hold up etcd's other readers.
+const pageSize = 1000
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, key store.Key) (*store.Entry, error) {
+	e, err := s.read(ctx, key)
+	if err == nil && e == nil {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", key, err)
+	}
+	return e, nil
+}
+
+// read returns what key holds, nil for nothing.
+func (s *Store) read(ctx context.Context, key store.Key) (*store.Entry, error) {
+	ctx, done, err := s.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	resp, err := s.client.Get(ctx, key.Path())
+	if err != nil {
+		return nil, translate(err)
+	}
+	s.saw(resp.Header.Revision)
+	return s.first(key, resp.Kvs)
+}
+
+func (s *Store) first(key store.Key, kvs []*mvccpb.KeyValue) (*store.Entry, error) {
+	if len(kvs) == 0 {
+		return nil, nil
+	}
+	return s.entry(key, kvs[0])
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, sel store.Selector) ([]*store.Entry, int64, error) {
+	if s.stopped.Err() != nil {
+		return nil, 0, store.ErrClosed
+	}
+	l := &listing{s: s, sel: sel, rev: sel.At}
+	l.next, l.end = reach(sel)
+	for more := true; more; {
+		var err error
+		if more, err = l.page(ctx); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", sel.Resource, err)
+		}
+	}
+	return l.entries, l.rev, nil
+}
+
+// reach is the range of keys that sel is about: from the first to before the
+// second.
+func reach(sel store.Selector) (from, end string) {
+	if sel.Namespace != "" && sel.Name != "" {
+		from = store.Key{Resource: sel.Resource, Namespace: sel.Namespace, Name: sel.Name}.Path()
+		end = from + "\x00"
+	} else {
+		from = store.ResourcePath(sel.Resource, sel.Namespace)
+		end = clientv3.GetPrefixRangeEnd(from)
+	}
+	return max(from, after(sel)), end
+}
+
+// after is the first key behind sel.After, empty when there is none. Objects
+// without a namespace have paths without it.
+func after(sel store.Selector) string {
+	if sel.After == "" {
+		return ""
+	}
+	place := sel.After
+	if place[0] == '/' {
+		place = place[1:]
+	}
+	return store.ResourcePath(sel.Resource, "") + place + "\x00"
+}
+
+// listing is a List under way.
+type listing struct {
+	s         *Store
+	sel       store.Selector
+	rev       int64 // 0 until the first page is there
+	next, end string
+	entries   []*store.Entry
+}
+
+// page reads the next keys; more says that there may be others.
+func (l *listing) page(ctx context.Context) (more bool, err error) {
+	ctx, done, err := l.s.request(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	if l.next >= l.end {
+		return false, l.empty(ctx)
+	}
+	resp, err := l.s.client.Get(ctx, l.next, clientv3.WithRange(l.end), clientv3.WithRev(l.rev), clientv3.WithLimit(l.limit()))
+	if err != nil {
+		return false, translate(err)
+	}
+	l.s.saw(resp.Header.Revision)
+	if l.rev == 0 {
+		l.rev = resp.Header.Revision
+	}
+	for _, kv := range resp.Kvs {
+		l.next = string(kv.Key) + "\x00"
+		if err := l.add(kv); err != nil {
+			return false, err
+		}
+		if l.sel.Limit > 0 && len(l.entries) == l.sel.Limit {
+			return false, nil
+		}
+	}
+	return resp.More, nil
+}
+
+// empty is the page of a range without keys: its revision alone.
+func (l *listing) empty(ctx context.Context) error {
+	resp, err := l.s.client.Get(ctx, store.PathPrefix, clientv3.WithRev(l.rev))
+	if err != nil {
+		return translate(err)
+	}
+	if l.rev == 0 {
+		l.rev = resp.Header.Revision
+	}
+	return nil
+}
+
+// limit is how many keys to ask for: no more than wanted, where every one
+// counts.
+func (l *listing) limit() int64 {
+	if l.sel.Limit > 0 && l.sel.Match == nil && l.sel.Name == "" {
+		return int64(min(l.sel.Limit-len(l.entries), pageSize))
+	}
+	return pageSize
+}
+
+func (l *listing) add(kv *mvccpb.KeyValue) error {
+	key, ok := store.ParsePath(string(kv.Key))
+	if !ok || key.Resource != l.sel.Resource || (l.sel.Name != "" && key.Name != l.sel.Name) {
+		return nil
+	}
+	e, err := l.s.entry(key, kv)
+	if err == nil && l.sel.Matches(e) {
+		l.entries = append(l.entries, e)
+	}
+	return err
+}

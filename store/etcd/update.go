@@ -1,0 +1,148 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"monopod/store"
+)
+
+// errStale says that the object changed meanwhile.
+var errStale = errors.New("object changed meanwhile")
+
+// Update implements store.Store. Nothing is written once ctx has ended; when it
+// ends while etcd works, the write may have happened or not.
+func (s *Store) Update(ctx context.Context, key store.Key, change store.Change) (*store.Entry, error) {
+	if _, ok := s.cfg.Kind(key.Resource); !ok {
+		return nil, fmt.Errorf("%v: resource is not served", key)
+	}
+	cur, err := s.read(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", key, err)
+	}
+	for {
+		w, err := propose(key, cur, change)
+		if err != nil {
+			return nil, err
+		}
+		if w.unchanged() {
+			return cur, nil
+		}
+		result, now, err := s.commit(ctx, w)
+		if err == nil {
+			return result, nil
+		}
+		if !errors.Is(err, errStale) {
+			return nil, fmt.Errorf("%v: %w", key, err)
+		}
+		cur = now
+	}
+}
+
+// write replaces cur by next at key; either may be nil.
+type write struct {
+	key   store.Key
+	cur   *store.Entry
+	next  store.Object
+	plain []byte // next encoded
+}
+
+// propose runs change over cur.
+func propose(key store.Key, cur *store.Entry, change store.Change) (*write, error) {
+	w := &write{key: key, cur: cur}
+	var obj store.Object
+	if cur != nil {
+		obj = cur.Object
+	}
+	next, err := change(obj)
+	switch {
+	case err != nil:
+		return nil, err
+	case next == nil && cur == nil:
+		return nil, fmt.Errorf("%v: %w", key, store.ErrNotFound)
+	case next == nil:
+		return w, nil
+	}
+	w.next = next
+	if cur != nil && next == cur.Object {
+		return w, nil
+	}
+	if w.plain, err = store.Encode(next); err != nil {
+		return nil, fmt.Errorf("%v: encode: %w", key, err)
+	}
+	return w, nil
+}
+
+// unchanged says that the write would store what is there.
+func (w *write) unchanged() bool {
+	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || w.cur.Encodes(w.plain))
+}
+
+// revision is that of what the write replaces; 0 for nothing, as etcd has it.
+func (w *write) revision() int64 {
+	if w.cur == nil {
+		return 0
+	}
+	return w.cur.Rev
+}
+
+// commit writes unless key changed since w.cur was read: then errStale, and
+// what is there now.
+func (s *Store) commit(ctx context.Context, w *write) (result, now *store.Entry, err error) {
+	ctx, done, err := s.request(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	path := w.key.Path()
+	op, err := s.op(ctx, w)
+	if err != nil {
+		return nil, nil, translate(err)
+	}
+	resp, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(path), "=", w.revision())).
+		Then(op).
+		Else(clientv3.OpGet(path)).
+		Commit()
+	if err != nil {
+		return nil, nil, translate(err)
+	}
+	s.saw(resp.Header.Revision)
+	if !resp.Succeeded {
+		if now, err = s.first(w.key, resp.Responses[0].GetResponseRange().Kvs); err == nil {
+			err = errStale
+		}
+		return nil, now, err
+	}
+	return s.written(w, resp.Header.Revision), nil, nil
+}
+
+// op is the write as etcd is told it.
+func (s *Store) op(ctx context.Context, w *write) (clientv3.Op, error) {
+	if w.next == nil {
+		return clientv3.OpDelete(w.key.Path()), nil
+	}
+	var opts []clientv3.OpOption
+	if ttl := s.cfg.TTL[w.key.Resource]; ttl > 0 {
+		id, err := s.leases.grant(ctx, ttl)
+		if err != nil {
+			return clientv3.Op{}, err
+		}
+		opts = append(opts, clientv3.WithLease(id))
+	}
+	return clientv3.OpPut(w.key.Path(), string(w.plain), opts...), nil
+}
+
+// written is the entry that the write made at rev.
+func (s *Store) written(w *write, rev int64) *store.Entry {
+	if w.next == nil {
+		s.decoded.forget(w.key, rev)
+		return (&store.Event{Key: w.key, Rev: rev, Old: w.cur}).Gone()
+	}
+	e := store.NewEntry(w.key, rev, w.next, w.plain)
+	s.decoded.put(e)
+	return e
+}

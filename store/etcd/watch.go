@@ -1,0 +1,175 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"monopod/store"
+)
+
+// watchAgain is the pause after a watch that etcd ended.
+const watchAgain = time.Second
+
+// Watch implements store.Store. The history begins somewhat before the first
+// watch of the resource, so that a client that comes from another server can go
+// on where it was.
+func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (<-chan *store.Event, error) {
+	if err := s.reachable(ctx, rev); err != nil {
+		return nil, fmt.Errorf("%s: revision %d: %w", sel.Resource, rev, err)
+	}
+	h, err := s.hub(sel.Resource)
+	if err != nil {
+		return nil, err
+	}
+	return h.feed.Follow(ctx, s.stopped.Done(), sel, rev)
+}
+
+// reachable asks etcd whether rev has happened and is not compacted.
+func (s *Store) reachable(ctx context.Context, rev int64) error {
+	if rev < 1 {
+		return store.ErrExpired
+	}
+	ctx, done, err := s.request(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	resp, err := s.client.Get(ctx, store.PathPrefix, clientv3.WithRev(rev))
+	if err != nil {
+		return translate(err)
+	}
+	s.saw(resp.Header.Revision)
+	return nil
+}
+
+// hub is the one watch of etcd that all watches of a resource share.
+type hub struct {
+	s        *Store
+	resource string
+	feed     *store.Feed
+	next     int64 // the revision to go on from
+	log      *zap.Logger
+}
+
+// hub returns the resource's, started on first use.
+func (s *Store) hub(resource string) (*hub, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped.Err() != nil {
+		return nil, store.ErrClosed
+	}
+	if h := s.hubs[resource]; h != nil {
+		return h, nil
+	}
+	from := max(s.Revision()-int64(s.cfg.History), 1)
+	h := &hub{s: s, resource: resource, feed: store.NewFeed(s.cfg.Config, from), next: from + 1,
+		log: s.cfg.Log.With(zap.String("resource", resource))}
+	s.hubs[resource] = h
+	s.running.Go(func() { h.run(s.stopped) })
+	return h, nil
+}
+
+// run watches until ctx ends, again and again where etcd ends it.
+func (h *hub) run(ctx context.Context) {
+	for {
+		if err := h.watch(ctx); err != nil && ctx.Err() == nil {
+			h.log.Warn("the watch of etcd ended, watching again", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.s.cfg.Clock.After(watchAgain):
+		}
+	}
+}
+
+// watch feeds events until etcd ends the watch.
+func (h *hub) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for {
+		responses := h.s.client.Watch(ctx, store.ResourcePath(h.resource, ""),
+			clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithProgressNotify(), clientv3.WithRev(h.next))
+		compacted, err := h.drain(responses)
+		if compacted == 0 {
+			return err
+		}
+		// What happened before is gone: go on from there.
+		h.feed.Reset(compacted)
+		h.next = compacted + 1
+	}
+}
+
+// drain takes responses until there are no more. compacted is the revision
+// before which etcd has forgotten what was asked for.
+func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
+	for resp := range responses {
+		if resp.CompactRevision > 0 {
+			return resp.CompactRevision, nil
+		}
+		if err := resp.Err(); err != nil {
+			return 0, err
+		}
+		h.take(resp)
+	}
+	return 0, nil
+}
+
+// take feeds one response: the whole of one or more revisions, or word that
+// nothing happened.
+func (h *hub) take(resp clientv3.WatchResponse) {
+	seen := resp.Header.Revision
+	var events []*store.Event
+	for _, ev := range resp.Events {
+		seen = ev.Kv.ModRevision
+		if ev.PrevKv == nil && !ev.IsCreate() { // compacted before it was read
+			h.feed.Reset(seen)
+			events = nil
+			continue
+		}
+		if e := h.event(ev); e != nil {
+			events = append(events, e)
+		}
+	}
+	h.next = seen + 1
+	h.s.saw(seen)
+	h.feed.Add(seen, events...)
+}
+
+// event is what etcd tells, as the store tells it; nil when it is about nothing
+// that can be read.
+func (h *hub) event(ev *clientv3.Event) *store.Event {
+	key, ok := store.ParsePath(string(ev.Kv.Key))
+	if !ok || key.Resource != h.resource {
+		return nil
+	}
+	out := &store.Event{Key: key, Rev: ev.Kv.ModRevision}
+	if ev.PrevKv != nil {
+		out.Old = h.readable(key, ev.PrevKv)
+	}
+	if ev.Type == mvccpb.Event_PUT {
+		out.New = h.readable(key, ev.Kv)
+	} else {
+		h.s.decoded.forget(key, out.Rev)
+	}
+	if out.Old == nil && out.New == nil {
+		return nil
+	}
+	return out
+}
+
+// readable is the entry, or nil for one that cannot be decoded, which is as if
+// it were not there.
+func (h *hub) readable(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
+	e, err := h.s.entry(key, kv)
+	if err != nil {
+		h.log.Error("etcd holds a value that cannot be read", zap.Error(err))
+		return nil
+	}
+	return e
+}
