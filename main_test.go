@@ -50,7 +50,7 @@ func testMain(m *testing.M) int {
 }
 
 // buildAll builds what the scripts run: monopod with the race detector, the
-// sample image, and kubectl.
+// sample image, kubectl, and a client on client-go's informers.
 func buildAll(t testing.TB) {
 	t.Helper()
 	build(t, ".", nil, "-race", "-o", filepath.Join(bin, "monopod"), ".")
@@ -59,6 +59,7 @@ func buildAll(t testing.TB) {
 	command(t, ".", nil, "go", "run", "./testdata/web/pack", "-program", filepath.Join(bin, "web"), "-o", filepath.Join(bin, "web.tar"))
 	build(t, "testdata/kubectl", static, "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2",
 		"-o", filepath.Join(bin, "kubectl"), ".")
+	build(t, "testdata/clients/informers", static, "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(bin, "informers"), ".")
 }
 
 func build(t testing.TB, dir string, env []string, args ...string) {
@@ -333,7 +334,7 @@ func prepared(ts *testscript.TestScript, args []string) *exec.Cmd {
 
 // resolve prefers the programs under test.
 func resolve(name string) string {
-	if p := filepath.Join(bin, name); name == "kubectl" || name == "monopod" {
+	if p := filepath.Join(bin, name); name == "kubectl" || name == "monopod" || name == "informers" {
 		return p
 	}
 	return name
