@@ -64,9 +64,10 @@ type Memory struct {
 	closeErr error         // set before closed is
 
 	// The writer's own.
-	reserved int64
-	unsaved  map[Key]bool // written since the log was told of them, if it ever was
-	borrowed []Record     // removals of what the log kept over a stop only
+	reserved  int64
+	lastBatch int
+	unsaved   map[Key]bool // written since the log was told of them, if it ever was
+	borrowed  []Record     // removals of what the log kept over a stop only
 
 	mu     sync.RWMutex // guards rev and tables, never held over I/O
 	rev    int64

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 )
 
@@ -10,17 +11,24 @@ import (
 // wait for long.
 const maxBatch = 1024
 
-// gather takes every write that waits; the caller has the turn.
+// gather takes every write that waits; the caller has the turn. Those whose
+// writes were answered together are about to write again: while fewer wait than
+// last time it lets them run, so that they share a commit once more.
 func (m *Memory) gather() []*write {
-	var batch []*write
-	for len(batch) < maxBatch {
+	batch := make([]*write, 0, m.lastBatch)
+	for patience := m.lastBatch; len(batch) < maxBatch; {
 		select {
 		case w := <-m.writes:
 			batch = append(batch, w)
+			continue
 		default:
-			return batch
 		}
+		if patience--; patience < 1 || len(batch) >= m.lastBatch {
+			break
+		}
+		runtime.Gosched()
 	}
+	m.lastBatch = len(batch)
 	return batch
 }
 
