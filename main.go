@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,9 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
@@ -40,6 +43,7 @@ import (
 	"monopod/controllers"
 	"monopod/store"
 	"monopod/store/bolt"
+	"monopod/store/bolt/snapshotcmd"
 	"monopod/web"
 )
 
@@ -64,8 +68,12 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand(), resetCommand())
+	root.AddCommand(serveCommand(), resetCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
+}
+
+func storeConfig() store.Config {
+	return store.Config{Kind: registry.Kinds(registry.Resources())}
 }
 
 const defaultDataDir = "/var/lib/monopod"
@@ -78,6 +86,9 @@ type Config struct {
 	Runtime    string
 	NodeName   string
 	LogLevel   string
+
+	SnapshotKeep     int
+	SnapshotInterval time.Duration
 
 	Controllers controllers.Config
 }
@@ -102,6 +113,8 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&cfg.Runtime, "runtime", "containerd", "containerd, or fake: pods run in memory")
 	f.StringVar(&cfg.NodeName, "node-name", "", "name of the node; empty: the hostname")
 	f.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
+	f.IntVar(&cfg.SnapshotKeep, "snapshot-keep", bolt.DefaultKeep, "snapshots of the state to keep")
+	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
 	f.IntVar(&cfg.Controllers.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", cfg.Controllers.ConcurrentReplicaSetSyncs, "ReplicaSets worked on at a time")
@@ -171,19 +184,21 @@ func run(ctx context.Context, cfg Config) error {
 		}
 	}
 	resources := registry.Resources()
-	state, err := bolt.Open(cfg.path("state.db"), store.Config{Kind: registry.Kinds(resources)})
+	state, err := bolt.At(cfg.path("state.db"), bolt.Config{
+		Config: store.Config{Kind: registry.Kinds(resources)}, Keep: cfg.SnapshotKeep}).Open()
 	if err != nil {
 		return err
 	}
 	reg := registry.New(state, resources, registry.Config{Log: log.Named("registry")})
-	return errors.Join(serve(ctx, cfg, log, reg), state.Close())
+	return errors.Join(serve(ctx, cfg, log, reg, state), state.Close())
 }
 
 // serve runs what stands on the registry.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry) error {
+func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, state *bolt.DB) error {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
+	restored := tell(log.Named("store"), state.Report)
 	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now())
 	if err != nil {
 		return err
@@ -197,7 +212,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	if err != nil {
 		return err
 	}
-	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics}
+	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics, restored: restored}
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
 	server, err := apiserver.New(ctx, apiserver.Config{
@@ -210,6 +225,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 		Token:         access.Token,
 		Configz:       map[string]any{"monopod": cfg, "kubecontrollermanager.config.k8s.io": manager.Configz()},
 		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
+		Snapshot:      func() (any, error) { return state.Save() },
 		Log:           log.Named("apiserver"),
 	})
 	if err != nil {
@@ -225,11 +241,39 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 		inner, innerCtx := errgroup.WithContext(groupCtx)
 		inner.Go(func() error { return manager.Run(innerCtx) })
 		inner.Go(func() error { return n.run(innerCtx) })
+		if cfg.SnapshotInterval > 0 {
+			inner.Go(func() error {
+				return state.KeepSnapshots(innerCtx, cfg.SnapshotInterval, func(err error) {
+					log.Error("no snapshot of the state was made", zap.Error(err))
+				})
+			})
+		}
 		return inner.Wait()
 	})
 	log.Info("ready", zap.String("address", access.Address), zap.String("kubeconfig", cfg.path("admin.kubeconfig")),
 		zap.Int64("milliseconds", sinceExec().Milliseconds()))
 	return group.Wait()
+}
+
+// tell logs what it took to open the state, and returns what happened when a
+// snapshot took its place; "" otherwise.
+func tell(log *zap.Logger, report bolt.Report) (restored string) {
+	for _, err := range report.Problems {
+		log.Error("the state is open, but not all is well", zap.Error(err))
+	}
+	if report.MigratedFrom != 0 {
+		log.Info("state migrated", zap.Int64("from", report.MigratedFrom))
+	}
+	if report.Compacted != 0 {
+		log.Info("state compacted", zap.Int64("bytes", report.Compacted))
+	}
+	if report.Damage == nil {
+		return ""
+	}
+	log.Error("the state was damaged and a snapshot took its place: writes after it are lost",
+		zap.Error(report.Damage), zap.String("snapshot", report.Restored.Name), zap.String("setAside", report.SetAside))
+	return fmt.Sprintf("the state was damaged; snapshot %s took its place, writes after it are lost; the damaged file: %s; %v",
+		report.Restored.Name, cmp.Or(report.SetAside, "none"), report.Damage)
 }
 
 // checks are the health of the API itself and of each controller.
@@ -247,7 +291,9 @@ type node struct {
 	log     *zap.Logger
 	api     client.Client
 	metrics prometheus.Registerer
-	agent   atomic.Pointer[agent.Agent]
+	// restored says that a snapshot took the place of the state; "": it did not.
+	restored string
+	agent    atomic.Pointer[agent.Agent]
 }
 
 // find answers which node streams from the pods on the node of that name.
@@ -306,11 +352,16 @@ func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), CgroupRoot: cgroups,
+		StateRestored: n.restored,
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())
 	}
 	n.agent.Store(a)
+	if n.restored != "" {
+		node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.NodeName, UID: types.UID(n.cfg.NodeName)}
+		events.Reference(node, corev1.EventTypeWarning, "StateRestored", "%s", n.restored)
+	}
 	err = a.Run(ctx)
 	events.Close()
 	return errors.Join(err, rt.Close())
@@ -328,7 +379,7 @@ func reset(ctx context.Context, dataDir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
 		return fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
 	}
-	state, err := bolt.Open(filepath.Join(dir, "state.db"), store.Config{Kind: registry.Kinds(registry.Resources())})
+	state, err := bolt.Open(filepath.Join(dir, "state.db"), storeConfig())
 	if err != nil { // also when monopod still runs
 		return err
 	}

@@ -63,6 +63,10 @@ type Config struct {
 	// ImageDir holds archives to import, now and as they arrive; empty: none.
 	ImageDir string
 
+	// StateRestored says what happened when a snapshot took the place of the state
+	// before this start; empty: it did not. The node's condition of that name.
+	StateRestored string
+
 	// CgroupRoot is where pods' cgroups go; empty: the runtime's own place and no
 	// pod limits.
 	CgroupRoot  string

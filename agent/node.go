@@ -238,7 +238,7 @@ func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 func others(all, own []corev1.NodeCondition) []corev1.NodeCondition {
 	var out []corev1.NodeCondition
 	for _, c := range all {
-		if findCondition(own, c.Type) == nil && c.Type != conditionCgroups {
+		if findCondition(own, c.Type) == nil && c.Type != conditionCgroups && c.Type != conditionRestored {
 			out = append(out, c)
 		}
 	}

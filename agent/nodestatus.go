@@ -25,6 +25,9 @@ const (
 
 	// conditionCgroups is there only where pods' cgroups cannot be limited.
 	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
+	// conditionRestored is there until the next start after a snapshot took the
+	// place of the state.
+	conditionRestored = corev1.NodeConditionType("StateRestored")
 )
 
 // status is the node as it is now; conditions have no times yet.
@@ -44,6 +47,11 @@ func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
 	if r.missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: r.missing,
+		})
+	}
+	if lost := r.a.cfg.StateRestored; lost != "" {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{
+			Type: conditionRestored, Status: corev1.ConditionTrue, Reason: "StateFileDamaged", Message: lost,
 		})
 	}
 	return s

@@ -40,8 +40,11 @@ type Config struct {
 	Configz map[string]any
 	// Debug answers /debug/controllers/<name>; nil for one that is not known.
 	Debug func(name string) http.Handler
-	Clock clock.WithTicker // nil: the real one
-	Log   *zap.Logger      // nil: silent
+	// Snapshot makes a copy of the state for POST /monopod/snapshot, which answers
+	// with what it returns; nil: none.
+	Snapshot func() (any, error)
+	Clock    clock.WithTicker // nil: the real one
+	Log      *zap.Logger      // nil: silent
 }
 
 // Server answers requests; it is made by New.
@@ -96,6 +99,7 @@ func (s *Server) Handler() http.Handler {
 		r.Get("/configz", s.configz)
 		r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
 		r.Get("/debug/controllers/{name}", s.debug)
+		r.Post("/monopod/snapshot", s.snapshot)
 		r.Get("/openapi/v3", s.openapiIndex)
 		r.Get("/openapi/v3/*", s.openapiGroup)
 		r.Get("/api", s.discoverCore)

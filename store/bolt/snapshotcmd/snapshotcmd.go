@@ -1,0 +1,191 @@
+// Package snapshotcmd is `monopod snapshot`: the command line over the snapshots
+// of a data folder, whether monopod runs on it or not.
+package snapshotcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"monopod/store"
+	"monopod/store/bolt"
+)
+
+// Path is where a running monopod makes a snapshot, asked with POST.
+const Path = "/monopod/snapshot"
+
+// Config of the command. Both are required.
+type Config struct {
+	DataDir string // the default of --data-dir
+	Store   func() store.Config
+}
+
+type command struct {
+	Config
+	keep int
+}
+
+// New is the command with its subcommands.
+func New(cfg Config) *cobra.Command {
+	c := &command{Config: cfg}
+	root := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Save, list, verify and restore copies of the state",
+	}
+	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "the folder that serve was given")
+	save := c.sub("save", "Make a snapshot, also while monopod runs", cobra.NoArgs, c.save)
+	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep, "snapshots to keep; a monopod that runs goes by its own flag")
+	root.AddCommand(save,
+		c.sub("list", "List the snapshots, newest first, and say whether they are good", cobra.NoArgs, c.list),
+		c.sub("verify [NAME...]", "Check snapshots: checksum, pages and objects; all without a name", cobra.ArbitraryArgs, c.verify),
+		c.sub("restore NAME", "Put a snapshot in the place of the state; what was there is kept beside it", cobra.ExactArgs(1), c.restore),
+		c.sub("compact", "Rewrite the state without its free space", cobra.NoArgs, c.compact))
+	return root
+}
+
+func (c *command) sub(use, short string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
+}
+
+// place is the data folder's state.
+func (c *command) place() (*bolt.Place, error) {
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	return bolt.At(filepath.Join(dir, "state.db"), bolt.Config{Config: c.Store(), Keep: c.keep}), nil
+}
+
+func (c *command) save(cmd *cobra.Command, _ []string) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	s, err := c.saveRunning(cmd.Context())
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		s, err = place.Save() // nobody listens there
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), s.Name)
+	return nil
+}
+
+// saveRunning asks the monopod that runs on the folder.
+func (c *command) saveRunning(ctx context.Context) (s bolt.Snapshot, err error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.DataDir, "monopod.sock"))
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://monopod"+Path, nil)
+	if err != nil {
+		return s, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return s, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return s, errors.New(message(resp.Status, body))
+	}
+	return s, json.Unmarshal(body, &s)
+}
+
+// message is what a Status says.
+func message(status string, body []byte) string {
+	var said struct{ Message string }
+	if json.Unmarshal(body, &said) == nil && said.Message != "" {
+		return said.Message
+	}
+	return status
+}
+
+func (c *command) list(cmd *cobra.Command, _ []string) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	all, err := place.List()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tTIME\tREVISION\tBYTES\tOK")
+	for _, s := range all {
+		ok := "yes"
+		if err := place.Verify(s.Name); err != nil {
+			ok = "no: " + err.Error()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", s.Name, s.Time.Format(time.RFC3339), s.Revision, s.Size, ok)
+	}
+	return w.Flush()
+}
+
+func (c *command) verify(cmd *cobra.Command, names []string) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		all, err := place.List()
+		if err != nil {
+			return err
+		}
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		err := place.Verify(name)
+		errs = append(errs, err)
+		if err == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), name, "is good")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *command) restore(cmd *cobra.Command, args []string) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	report, err := place.Restore(args[0])
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), args[0], "restored")
+	if report.SetAside != "" {
+		fmt.Fprintln(cmd.OutOrStdout(), "what was there is", report.SetAside)
+	}
+	return errors.Join(report.Problems...)
+}
+
+func (c *command) compact(cmd *cobra.Command, _ []string) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	before, after, err := place.Compact()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%d bytes before, %d after\n", before, after)
+	return nil
+}
