@@ -35,7 +35,14 @@ var Supported = []string{
 // applied. typed is an object of the Go type whose tags a strategic merge
 // follows. The errors are API errors: 415 for an unknown type, 400 for a patch
 // that is no patch, 422 for one that does not fit the object.
-func Apply(typ types.PatchType, current, data []byte, typed any) ([]byte, error) {
+func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, err error) {
+	defer func() {
+		// The libraries panic over some patches that mean nothing: a merge key that is
+		// an object, a document replaced by no value.
+		if p := recover(); p != nil {
+			out, err = nil, errUnprocessable(fmt.Errorf("the patch does not fit the object: %v", p))
+		}
+	}()
 	switch typ {
 	case types.JSONPatchType:
 		return applyJSON(current, data)

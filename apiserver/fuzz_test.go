@@ -1,0 +1,169 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+// fuzzed is a server over a store in memory that lets everybody in, with one
+// bound pod.
+func fuzzed(tb testing.TB) http.Handler {
+	tb.Helper()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	tb.Cleanup(func() { s.Close() })
+	reg := registry.New(s, resources, registry.Config{})
+	if err := reg.Bootstrap(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	if _, err := reg.Create(context.Background(), pod); err != nil {
+		tb.Fatal(err)
+	}
+	everybody := auth.Func(func(*http.Request) (auth.User, bool) { return auth.Admin, true })
+	srv, err := New(context.Background(), Config{Registry: reg, Authenticator: everybody})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return srv.Handler()
+}
+
+// sane wants an answer that is the server's will: no 5xx but the timeout of a
+// revision to come, and JSON.
+func sane(t *testing.T, h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code >= 500 && w.Code != http.StatusGatewayTimeout {
+		t.Errorf("%s %s: %d %s", r.Method, r.URL, w.Code, w.Body)
+	}
+	return w
+}
+
+func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVersion, kind string) []byte {
+	tb.Helper()
+	raw, err := obj.Marshal()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
+	data, err := envelope.Marshal()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return append(bytes.Clone(protobufMagic), data...)
+}
+
+var bodyTypes = []string{typeJSON, typeYAML, typeProtobuf, ""}
+
+// A body of any kind is stored as an object that reads back, or refused.
+func FuzzBody(f *testing.F) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	f.Add(uint8(2), uint8(0), protobuf(f, pod, "v1", "Pod"))
+	f.Add(uint8(2), uint8(1), protobuf(f, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": "\xff"}}, "v1", "ConfigMap"))
+	f.Add(uint8(2), uint8(0), []byte("k8s\x00\x0a\xff"))
+	for _, body := range []string{
+		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, `null`, `[]`, `"x"`, ``, `{`, `{"metadata":null,"spec":null}`,
+		`{"metadata":{"name":"b","labels":{"a":null},"ownerReferences":[null],"finalizers":[null]},"spec":{"containers":[null],"volumes":[null]}}`,
+		`{"metadata":{"name":"b","name":"c"}}`, `{"metadata":{"generateName":"` + strings.Repeat("é", 100) + `"}}`, `{"kind":"Secret","apiVersion":"v1"}`,
+		`{"metadata":{"name":"b"},"spec":{"replicas":-1,"selector":{"matchExpressions":[{"key":"a","operator":"x"}]},"template":{"spec":{"containers":[{}]}}}}`,
+		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1e99999"}},"ports":[{"containerPort":-1}],"livenessProbe":{"httpGet":{"port":"x"}}}]}}`,
+		"metadata: {name: b}\n---\nmetadata: {name: c}\n", "# c\n---\n- a\n", "a: &a [*a]", "? {a: b}\n: c",
+	} {
+		for n := range bodyTypes {
+			f.Add(uint8(n), uint8(len(body)), []byte(body))
+		}
+	}
+	paths := []string{"/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps", "/apis/apps/v1/namespaces/default/replicasets",
+		"/api/v1/namespaces/default/events", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/namespaces/default/secrets",
+		"/apis/coordination.k8s.io/v1/namespaces/default/leases", "/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/namespaces/default/serviceaccounts"}
+	h := fuzzed(f)
+	f.Fuzz(func(t *testing.T, typ, at uint8, data []byte) {
+		r := httptest.NewRequest(http.MethodPost, paths[int(at)%len(paths)]+"?dryRun=All", bytes.NewReader(data))
+		r.Header.Set("Content-Type", bodyTypes[int(typ)%len(bodyTypes)])
+		sane(t, h, r)
+		r = httptest.NewRequest(http.MethodPut, "/api/v1/namespaces/default/pods/a?dryRun=All", bytes.NewReader(data))
+		sane(t, h, r)
+	})
+}
+
+// Whatever a client asks a list for, it gets a list or hears what is wrong.
+func FuzzListOptions(f *testing.F) {
+	for _, q := range []string{
+		"labelSelector=app%3Dweb", "labelSelector=a+in+(b,c),!d,e!%3Df", "labelSelector=a+in+()", "labelSelector=(((", "fieldSelector=metadata.name%3Da",
+		"fieldSelector=spec.nodeName!%3Dn,status.phase%3DPending", "fieldSelector=a%5C,b%3Dc%5C%3D", "resourceVersion=1&resourceVersionMatch=Exact",
+		"resourceVersion=0&resourceVersionMatch=NotOlderThan", "limit=1", "limit=-1", "limit=1&continue=e30", "continue=x", "timeoutSeconds=-1",
+		"sendInitialEvents=1", "watch=0", "watch", "a;b", "%zz", "labelSelector=a&labelSelector=b", "pretty=true", "includeObject=x",
+	} {
+		f.Add(q, false)
+		f.Add(q, true)
+	}
+	h := fuzzed(f)
+	f.Fuzz(func(t *testing.T, query string, table bool) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // so that a watch ends where it begins
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods", nil).WithContext(ctx)
+		r.URL.RawQuery = query
+		if table {
+			r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+		}
+		sane(t, h, r)
+	})
+}
+
+// Whatever a DELETE says, what it leaves is the pod or a pod on its way out.
+func FuzzDeleteOptions(f *testing.F) {
+	for _, c := range [][2]string{
+		{"", ""}, {"gracePeriodSeconds=0", ""}, {"gracePeriodSeconds=-1", ""}, {"gracePeriodSeconds=9223372036854775807", ""}, {"propagationPolicy=Orphan", ""},
+		{"orphanDependents=true&propagationPolicy=Foreground", ""}, {"", `{"gracePeriodSeconds":-9223372036854775808}`}, {"", `{"kind":"Pod"}`}, {"", `null`},
+		{"", `{"preconditions":{"uid":null,"resourceVersion":""}}`}, {"", `{"orphanDependents":false}`}, {"", `{"dryRun":["All","All"]}`}, {"", `{"dryRun":[]}`},
+		{"", `{"propagationPolicy":""}`}, {"", "propagationPolicy: Foreground\napiVersion: v1\n"}, {"", "k8s\x00"},
+	} {
+		f.Add(c[0], []byte(c[1]))
+	}
+	h := fuzzed(f)
+	f.Fuzz(func(t *testing.T, query string, data []byte) {
+		if v, err := url.ParseQuery(query); err == nil && !v.Has("dryRun") {
+			query += "&dryRun=All"
+		}
+		r := httptest.NewRequest(http.MethodDelete, "/api/v1/namespaces/default/pods/a", bytes.NewReader(data))
+		r.URL.RawQuery = query
+		sane(t, h, r)
+	})
+}
+
+// The path names one object, or nothing.
+func FuzzPath(f *testing.F) {
+	for _, p := range []string{"/api/v1/pods", "/api/v1/namespaces/default/pods/%2e%2e", "/api/v1/namespaces/a%2fb/pods", "/api//v1", "/apis/a/b/c/d/e/f/g/h",
+		"/api/v1/namespaces/default/pods/a/%73tatus", "/api/v1/namespaces/default/status", "/openapi/v3/../..", "/healthz/%00"} {
+		f.Add(p)
+	}
+	h := fuzzed(f)
+	f.Fuzz(func(t *testing.T, path string) {
+		u, err := url.ParseRequestURI(path)
+		if err != nil || strings.HasSuffix(u.Path, "/log") {
+			t.Skip("no path that a client can send")
+		}
+		u.RawQuery = ""
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			r := httptest.NewRequest(method, "/", nil)
+			r.URL = u
+			sane(t, h, r)
+		}
+	})
+}
