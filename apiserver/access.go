@@ -55,7 +55,7 @@ func (a *Access) prepare(dir string, now time.Time) error {
 	if a.Token, err = auth.OpenToken(filepath.Join(pki, "admin.token")); err != nil {
 		return err
 	}
-	admin, err := auth.Keep(filepath.Join(pki, "admin"), func() (auth.Pair, error) { return authority.Client(now, auth.Admin) })
+	admin, err := authority.KeepClient(filepath.Join(pki, "admin"), now, auth.Admin)
 	if err != nil {
 		return err
 	}

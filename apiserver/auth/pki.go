@@ -19,7 +19,8 @@ import (
 
 // Certificates start far in the past, so that a device whose clock went back
 // still takes them. The authority lives as long as the device; what it signs
-// lives leafLife and is signed anew at each start.
+// lives leafLife: the server's is signed anew at each start, the admin's at a
+// start in the second half of its life.
 var (
 	notBefore = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	notAfter  = time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -84,6 +85,31 @@ func (a *Authority) Serving(now time.Time, hosts []string) (Pair, error) {
 // Client signs a client certificate for u.
 func (a *Authority) Client(now time.Time, u User) (Pair, error) {
 	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
+}
+
+// KeepClient is Client kept at base, as Keep does, and made anew when half of its
+// life is over or another authority signed it.
+func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error) {
+	sign := func() (Pair, error) { return a.Client(now, u) }
+	p, err := Keep(base, sign)
+	if err == nil && !a.signed(p, now.Add(leafLife/2)) {
+		if err := os.Remove(base + ".crt"); err != nil {
+			return Pair{}, err
+		}
+		return Keep(base, sign)
+	}
+	return p, err
+}
+
+// signed says that the authority vouches for p at the time.
+func (a *Authority) signed(p Pair, at time.Time) bool {
+	loaded, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		return false
+	}
+	_, err = loaded.Leaf.Verify(x509.VerifyOptions{
+		Roots: a.Pool(), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil
 }
 
 // Pool holds the authority alone.
