@@ -1,0 +1,254 @@
+// Package election lets one of several processes on a shared store run the
+// controllers.
+//
+// They agree by a Lease, as upstream's do and under upstream's name, so that a
+// kube-controller-manager on the same state waits too. Whoever holds it renews
+// it; whoever does not takes it when it has not moved for its duration, judged by
+// the own clock alone. The holder stops before anybody else may start.
+package election
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+)
+
+// Upstream's numbers (component-base/config: LeaderElectionConfiguration;
+// client-go/tools/leaderelection).
+const (
+	leaseDuration = 15 * time.Second // a lease that did not move for so long is free
+	renewDeadline = 10 * time.Second // a leader that could not renew for so long stops
+	retryPeriod   = 2 * time.Second  // between attempts
+	jitter        = 1.2              // those who wait come apart by up to so many periods more
+)
+
+// The Lease.
+const (
+	Namespace = metav1.NamespaceSystem
+	Name      = "kube-controller-manager"
+)
+
+// Config of an Elector. Client and Identity are required.
+type Config struct {
+	Client   client.Client
+	Identity string      // unlike that of any other process
+	Clock    clock.Clock // nil: the real one
+	Log      *zap.Logger // nil: silent
+}
+
+// Elector takes part in one election.
+type Elector struct {
+	cfg     Config
+	leading atomic.Bool
+
+	// What Run alone uses: the lease as it was last seen to change, when that was,
+	// and when the last attempt began that left it with this process.
+	seen           string // its resourceVersion
+	seenAt, heldAt time.Time
+}
+
+// New makes an elector.
+func New(cfg Config) (*Elector, error) {
+	if cfg.Client == nil || cfg.Identity == "" {
+		return nil, errors.New("election: Client and Identity are required")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	cfg.Log = cfg.Log.With(zap.String("identity", cfg.Identity))
+	return &Elector{cfg: cfg}, nil
+}
+
+// Leading says whether this process runs the controllers.
+func (e *Elector) Leading() bool { return e.leading.Load() }
+
+// Run calls lead whenever this process gets the lease, and ends lead's context
+// when it has it no more. It returns when ctx has ended, and lead with it, after
+// the lease was given back; or with lead's error.
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	for e.acquire(ctx) {
+		if err := e.term(ctx, lead); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acquire waits for the lease; false when ctx ends.
+func (e *Elector) acquire(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		holder, err := e.attempt(ctx, renewDeadline)
+		switch {
+		case err == nil && holder == e.cfg.Identity:
+			return true
+		case err == nil:
+			e.cfg.Log.Debug("another process runs the controllers", zap.String("holder", holder))
+		case ctx.Err() == nil:
+			e.cfg.Log.Warn("cannot take the controllers' lease", zap.Error(err))
+		}
+		pause := retryPeriod + rand.N(time.Duration(jitter*float64(retryPeriod)))
+		select {
+		case <-ctx.Done():
+		case <-e.cfg.Clock.After(pause):
+		}
+	}
+	return false
+}
+
+// term leads until the lease is lost, lead fails or ctx ends.
+func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) (err error) {
+	leadCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	e.leading.Store(true)
+	e.cfg.Log.Info("running the controllers")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = lead(leadCtx)
+	}()
+	held := e.keep(leadCtx, ended)
+	stop()
+	<-ended
+	e.leading.Store(false)
+	if held {
+		e.release(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// keep renews the lease until ctx or lead has ended; false: it was lost.
+func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
+	for {
+		left := e.left()
+		if left <= 0 {
+			e.cfg.Log.Error("the controllers' lease could not be renewed: stopping them")
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-ended:
+			return true
+		case <-e.cfg.Clock.After(min(retryPeriod, left)):
+		}
+		holder, err := e.attempt(ctx, e.left())
+		if err == nil && holder != e.cfg.Identity {
+			e.cfg.Log.Error("another process took the controllers' lease: stopping them", zap.String("holder", holder))
+			return false
+		}
+		if err != nil && ctx.Err() == nil {
+			e.cfg.Log.Warn("cannot renew the controllers' lease", zap.Error(err))
+		}
+	}
+}
+
+// left is how long this process may lead without renewing the lease.
+func (e *Elector) left() time.Duration { return renewDeadline - e.cfg.Clock.Since(e.heldAt) }
+
+// attempt takes or renews the lease where that is allowed, and returns who
+// holds it.
+func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	began := e.cfg.Clock.Now()
+	lease, err := client.Get[*coordinationv1.Lease](ctx, e.cfg.Client, Namespace, Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = e.cfg.Client.Create(ctx, e.next(nil))
+	case err != nil:
+		return "", err
+	case !e.mayTake(lease):
+		return *lease.Spec.HolderIdentity, nil
+	default:
+		err = e.replace(ctx, lease, e.next(lease))
+	}
+	if err != nil {
+		return "", err
+	}
+	e.heldAt = began
+	return e.cfg.Identity, nil
+}
+
+// mayTake says that the lease is this process', nobody's, or has not changed
+// for as long as its holder promised.
+func (e *Elector) mayTake(lease *coordinationv1.Lease) bool {
+	if lease.ResourceVersion != e.seen {
+		e.seen, e.seenAt = lease.ResourceVersion, e.cfg.Clock.Now()
+	}
+	spec := &lease.Spec
+	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || *spec.HolderIdentity == e.cfg.Identity {
+		return true
+	}
+	promised := leaseDuration
+	if spec.LeaseDurationSeconds != nil {
+		promised = time.Duration(*spec.LeaseDurationSeconds) * time.Second
+	}
+	return e.cfg.Clock.Since(e.seenAt) >= promised
+}
+
+// next is the lease as this process holds it from now on; cur is nil when there
+// is none yet.
+func (e *Elector) next(cur *coordinationv1.Lease) *coordinationv1.Lease {
+	now := metav1.NewMicroTime(e.cfg.Clock.Now())
+	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
+	if cur != nil {
+		next = cur.DeepCopy()
+	}
+	spec := &next.Spec
+	switch {
+	case cur == nil:
+		spec.LeaseTransitions, spec.AcquireTime = new(int32), &now
+	case cur.Spec.HolderIdentity == nil || *cur.Spec.HolderIdentity != e.cfg.Identity:
+		var transitions int32
+		if spec.LeaseTransitions != nil {
+			transitions = *spec.LeaseTransitions
+		}
+		spec.LeaseTransitions, spec.AcquireTime = new(transitions+1), &now
+	}
+	spec.HolderIdentity, spec.RenewTime = new(e.cfg.Identity), &now
+	spec.LeaseDurationSeconds = new(int32(leaseDuration / time.Second))
+	return next
+}
+
+// replace stores next if the lease is still cur.
+func (e *Elector) replace(ctx context.Context, cur, next *coordinationv1.Lease) error {
+	_, err := e.cfg.Client.Update(ctx, client.RefOf(cur), func(now client.Object) (client.Object, error) {
+		if now.GetResourceVersion() != cur.ResourceVersion {
+			return nil, errTaken
+		}
+		return next.DeepCopy(), nil
+	})
+	return err
+}
+
+// errTaken says that somebody else wrote the lease first.
+var errTaken = errors.New("the lease changed meanwhile")
+
+// release gives the lease back, so that the next one need not wait for it to
+// run out.
+func (e *Elector) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, retryPeriod)
+	defer cancel()
+	lease, err := client.Get[*coordinationv1.Lease](ctx, e.cfg.Client, Namespace, Name)
+	if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == e.cfg.Identity {
+		next := lease.DeepCopy()
+		next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = new(""), new(int32(1))
+		err = e.replace(ctx, lease, next)
+	}
+	if err != nil {
+		e.cfg.Log.Warn("the controllers' lease was not given back", zap.Error(err))
+	}
+}
