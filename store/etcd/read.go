@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -161,3 +162,37 @@ func (l *listing) add(kv *mvccpb.KeyValue) error {
 	}
 	return err
 }
+
+// Unserved counts what else lies below /registry/, by the first part of its
+// path: what other API servers keep there.
+func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
+	counts := map[string]int{}
+	next, end := store.PathPrefix, clientv3.GetPrefixRangeEnd(store.PathPrefix)
+	for more := true; more; {
+		resp, err := s.client.Get(ctx, next, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(10*pageSize))
+		if err != nil {
+			return nil, translate(err)
+		}
+		for _, kv := range resp.Kvs {
+			next = string(kv.Key) + "\x00"
+			if folder, other := s.unserved(string(kv.Key)); other {
+				counts[folder]++
+			}
+		}
+		more = resp.More
+	}
+	return counts, nil
+}
+
+func (s *Store) unserved(path string) (folder string, other bool) {
+	if key, ok := store.ParsePath(path); ok {
+		if _, served := s.cfg.Kind(key.Resource); served {
+			return "", false
+		}
+	}
+	folder, _, _ = strings.Cut(strings.TrimPrefix(path, store.PathPrefix), "/")
+	return folder, true
+}
+
+// Ping asks etcd whether it answers, for health checks.
+func (s *Store) Ping(ctx context.Context) error { return s.ping(ctx) }

@@ -44,7 +44,7 @@ func Start(t testing.TB) string {
 		_ = cmd.Wait()
 	})
 	url := "unix://" + filepath.Join(dir, socket)
-	if err := answers(t.Context(), url); err != nil {
+	if err := answers(t.Context(), Client(t, url)); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		t.Fatalf("etcd does not answer: %v\n%s", err, &log)
@@ -52,18 +52,32 @@ func Start(t testing.TB) string {
 	return url
 }
 
-// answers waits until etcd does.
-func answers(ctx context.Context, url string) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
+// Client speaks to the etcd at url until the test ends.
+func Client(t testing.TB, url string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Put writes a value as it is.
+func Put(t testing.TB, url, key, value string) {
+	t.Helper()
+	if _, err := Client(t, url).Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answers waits until etcd does.
+func answers(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
 		attempt, done := context.WithTimeout(ctx, time.Second)
-		_, err = client.Get(attempt, "/")
+		_, err := client.Get(attempt, "/")
 		done()
 		if err == nil || ctx.Err() != nil {
 			return err

@@ -1,0 +1,40 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// copiers is how many objects are on their way at once: those that wait
+// together share a commit.
+const copiers = 64
+
+// Copy stores every object of the resources that from holds in to, as it is but
+// for its resourceVersion, and returns how many there were of each. What to
+// holds elsewhere stays.
+func Copy(ctx context.Context, to, from Store, resources []string) (map[string]int, error) {
+	counts := make(map[string]int, len(resources))
+	for _, resource := range resources {
+		entries, _, err := from.List(ctx, Selector{Resource: resource})
+		if err != nil {
+			return counts, fmt.Errorf("read: %w", err)
+		}
+		group, groupCtx := errgroup.WithContext(ctx)
+		group.SetLimit(copiers)
+		for _, e := range entries {
+			group.Go(func() error {
+				_, err := to.Update(groupCtx, e.Key, func(Object) (Object, error) {
+					return e.Object.DeepCopyObject().(Object), nil
+				})
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return counts, fmt.Errorf("write: %w", err)
+		}
+		counts[resource] = len(entries)
+	}
+	return counts, nil
+}

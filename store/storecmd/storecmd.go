@@ -1,0 +1,206 @@
+// Package storecmd is --store and `monopod store`: where the state is, and how it
+// gets from one place to another.
+package storecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"monopod/store"
+	"monopod/store/bolt"
+	"monopod/store/etcd"
+)
+
+// Config is what a store must know of the resources.
+type Config struct {
+	store.Config
+	Resources []string                 // the names of all that Kind knows
+	TTL       map[string]time.Duration // see etcd.Config
+	Log       *zap.Logger              // nil: silent
+}
+
+// TLSFlags adds the flags that say how to speak to etcd, named as
+// kube-apiserver's.
+func TLSFlags(f *pflag.FlagSet, files *etcd.TLS) {
+	f.StringVar(&files.CAFile, "etcd-cafile", "", "certificates that etcd's must be signed by")
+	f.StringVar(&files.CertFile, "etcd-certfile", "", "certificate to show to etcd")
+	f.StringVar(&files.KeyFile, "etcd-keyfile", "", "key of that certificate")
+}
+
+// IsEtcd says whether place is an etcd's URL, not a file.
+func IsEtcd(place string) bool { return strings.Contains(place, "://") }
+
+// OpenEtcd opens the store at an etcd's URL.
+func OpenEtcd(ctx context.Context, url string, files etcd.TLS, cfg Config) (*etcd.Store, error) {
+	endpoints, err := etcd.Endpoints(url, files)
+	if err != nil {
+		return nil, err
+	}
+	return etcd.Open(ctx, etcd.Config{Config: cfg.Config, Endpoints: endpoints, TLS: files, TTL: cfg.TTL, Log: cfg.Log})
+}
+
+// New is `monopod store`.
+func New(cfg Config) *cobra.Command {
+	root := &cobra.Command{Use: "store", Short: "Move the state between a file and etcd"}
+	root.AddCommand(copyCommand(cfg))
+	return root
+}
+
+// copying is one `monopod store copy`.
+type copying struct {
+	Config
+	from, to string
+	force    bool
+	files    etcd.TLS
+	out      io.Writer
+}
+
+func copyCommand(cfg Config) *cobra.Command {
+	c := copying{Config: cfg}
+	cmd := &cobra.Command{
+		Use:   "copy --from STORE --to STORE",
+		Short: "Copy every object from one store to another",
+		Long: "copy takes every object from one store to another: a state file (a path) or etcd\n" +
+			"(etcd://host:port[,host:port]). Nothing may write to the source meanwhile: stop monopod first.\n" +
+			"Names, UIDs and everything else stay; resourceVersions are new.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.out = cmd.OutOrStdout()
+			return c.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.from, "from", "", "a state.db, or etcd://host:port[,host:port]")
+	f.StringVar(&c.to, "to", "", "the same; a file is made when there is none")
+	f.BoolVar(&c.force, "force", false, "write into a store that holds something: what has the same name is replaced, the rest stays")
+	TLSFlags(f, &c.files)
+	return cmd
+}
+
+func (c *copying) run(ctx context.Context) (err error) {
+	if c.from == "" || c.to == "" {
+		return errors.New("--from and --to are both required")
+	}
+	from, err := c.source(ctx)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := c.target(ctx)
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if err := c.mayWrite(ctx, to); err != nil {
+		return err
+	}
+	counts, err := store.Copy(ctx, to, from, c.Resources)
+	if err != nil {
+		return fmt.Errorf("%w; what was copied so far: %v", err, counts)
+	}
+	left, err := unserved(ctx, from)
+	if err != nil {
+		return err
+	}
+	return report(c.out, counts, left)
+}
+
+// source opens what is copied from, which must be there.
+func (c *copying) source(ctx context.Context) (store.Store, error) {
+	if !IsEtcd(c.from) {
+		if _, err := os.Stat(c.from); err != nil {
+			return nil, err
+		}
+	}
+	return c.open(ctx, c.from)
+}
+
+func (c *copying) target(ctx context.Context) (store.Store, error) {
+	if !IsEtcd(c.to) {
+		if err := os.MkdirAll(filepath.Dir(c.to), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return c.open(ctx, c.to)
+}
+
+func (c *copying) open(ctx context.Context, place string) (store.Store, error) {
+	if IsEtcd(place) {
+		return OpenEtcd(ctx, place, c.files, c.Config)
+	}
+	path, err := filepath.Abs(place)
+	if err != nil {
+		return nil, err
+	}
+	return bolt.Open(path, c.Config.Config)
+}
+
+// mayWrite refuses a target that holds something, unless told otherwise.
+func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
+	if c.force {
+		return nil
+	}
+	held, err := unserved(ctx, to)
+	if err != nil {
+		return err
+	}
+	for _, resource := range c.Resources {
+		entries, _, err := to.List(ctx, store.Selector{Resource: resource, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(entries) > 0 {
+			held[resource] = len(entries)
+		}
+	}
+	if len(held) > 0 {
+		return fmt.Errorf("--to: %s is not empty: it holds %s; --force writes into it all the same", c.to, strings.Join(names(held), ", "))
+	}
+	return nil
+}
+
+// unserved counts what a store holds that monopod does not serve.
+func unserved(ctx context.Context, s store.Store) (map[string]int, error) {
+	if e, ok := s.(*etcd.Store); ok {
+		return e.Unserved(ctx)
+	}
+	return map[string]int{}, nil
+}
+
+func names(counts map[string]int) []string {
+	var out []string
+	for name := range counts {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// report prints what was copied and what was not.
+func report(out io.Writer, counts, left map[string]int) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	total := 0
+	for _, name := range names(counts) {
+		if counts[name] > 0 {
+			fmt.Fprintf(w, "%s\t%d\n", name, counts[name])
+		}
+		total += counts[name]
+	}
+	fmt.Fprintf(w, "copied\t%d\n", total)
+	for _, name := range names(left) {
+		fmt.Fprintf(w, "not copied, not served by monopod: %s\t%d\n", name, left[name])
+	}
+	return w.Flush()
+}
