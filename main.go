@@ -3,10 +3,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/procfs"
@@ -41,9 +42,11 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
 	"monopod/controllers"
+	"monopod/controllers/election"
 	"monopod/store"
 	"monopod/store/bolt"
 	"monopod/store/bolt/snapshotcmd"
+	"monopod/store/storecmd"
 	"monopod/web"
 )
 
@@ -68,12 +71,26 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand(), resetCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.AddCommand(serveCommand(), resetCommand(), storecmd.New(stateConfig), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 
 func storeConfig() store.Config {
 	return store.Config{Kind: registry.Kinds(registry.Resources())}
+}
+
+// stateConfig is storeConfig for what may lie in etcd, where events outlive
+// whoever should remove them.
+func stateConfig() storecmd.Config {
+	resources := registry.Resources()
+	cfg := storecmd.Config{
+		Config: store.Config{Kind: registry.Kinds(resources)},
+		TTL:    map[string]time.Duration{client.Events.Resource: controllers.Default().EventTTL.Duration},
+	}
+	for _, r := range resources {
+		cfg.Resources = append(cfg.Resources, r.GVR.Resource)
+	}
+	return cfg
 }
 
 const defaultDataDir = "/var/lib/monopod"
@@ -87,7 +104,7 @@ type Config struct {
 	NodeName   string
 	LogLevel   string
 
-	SnapshotKeep     int
+	State            storecmd.Place
 	SnapshotInterval time.Duration
 
 	Controllers controllers.Config
@@ -113,7 +130,7 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&cfg.Runtime, "runtime", "containerd", "containerd, or fake: pods run in memory")
 	f.StringVar(&cfg.NodeName, "node-name", "", "name of the node; empty: the hostname")
 	f.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
-	f.IntVar(&cfg.SnapshotKeep, "snapshot-keep", bolt.DefaultKeep, "snapshots of the state to keep")
+	cfg.State.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -158,7 +175,7 @@ func (c *Config) complete() error {
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	c.DataDir = dir
+	c.DataDir, c.State.DataDir = dir, dir
 	return nil
 }
 
@@ -183,22 +200,22 @@ func run(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("--data-dir: %w", err)
 		}
 	}
-	resources := registry.Resources()
-	state, err := bolt.At(cfg.path("state.db"), bolt.Config{
-		Config: store.Config{Kind: registry.Kinds(resources)}, Keep: cfg.SnapshotKeep}).Open()
+	stores := stateConfig()
+	stores.Log = log.Named("store")
+	state, err := storecmd.Open(ctx, cfg.State, stores)
 	if err != nil {
 		return err
 	}
-	reg := registry.New(state, resources, registry.Config{Log: log.Named("registry")})
+	reg := registry.New(state, registry.Resources(), registry.Config{Log: log.Named("registry")})
 	return errors.Join(serve(ctx, cfg, log, reg, state), state.Close())
 }
 
 // serve runs what stands on the registry.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, state *bolt.DB) error {
+func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, state *storecmd.State) error {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	restored := tell(log.Named("store"), state.Report)
+	restored := state.Tell(log.Named("store"))
 	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now())
 	if err != nil {
 		return err
@@ -212,6 +229,11 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	if err != nil {
 		return err
 	}
+	elector, err := election.New(election.Config{
+		Client: reg, Identity: cfg.NodeName + "_" + uuid.NewString(), Log: log.Named("election")})
+	if err != nil {
+		return err
+	}
 	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics, restored: restored}
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
@@ -219,13 +241,13 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 		Registry:      reg,
 		Authenticator: access.Authenticator(),
 		Node:          n.find,
-		Checks:        checks(manager),
+		Checks:        checks(manager, elector, state),
 		Metrics:       metrics,
 		Web:           web.Handler(),
 		Token:         access.Token,
 		Configz:       map[string]any{"monopod": cfg, "kubecontrollermanager.config.k8s.io": manager.Configz()},
 		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
-		Snapshot:      func() (any, error) { return state.Save() },
+		Snapshot:      state.Save,
 		Log:           log.Named("apiserver"),
 	})
 	if err != nil {
@@ -239,11 +261,16 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	group.Go(func() error {
 		defer stopParts()
 		inner, innerCtx := errgroup.WithContext(groupCtx)
-		inner.Go(func() error { return manager.Run(innerCtx) })
+		inner.Go(func() error {
+			if state.Shared() { // by several processes, of which one runs them
+				return elector.Run(innerCtx, manager.Run)
+			}
+			return manager.Run(innerCtx)
+		})
 		inner.Go(func() error { return n.run(innerCtx) })
-		if cfg.SnapshotInterval > 0 {
+		if state.File != nil && cfg.SnapshotInterval > 0 {
 			inner.Go(func() error {
-				return state.KeepSnapshots(innerCtx, cfg.SnapshotInterval, func(err error) {
+				return state.File.KeepSnapshots(innerCtx, cfg.SnapshotInterval, func(err error) {
 					log.Error("no snapshot of the state was made", zap.Error(err))
 				})
 			})
@@ -255,32 +282,20 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	return group.Wait()
 }
 
-// tell logs what it took to open the state, and returns what happened when a
-// snapshot took its place; "" otherwise.
-func tell(log *zap.Logger, report bolt.Report) (restored string) {
-	for _, err := range report.Problems {
-		log.Error("the state is open, but not all is well", zap.Error(err))
-	}
-	if report.MigratedFrom != 0 {
-		log.Info("state migrated", zap.Int64("from", report.MigratedFrom))
-	}
-	if report.Compacted != 0 {
-		log.Info("state compacted", zap.Int64("bytes", report.Compacted))
-	}
-	if report.Damage == nil {
-		return ""
-	}
-	log.Error("the state was damaged and a snapshot took its place: writes after it are lost",
-		zap.Error(report.Damage), zap.String("snapshot", report.Restored.Name), zap.String("setAside", report.SetAside))
-	return fmt.Sprintf("the state was damaged; snapshot %s took its place, writes after it are lost; the damaged file: %s; %v",
-		report.Restored.Name, cmp.Or(report.SetAside, "none"), report.Damage)
-}
-
-// checks are the health of the API itself and of each controller.
-func checks(m *controllers.Manager) []apiserver.Check {
+// checks are the health of the API itself, of an etcd below it, and of each
+// controller, where this process runs them.
+func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.State) []apiserver.Check {
 	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
+	if state.Etcd != nil {
+		all = append(all, apiserver.Check{Name: "etcd", Ready: true, Live: true, Ask: state.Etcd.Ping})
+	}
 	for _, c := range m.Checks() {
-		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: c.Check})
+		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
+			if state.Shared() && !elector.Leading() {
+				return nil
+			}
+			return c.Check(ctx)
+		}})
 	}
 	return all
 }
@@ -376,14 +391,11 @@ func reset(ctx context.Context, dataDir string) error {
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
-		return fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
-	}
-	state, err := bolt.Open(filepath.Join(dir, "state.db"), storeConfig())
+	folder, err := hold(dir)
 	if err != nil { // also when monopod still runs
 		return err
 	}
-	defer state.Close()
+	defer folder.Close()
 	if socket, own := cri.Locate(ctx, dir, cri.Auto); !own {
 		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
 	}
@@ -400,6 +412,18 @@ func reset(ctx context.Context, dataDir string) error {
 		return removeAll(groupCtx, child)
 	})
 	return errors.Join(group.Wait(), child.Discard())
+}
+
+// hold keeps monopod from starting on a data folder, whose state may be in etcd.
+func hold(dir string) (io.Closer, error) {
+	state := filepath.Join(dir, "state.db")
+	if _, err := os.Stat(state); err == nil {
+		return bolt.Open(state, storeConfig())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
+		return nil, fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
+	}
+	return bolt.LockDir(dir)
 }
 
 func removeAll(ctx context.Context, child *cri.Child) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -98,3 +99,7 @@ func lockedBy(locks string, dev, inode uint64) int {
 	}
 	return 0
 }
+
+// LockDir takes the lock of a data folder for somebody who keeps no state file
+// in it; nobody opens one there until the lock is closed.
+func LockDir(dir string) (io.Closer, error) { return lockDir(dir) }

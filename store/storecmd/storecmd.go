@@ -31,19 +31,26 @@ type Config struct {
 	Log       *zap.Logger              // nil: silent
 }
 
-// TLSFlags adds the flags that say how to speak to etcd, named as
+// Flags adds the flags that say where serve keeps its state.
+func (p *Place) Flags(f *pflag.FlagSet) {
+	f.StringVar(&p.URL, "store", "", "etcd://host:port[,host:port] to keep the state in an etcd that others may share; empty: a file in the data folder")
+	f.IntVar(&p.Keep, "snapshot-keep", bolt.DefaultKeep, "snapshots of the state to keep")
+	tlsFlags(f, &p.TLS)
+}
+
+// tlsFlags adds the flags that say how to speak to etcd, named as
 // kube-apiserver's.
-func TLSFlags(f *pflag.FlagSet, files *etcd.TLS) {
+func tlsFlags(f *pflag.FlagSet, files *etcd.TLS) {
 	f.StringVar(&files.CAFile, "etcd-cafile", "", "certificates that etcd's must be signed by")
 	f.StringVar(&files.CertFile, "etcd-certfile", "", "certificate to show to etcd")
 	f.StringVar(&files.KeyFile, "etcd-keyfile", "", "key of that certificate")
 }
 
-// IsEtcd says whether place is an etcd's URL, not a file.
-func IsEtcd(place string) bool { return strings.Contains(place, "://") }
+// isEtcd says whether place is an etcd's URL, not a file.
+func isEtcd(place string) bool { return strings.Contains(place, "://") }
 
-// OpenEtcd opens the store at an etcd's URL.
-func OpenEtcd(ctx context.Context, url string, files etcd.TLS, cfg Config) (*etcd.Store, error) {
+// openEtcd opens the store at an etcd's URL.
+func openEtcd(ctx context.Context, url string, files etcd.TLS, cfg Config) (*etcd.Store, error) {
 	endpoints, err := etcd.Endpoints(url, files)
 	if err != nil {
 		return nil, err
@@ -51,8 +58,8 @@ func OpenEtcd(ctx context.Context, url string, files etcd.TLS, cfg Config) (*etc
 	return etcd.Open(ctx, etcd.Config{Config: cfg.Config, Endpoints: endpoints, TLS: files, TTL: cfg.TTL, Log: cfg.Log})
 }
 
-// New is `monopod store`.
-func New(cfg Config) *cobra.Command {
+// New is `monopod store`; cfg is called when it is needed.
+func New(cfg func() Config) *cobra.Command {
 	root := &cobra.Command{Use: "store", Short: "Move the state between a file and etcd"}
 	root.AddCommand(copyCommand(cfg))
 	return root
@@ -67,8 +74,8 @@ type copying struct {
 	out      io.Writer
 }
 
-func copyCommand(cfg Config) *cobra.Command {
-	c := copying{Config: cfg}
+func copyCommand(cfg func() Config) *cobra.Command {
+	var c copying
 	cmd := &cobra.Command{
 		Use:   "copy --from STORE --to STORE",
 		Short: "Copy every object from one store to another",
@@ -77,7 +84,7 @@ func copyCommand(cfg Config) *cobra.Command {
 			"Names, UIDs and everything else stay; resourceVersions are new.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.out = cmd.OutOrStdout()
+			c.Config, c.out = cfg(), cmd.OutOrStdout()
 			return c.run(cmd.Context())
 		},
 	}
@@ -85,7 +92,7 @@ func copyCommand(cfg Config) *cobra.Command {
 	f.StringVar(&c.from, "from", "", "a state.db, or etcd://host:port[,host:port]")
 	f.StringVar(&c.to, "to", "", "the same; a file is made when there is none")
 	f.BoolVar(&c.force, "force", false, "write into a store that holds something: what has the same name is replaced, the rest stays")
-	TLSFlags(f, &c.files)
+	tlsFlags(f, &c.files)
 	return cmd
 }
 
@@ -119,7 +126,7 @@ func (c *copying) run(ctx context.Context) (err error) {
 
 // source opens what is copied from, which must be there.
 func (c *copying) source(ctx context.Context) (store.Store, error) {
-	if !IsEtcd(c.from) {
+	if !isEtcd(c.from) {
 		if _, err := os.Stat(c.from); err != nil {
 			return nil, err
 		}
@@ -128,7 +135,7 @@ func (c *copying) source(ctx context.Context) (store.Store, error) {
 }
 
 func (c *copying) target(ctx context.Context) (store.Store, error) {
-	if !IsEtcd(c.to) {
+	if !isEtcd(c.to) {
 		if err := os.MkdirAll(filepath.Dir(c.to), 0o700); err != nil {
 			return nil, err
 		}
@@ -137,8 +144,8 @@ func (c *copying) target(ctx context.Context) (store.Store, error) {
 }
 
 func (c *copying) open(ctx context.Context, place string) (store.Store, error) {
-	if IsEtcd(place) {
-		return OpenEtcd(ctx, place, c.files, c.Config)
+	if isEtcd(place) {
+		return openEtcd(ctx, place, c.files, c.Config)
 	}
 	path, err := filepath.Abs(place)
 	if err != nil {

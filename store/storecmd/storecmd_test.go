@@ -21,7 +21,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // copyState runs `store copy` and returns what it prints, or its error.
 func copyState(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := storecmd.New(storecmd.Config{Config: storetest.Config(), Resources: []string{"configmaps", "leases"}})
+	cmd := storecmd.New(func() storecmd.Config {
+		return storecmd.Config{Config: storetest.Config(), Resources: []string{"configmaps", "leases"}}
+	})
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
