@@ -25,7 +25,11 @@ func writePID(file string, pid int) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, fmt.Appendf(nil, "%d %s\n", pid, start), 0o600)
+	whole := file + ".new" // nobody reads half of it
+	if err := os.WriteFile(whole, fmt.Appendf(nil, "%d %s\n", pid, start), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(whole, file)
 }
 
 // readPID finds the process of the file, if it still runs.
