@@ -122,7 +122,7 @@ func (m *Manager) Configz() Config {
 func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debugging }
 
 // Run starts the controllers in order, a little apart, and returns nil when ctx
-// has ended and all of them have, and their events are written. It may run once.
+// has ended and all of them have, and their events are written. It may run again.
 func (m *Manager) Run(ctx context.Context) error {
 	for component, r := range m.recorders {
 		r.start(record.New(m.deps.Client, component, "", m.deps.Clock))
