@@ -56,6 +56,17 @@ func TestPatchMakesNothingTooLarge(t *testing.T) {
 	}
 }
 
+// A body full of mistakes is answered at once, with the first of them.
+func TestManyMistakes(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	same := strings.Repeat(`{"name":"c","image":"i"},`, 50_000)
+	code, out := a.read("POST", pods, `{"metadata":{"name":"x"},"spec":{"containers":[`+strings.TrimSuffix(same, ",")+`]}}`)
+	if causes := out["details"].(map[string]any)["causes"].([]any); code != 422 || len(causes) > 1000 {
+		t.Errorf("%d with %d causes", code, len(causes))
+	}
+}
+
 func TestWarningsFitAHeader(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -60,9 +60,6 @@ func (s *steadyWriter) FlushError() error {
 	return s.control.Flush()
 }
 
-// Flush implements http.Flusher.
-func (s *steadyWriter) Flush() { s.FlushError() } // the next write fails, too
-
 // bound sets a deadline. Writers that know none have no clients that stall.
 func (s *steadyWriter) bound() { s.control.SetWriteDeadline(time.Now().Add(stallTime)) }
 

@@ -82,7 +82,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		errs = append(errs, res.Validate(obj, nil, "")...)
 	}
 	if len(errs) > 0 {
-		return nil, apierrors.NewInvalid(res.GVK().GroupKind(), nameOr(obj), errs)
+		return nil, errInvalid(res, nameOr(obj), errs)
 	}
 	return r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {
 		if cur != nil {

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
 	"monopod/store"
@@ -66,6 +67,15 @@ func errNoSubresource(ref client.Ref) error {
 	e := apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 	e.ErrStatus.Message = fmt.Sprintf("%s has no subresource %q", ref.Resource.GroupResource(), ref.Subresource)
 	return e
+}
+
+// maxCauses is how many mistakes one answer names. Its message takes time that
+// grows with their square.
+const maxCauses = 256
+
+// errInvalid is 422 with the fields that are wrong.
+func errInvalid(res *Resource, name string, errs field.ErrorList) error {
+	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs[:min(len(errs), maxCauses)])
 }
 
 // errConflict is 409 for an object that is not what the client thought it was.

@@ -61,7 +61,7 @@ func (r *Registry) replace(res *Resource, next, cur Object, sub string) (Object,
 		res.Default(next)
 	}
 	if errs := res.validateUpdate(next, cur, sub); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(res.GVK().GroupKind(), cur.GetName(), errs)
+		return nil, errInvalid(res, cur.GetName(), errs)
 	}
 	if deletionDone(res, next) {
 		return nil, nil
