@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"monopod/store/etcd/etcdtest"
 )
 
 // The scripts below testdata/script drive the built program with the real
@@ -27,7 +29,10 @@ import (
 // Beside testscript's own commands they have:
 //
 //	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
-//	stop [-kill]           end it with SIGTERM, or SIGKILL
+//	end [-kill]            stop it with SIGTERM, or SIGKILL (stop would end the script)
+//	serve, end -as NAME    the same with another monopod, whose node is NAME: its
+//	                       folder is $DATA-NAME
+//	etcd                   start an etcd and set ETCD to its URL
 //	until REGEXP CMD...    run CMD until its output matches, up to a minute
 //	never REGEXP CMD...    run CMD once; its output must not match
 //	background NAME CMD... start CMD with its output in the file NAME
@@ -89,7 +94,7 @@ func TestScripts(t *testing.T) {
 					Files: files, RequireExplicitExec: true,
 					Setup: func(env *testscript.Env) error { return setup(env, runtime) },
 					Cmds: map[string]func(*testscript.TestScript, bool, []string){
-						"serve": serve, "stop": stop, "until": until, "never": never, "background": background, "kubectl": kubectl,
+						"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": kubectl, "etcd": startEtcd,
 					},
 				})
 			}
@@ -140,7 +145,10 @@ func newServer(dir string, flags []string) *server {
 	}}
 }
 
-type serverKey struct{}
+type (
+	serverKey struct{}
+	othersKey struct{}
+)
 
 func setup(env *testscript.Env, runtime string) error {
 	dir, err := os.MkdirTemp("", "mp") // short: socket paths have 107 bytes
@@ -148,7 +156,7 @@ func setup(env *testscript.Env, runtime string) error {
 		return err
 	}
 	s := &server{dir: dir}
-	env.Values[serverKey{}] = s
+	env.Values[serverKey{}], env.Values[othersKey{}] = s, map[string]*server{}
 	env.Setenv("RUNTIME", runtime)
 	env.Setenv("DATA", dir)
 	env.Setenv("SOCKET", filepath.Join(dir, "monopod.sock"))
@@ -256,9 +264,28 @@ func (s *server) ready() error {
 
 func of(ts *testscript.TestScript) *server { return ts.Value(serverKey{}).(*server) }
 
+// named is the server that a command is about, which may begin with -as NAME,
+// and the name of its node.
+func named(ts *testscript.TestScript, args []string) (s *server, node string, rest []string) {
+	if len(args) < 2 || args[0] != "-as" {
+		return of(ts), "node1", args
+	}
+	others := ts.Value(othersKey{}).(map[string]*server)
+	node = args[1]
+	if others[node] == nil {
+		s := &server{dir: of(ts).dir + "-" + node}
+		others[node] = s
+		ts.Defer(func() {
+			s.cleanUp(false)
+			os.RemoveAll(s.dir)
+		})
+	}
+	return others[node], node, args[2:]
+}
+
 func serve(ts *testscript.TestScript, _ bool, args []string) {
-	s := of(ts)
-	*s = *newServer(s.dir, append([]string{"--node-name", "node1", "--runtime", ts.Getenv("RUNTIME")}, args...))
+	s, node, args := named(ts, args)
+	*s = *newServer(s.dir, append([]string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME")}, args...))
 	s.start()
 	ts.Defer(func() {
 		if s.running() {
@@ -275,15 +302,23 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-func stop(ts *testscript.TestScript, _ bool, args []string) {
+func end(ts *testscript.TestScript, _ bool, args []string) {
+	s, _, args := named(ts, args)
 	sig := syscall.SIGTERM
 	if len(args) == 1 && args[0] == "-kill" {
 		sig = syscall.SIGKILL
 	}
-	of(ts).end(sig)
-	if strings.Contains(of(ts).log.String(), "DATA RACE") {
-		ts.Fatalf("monopod has a data race\n%s", of(ts).log)
+	s.end(sig)
+	if strings.Contains(s.log.String(), "DATA RACE") {
+		ts.Fatalf("monopod has a data race\n%s", s.log)
 	}
+}
+
+func startEtcd(ts *testscript.TestScript, _ bool, _ []string) {
+	url, stop, err := etcdtest.Run(context.Background(), of(ts).dir)
+	ts.Check(err)
+	ts.Defer(stop)
+	ts.Setenv("ETCD", url)
 }
 
 // untilTime bounds a wait for what must come.
