@@ -24,7 +24,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc
+	@testdata/install.sh containerd runc curl chromium gcc etcd-server
 	$(GO) vet ./...
 	$(GO) test -race -timeout 15m ./... ./testdata/web/...
 
