@@ -158,14 +158,14 @@ var _ store.Log = (*log)(nil)
 
 // Commit implements store.Log. When the disk is full it fails with ErrNoSpace;
 // then deletions alone go on, in the space of the reserve, until there is room
-// for the reserve again.
+// for the reserve again, or as much in the file itself.
 func (l *log) Commit(records []store.Record, reserved int64) error {
 	if l.broken != nil {
 		return l.broken
 	}
 	deletes := onlyDeletes(records)
 	if !deletes {
-		if err := l.reserve.hold(); isNoSpace(err) {
+		if err := l.reserve.hold(); isNoSpace(err) && !l.roomInside() {
 			return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
 		}
 	}
@@ -177,6 +177,13 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
 	}
 	return err
+}
+
+// roomInside says that the file has as much free space of its own as the reserve
+// would be: after many deletions, when the disk is still full.
+func (l *log) roomInside() bool {
+	stats := l.db.Stats()
+	return int64(stats.FreePageN+stats.PendingPageN)*pageSize >= l.reserve.size
 }
 
 func onlyDeletes(records []store.Record) bool {
