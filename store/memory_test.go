@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,4 +16,36 @@ func TestMemory(t *testing.T) {
 	storetest.Run(t, func(*testing.T) store.Store {
 		return store.NewMemory(storetest.Config(), nil, nil, 0)
 	})
+}
+
+// counting is a log that only counts.
+type counting struct{ commits, records int }
+
+func (c *counting) Commit(records []store.Record, _ int64) error {
+	c.commits++
+	c.records += len(records)
+	return nil
+}
+
+func (c *counting) Close() error { return nil }
+
+// Volatile writes, a week of leases and events, cost the log one reservation of
+// revisions and nothing else.
+func TestVolatileWritesReachNoDisk(t *testing.T) {
+	t.Parallel()
+	log := &counting{}
+	s := store.NewMemory(storetest.Config(), log, nil, 0)
+	lease := store.Key{Resource: "leases", Namespace: "ns", Name: "node"}
+	for i := range 60000 {
+		storetest.Put(t, s, lease, strconv.Itoa(i))
+	}
+	if log.commits != 1 || log.records != 0 {
+		t.Errorf("%d commits of %d records, want the one reservation", log.commits, log.records)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if log.commits != 2 || log.records != 1 {
+		t.Errorf("a clean stop made %d commits of %d records in all, want the lease saved", log.commits, log.records)
+	}
 }
