@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,13 @@ import (
 	"monopod/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(crashFile); path != "" {
+		fmt.Fprintln(os.Stderr, crashChild(path, os.Stdout))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func open(t *testing.T, path string) *bolt.DB {
 	t.Helper()
