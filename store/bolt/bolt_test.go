@@ -22,6 +22,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, crashChild(path, os.Stdout))
 		os.Exit(1)
 	}
+	if mount := os.Getenv(fuseMount); mount != "" {
+		if err := fuseChild(mount, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
