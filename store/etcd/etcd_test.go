@@ -1,9 +1,15 @@
 package etcd_test
 
 import (
+	"context"
+	"errors"
+	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"monopod/store"
 	"monopod/store/etcd"
@@ -13,19 +19,225 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T, url string) *etcd.Store {
+func open(t testing.TB, url string) *etcd.Store {
 	t.Helper()
-	endpoints, err := etcd.Endpoints(url, etcd.TLS{})
+	return openWith(t, url, etcd.Config{Config: storetest.Config()})
+}
+
+func openWith(t testing.TB, url string, cfg etcd.Config) *etcd.Store {
+	t.Helper()
+	var err error
+	if cfg.Endpoints, err = etcd.Endpoints(url, cfg.TLS); err != nil {
+		t.Fatal(err)
+	}
+	s, err := etcd.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := etcd.Open(t.Context(), etcd.Config{Config: storetest.Config(), Endpoints: endpoints})
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() {
+		if err := s.Verify(); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
 	return s
 }
 
 func TestEtcd(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return open(t, etcdtest.Start(t)) })
+}
+
+// Without room for decoded objects everything is decoded each time.
+func TestNothingKept(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store {
+		return openWith(t, etcdtest.Start(t), etcd.Config{Config: storetest.Config(), DecodedBytes: 1})
+	})
+}
+
+func key(name string) store.Key {
+	return store.Key{Resource: "configmaps", Namespace: "ns", Name: name}
+}
+
+var all = store.Selector{Resource: "configmaps"}
+
+// What one server writes the other one reads and watches at once, also from a
+// revision before it was there.
+func TestTwoServers(t *testing.T) {
+	t.Parallel()
+	url := etcdtest.Start(t)
+	a := open(t, url)
+	first := storetest.Put(t, a, key("a"), "1")
+	storetest.Put(t, a, key("a"), "2")
+	b := open(t, url)
+	events, err := b.Watch(t.Context(), all, first.Rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, events, "1>2")
+	last := storetest.Put(t, a, key("a"), "3")
+	want(t, events, "2>3")
+	if e, err := b.Get(t.Context(), key("a")); err != nil || e.Rev != last.Rev {
+		t.Errorf("b reads %v, %v", e, err)
+	}
+	storetest.Put(t, b, key("a"), "4")
+	want(t, events, "3>4")
+	// b knows the newest revision before a has heard of it.
+	if _, err := a.Watch(t.Context(), all, b.Revision()); err != nil {
+		t.Errorf("a watches from b's revision: %v", err)
+	}
+}
+
+func want(t *testing.T, events <-chan *store.Event, change string) {
+	t.Helper()
+	for {
+		select {
+		case ev, ok := <-events:
+			if !ok || ev.Lagged() {
+				t.Fatalf("the watch ended before %s", change)
+			}
+			if ev.Progress() {
+				continue
+			}
+			if got := value(ev.Old) + ">" + value(ev.New); got != change {
+				t.Errorf("got %s, want %s", got, change)
+			}
+			return
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no event, want %s", change)
+		}
+	}
+}
+
+func value(e *store.Entry) string {
+	if e == nil {
+		return ""
+	}
+	return e.Object.(*corev1.ConfigMap).Data["v"]
+}
+
+// While etcd is away requests fail in time; when it is back watches go on where
+// they were.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	dir := etcdtest.Dir(t)
+	url, stop := etcdtest.StartIn(t, dir)
+	s := open(t, url)
+	e := storetest.Put(t, s, key("a"), "1")
+	events, err := s.Watch(t.Context(), all, e.Rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Get(ctx, key("a")); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("Get: %v", err)
+	}
+	change := func(store.Object) (store.Object, error) { return nil, nil }
+	if _, err := s.Update(ctx, key("a"), change); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("Update: %v", err)
+	}
+	etcdtest.StartIn(t, dir)
+	storetest.Put(t, open(t, url), key("a"), "2")
+	want(t, events, "1>2")
+	storetest.Put(t, s, key("a"), "3")
+	want(t, events, "2>3")
+}
+
+// Etcd's history is compacted to the round before the last by one of the
+// servers, which all go on.
+func TestCompaction(t *testing.T) {
+	t.Parallel()
+	url := etcdtest.Start(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	a := openWith(t, url, etcd.Config{Config: storetest.Config(), Clock: clock})
+	openWith(t, url, etcd.Config{Config: storetest.Config(), Clock: clock})
+	first := storetest.Put(t, a, key("a"), "0")
+	events, err := a.Watch(t.Context(), all, first.Rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := all
+	past.At = first.Rev
+	for i := 1; ; i++ {
+		storetest.Put(t, a, key("a"), strconv.Itoa(i))
+		want(t, events, strconv.Itoa(i-1)+">"+strconv.Itoa(i))
+		if _, _, err = a.List(t.Context(), past); err != nil {
+			break
+		}
+		if i == 1000 {
+			t.Fatal("nothing was compacted in 1000 rounds")
+		}
+		clock.Step(5 * time.Minute)
+		time.Sleep(5 * time.Millisecond) // etcd's part in it takes real time
+	}
+	if !errors.Is(err, store.ErrExpired) {
+		t.Errorf("the past: %v", err)
+	}
+	if _, err := a.Watch(t.Context(), all, first.Rev); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("a watch from the past: %v", err)
+	}
+}
+
+// A server that was away for so long that etcd forgot what happened tells those
+// who watch.
+func TestCompactedWhileAway(t *testing.T) {
+	t.Parallel()
+	url := etcdtest.Start(t)
+	a := open(t, url)
+	first := storetest.Put(t, a, key("a"), "1")
+	storetest.Put(t, a, key("a"), "2")
+	last := storetest.Put(t, a, key("a"), "3")
+	if err := a.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, url) // whose history would begin before the compaction
+	if _, err := b.Watch(t.Context(), all, first.Rev); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("a watch from the past: %v", err)
+	}
+	events, err := b.Watch(t.Context(), all, last.Rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Put(t, a, key("a"), "4")
+	want(t, events, "3>4")
+}
+
+// Objects with a TTL are bound to a lease of etcd, shared by those written
+// together.
+func TestTTL(t *testing.T) {
+	t.Parallel()
+	url := etcdtest.Start(t)
+	s := openWith(t, url, etcd.Config{Config: storetest.Config(), TTL: map[string]time.Duration{"leases": time.Hour}})
+	client := etcdtest.Client(t, url)
+	var ids []int64
+	for _, k := range []store.Key{{Resource: "leases", Namespace: "ns", Name: "a"}, {Resource: "leases", Namespace: "ns", Name: "b"}, key("c")} {
+		storetest.Put(t, s, k, "1")
+		resp, err := client.Get(t.Context(), k.Path())
+		if err != nil || len(resp.Kvs) != 1 {
+			t.Fatal(resp, err)
+		}
+		ids = append(ids, resp.Kvs[0].Lease)
+	}
+	if ids[0] == 0 || ids[0] != ids[1] || ids[2] != 0 {
+		t.Fatalf("leases %x: want two the same and none", ids)
+	}
+	all, err := client.Leases(t.Context())
+	if err != nil || len(all.Leases) != 1 {
+		t.Fatal(all, err)
+	}
+	ttl, err := client.TimeToLive(t.Context(), all.Leases[0].ID)
+	if err != nil || ttl.GrantedTTL != 3660 {
+		t.Errorf("lives for %d s, %v, want an hour and a minute", ttl.GrantedTTL, err)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := etcd.Open(ctx, etcd.Config{Config: storetest.Config(), Endpoints: []string{"unix:///nowhere"}})
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
 }

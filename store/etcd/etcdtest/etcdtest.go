@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,45 +16,69 @@ import (
 	"go.uber.org/zap"
 )
 
-// socket is what etcd calls its socket: it takes the name for host and port.
-const socket = "etcd:1"
+// What etcd calls its sockets: it takes the names for host and port.
+const (
+	socket     = "etcd:1"
+	peerSocket = "peer:1"
+)
 
 // Start runs an etcd of its own for the test and returns its URL. Without the
 // program the test is left out.
 func Start(t testing.TB) string {
 	t.Helper()
+	url, _ := StartIn(t, Dir(t))
+	return url
+}
+
+// StartIn is Start in a folder that Dir made; stop ends it before the test does.
+func StartIn(t testing.TB, dir string, args ...string) (url string, stop func()) {
+	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
 		t.Skip("left out: etcd is not installed: apt-get install etcd-server")
 	}
-	dir, err := os.MkdirTemp("", "etcd") // short: socket paths have 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	url, stop, err := Run(t.Context(), dir)
+	url, stop, err := Run(t.Context(), dir, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	return url
+	return url, stop
+}
+
+// Dir is a folder for the test with a short path: those of sockets have 107
+// bytes.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // Run runs an etcd below dir until stop is called, and returns its URL, which
-// names a Unix socket.
-func Run(ctx context.Context, dir string) (url string, stop func(), err error) {
+// names a Unix socket. It goes on with what an earlier one left there. More
+// arguments are etcd's.
+func Run(ctx context.Context, dir string, args ...string) (url string, stop func(), err error) {
+	for _, left := range []string{socket, peerSocket} {
+		if err := os.RemoveAll(filepath.Join(dir, left)); err != nil {
+			return "", nil, err
+		}
+	}
 	var log bytes.Buffer
-	cmd := exec.Command("etcd", "--data-dir", filepath.Join(dir, "etcd"), "--log-level", "warn", "--logger", "zap",
-		"--listen-client-urls", "unix://"+socket, "--advertise-client-urls", "unix://"+socket,
-		"--listen-peer-urls", "unix://peer:1", "--initial-advertise-peer-urls", "http://peer:1",
-		"--initial-cluster", "default=http://peer:1")
+	cmd := exec.Command("etcd", append([]string{"--data-dir", filepath.Join(dir, "etcd"),
+		"--log-level", "warn", "--logger", "zap", "--heartbeat-interval", "10", "--election-timeout", "100",
+		"--listen-client-urls", "unix://" + socket, "--advertise-client-urls", "unix://" + socket,
+		"--listen-peer-urls", "unix://" + peerSocket, "--initial-advertise-peer-urls", "http://" + peerSocket,
+		"--initial-cluster", "default=http://" + peerSocket}, args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
-	stop = func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	}
+	})
 	url = "unix://" + filepath.Join(dir, socket)
 	if err := answers(ctx, url); err != nil {
 		stop()
