@@ -183,8 +183,8 @@ func (c Config) path(name ...string) string {
 	return filepath.Join(append([]string{c.DataDir}, name...)...)
 }
 
-// gcPercent and memoryTarget trade a little CPU under load for a small heap at
-// rest: the collector runs early, and hard only when the heap nears the target.
+// gcPercent trades a little CPU under load for a small heap at rest: the collector
+// runs when the heap has grown by half (Go's own default: when it has doubled).
 const gcPercent = 50
 
 // run starts every part, in the order in which they need each other, and stops
