@@ -189,6 +189,13 @@ func TestDamageEndsInRecoveryOrRefusal(t *testing.T) {
 			cases[fmt.Sprint("page ", page, " torn with ", name)] = torn
 		}
 	}
+	for i := range 40 {
+		data := bytes.Clone(good)
+		for range 1 + rand.IntN(40) {
+			data[rand.IntN(len(data))] = byte(rand.Uint32())
+		}
+		cases[fmt.Sprint("random bytes ", i)] = data
+	}
 	for name, data := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
