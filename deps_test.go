@@ -11,6 +11,7 @@ import (
 // know its own sub-packages.
 var mayKnow = map[string][]string{
 	"monopod/store":                   {},
+	"monopod/store/etcd":              {"monopod/store"},
 	"monopod/store/bolt":              {"monopod/store"},
 	"monopod/apiserver/client":        {"monopod/store"},
 	"monopod/apiserver/table":         {"monopod/store"},
