@@ -11,8 +11,8 @@ import (
 // know its own sub-packages.
 var mayKnow = map[string][]string{
 	"monopod/store":                   {},
-	"monopod/store/etcd":              {"monopod/store"},
 	"monopod/store/bolt":              {"monopod/store"},
+	"monopod/store/etcd":              {"monopod/store"},
 	"monopod/apiserver/client":        {"monopod/store"},
 	"monopod/apiserver/table":         {"monopod/store"},
 	"monopod/apiserver/patch":         {},
@@ -30,7 +30,10 @@ var mayKnow = map[string][]string{
 
 // forbidden are pairs that the table alone would let through.
 var forbidden = map[string][]string{
-	"monopod/agent": {"monopod/agent/cri", "monopod/agent/fake"},
+	"monopod/agent":      {"monopod/agent/cri", "monopod/agent/fake"},
+	"monopod/store":      {"monopod/store/bolt", "monopod/store/etcd"},
+	"monopod/store/bolt": {"monopod/store/etcd"},
+	"monopod/store/etcd": {"monopod/store/bolt"},
 }
 
 func TestPartsKnowOnlyWhatTheyMay(t *testing.T) {
