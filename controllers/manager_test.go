@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -114,7 +115,7 @@ func TestAllTogether(t *testing.T) {
 			t.Errorf("configz tells %v", got)
 		}
 		graph := httptest.NewRecorder()
-		m.DebuggingHandlers()["garbagecollector"].ServeHTTP(graph, httptest.NewRequest("GET", "/", nil))
+		m.DebuggingHandlers()["garbagecollector"].ServeHTTP(graph, httptest.NewRequest(http.MethodGet, "/", nil))
 		if got := graph.Body.String(); strings.Count(got, `"pods default/web-`) != 3 {
 			t.Errorf("the garbage collector shows %s", got)
 		}
@@ -128,6 +129,40 @@ func TestAllTogether(t *testing.T) {
 			if p.DeletionTimestamp == nil {
 				t.Errorf("pod %s outlives its ReplicaSet", p.Name)
 			}
+		}
+	})
+}
+
+// A manager that has stopped leaves everything alone; started again it makes up
+// for what happened meanwhile.
+func TestRunAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Create(apitest.Node("n"))
+		m, err := New(Deps{Client: api.Client, Metrics: api.Registry}, Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		api.Create(webSet(1))
+		for term := range 3 {
+			api.Ready("n", corev1.ConditionTrue)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if err := m.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			cancel()
+			if pods := apitest.List[*corev1.Pod](api, "default"); len(pods) != term+1 || pods[term].Spec.NodeName != "n" {
+				t.Errorf("term %d: %d pods", term, len(pods))
+			}
+			apitest.Change(api, webSet(0), "", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = new(int32(term + 2)) })
+			apitest.Settle(time.Minute)
+			if pods := apitest.List[*corev1.Pod](api, "default"); len(pods) != term+1 {
+				t.Errorf("after term %d: %d pods", term, len(pods))
+			}
+		}
+		if got := len(apitest.List[*corev1.Event](api, "default")); got < 6 {
+			t.Errorf("%d events: those of later terms are missing", got)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func holder(f *os.File) string {
 	if err != nil {
 		return ""
 	}
-	pid := lockedBy(string(locks), uint64(st.Dev), st.Ino)
+	pid := lockedBy(string(locks), uint64(st.Dev), st.Ino) //nolint:unconvert // Dev is 32 bits wide on some machines
 	if pid == 0 {
 		return ""
 	}

@@ -86,11 +86,10 @@ func (p *platter) cut(share float64) []byte {
 // history is a run: what the disk did, and after how many of its steps each
 // write was acknowledged, with what was there then.
 type history struct {
-	initial []byte
-	steps   []step
-	acked   []int
-	states  []map[string]string // one more than acked: the first is the beginning
-	rev     []int64
+	steps  []step
+	acked  []int
+	states []map[string]string // one more than acked: the first is the beginning
+	rev    []int64
 }
 
 // mayBe are the states that a cut after n steps may show: the last acknowledged
