@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,5 +240,33 @@ func TestNobodyThere(t *testing.T) {
 	_, err := etcd.Open(ctx, etcd.Config{Config: storetest.Config(), Endpoints: []string{"unix:///nowhere"}})
 	if !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// An etcd over its quota is a full disk: writes are refused, reads and deletions
+// go on.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	url, _ := etcdtest.StartIn(t, etcdtest.Dir(t), "--quota-backend-bytes", "200000")
+	s := open(t, url)
+	storetest.Put(t, s, key("a"), "1")
+	large := func(store.Object) (store.Object, error) {
+		cm := &corev1.ConfigMap{Data: map[string]string{"v": strings.Repeat("x", 50000)}}
+		cm.Kind, cm.APIVersion, cm.Namespace, cm.Name = "ConfigMap", "v1", "ns", "large"
+		return cm, nil
+	}
+	var err error
+	for i := 0; i < 100 && err == nil; i++ {
+		k := key(strconv.Itoa(i))
+		_, err = s.Update(t.Context(), k, large)
+	}
+	if !errors.Is(err, store.ErrNoSpace) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := s.Get(t.Context(), key("a")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Update(t.Context(), key("a"), func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
+		t.Errorf("a deletion: %v", err)
 	}
 }
