@@ -1,11 +1,9 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/tidwall/btree"
@@ -102,8 +100,6 @@ var errStale = errors.New("object changed meanwhile")
 // NewMemory starts a Memory that holds entries, at revision rev or the highest
 // revision among them. log may be nil. Close ends it.
 func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
-	cfg.History = cmp.Or(cfg.History, 4096)
-	cfg.HistoryBytes = cmp.Or(cfg.HistoryBytes, 4<<20)
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
 		cfg: cfg, log: log,
@@ -296,14 +292,7 @@ func (m *Memory) Verify() error {
 	var errs []error
 	for _, t := range m.tables {
 		t.entries.Scan(func(_ string, e *Entry) bool {
-			plain, err := encode(e.Object.DeepCopyObject().(Object))
-			if err == nil && !samePlain(plain, e.JSON) {
-				err = fmt.Errorf("%v: a shared object was modified:\n is  %s\n was %s", e.Key, plain, e.JSON)
-			}
-			if e.Object.GetResourceVersion() != strconv.FormatInt(e.Rev, 10) {
-				err = fmt.Errorf("%v: resourceVersion %q of a shared object is not %d", e.Key, e.Object.GetResourceVersion(), e.Rev)
-			}
-			errs = append(errs, err)
+			errs = append(errs, e.Verify())
 			return true
 		})
 	}
