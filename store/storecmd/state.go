@@ -48,7 +48,7 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 	}
 	s, err := openEtcd(ctx, p.URL, p.TLS, cfg)
 	if err != nil {
-		return nil, errors.Join(err, folder.Close())
+		return nil, errors.Join(fmt.Errorf("--store: %w", err), folder.Close())
 	}
 	return &State{Store: s, Etcd: s, folder: folder}, nil
 }
