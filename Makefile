@@ -7,7 +7,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # programs are network plugins too.
 export GORACE ?= atexit_sleep_ms=0
 
-.PHONY: build run test lint bench clean kubectl web tools fuzz
+.PHONY: build run test lint bench clean kubectl web
 
 build: ## bin/monopod, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/monopod .
