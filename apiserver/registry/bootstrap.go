@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 
+	"monopod/apiserver/registry/policy"
+
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,8 +21,8 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	all = append(all,
-		priorityClassOf(systemNodeCritical, "Used for system critical pods that must not be moved from their current node."),
-		priorityClassOf(systemClusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		priorityClassOf(policy.SystemNodeCritical, "Used for system critical pods that must not be moved from their current node."),
+		priorityClassOf(policy.SystemClusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
 	group, ctx := errgroup.WithContext(ctx) // together, they share a commit
 	for _, obj := range all {
@@ -40,6 +42,6 @@ func everyNamespace() []string {
 }
 
 func priorityClassOf(name, description string) Object {
-	value, _ := systemPriority(name)
+	value, _ := policy.SystemPriority(name)
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
 }

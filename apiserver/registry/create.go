@@ -77,7 +77,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.readyForCreate(ctx, res, obj); err != nil {
 		return nil, err
 	}
-	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.validName, field.NewPath("metadata"))
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)
 	}
@@ -90,14 +90,6 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		}
 		return obj, nil
 	})
-}
-
-// validName is ValidName or its default.
-func (r *Resource) validName(name string, prefix bool) []string {
-	if r.ValidName == nil {
-		return validation.NameIsDNSSubdomain(name, prefix)
-	}
-	return r.ValidName(name, prefix)
 }
 
 // nameOr is the object's name for a message, or the beginning of it.
@@ -124,7 +116,7 @@ func (r *Registry) write(ctx context.Context, res *Resource, namespace, name str
 			return nil, err
 		}
 	}
-	e, err := r.store.Update(ctx, res.key(namespace, name), run)
+	e, err := r.store.Update(ctx, res.Key(namespace, name), run)
 	if dry := (errDry{}); errors.As(err, &dry) {
 		return dry.obj, nil
 	}

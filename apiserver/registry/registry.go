@@ -22,7 +22,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
 	"monopod/store"
+)
+
+// Resource and Object are those of package kind.
+type (
+	Resource = kind.Resource
+	Object   = kind.Object
 )
 
 // Config of a Registry. The zero value works.
@@ -87,20 +94,13 @@ func (r *Registry) Resource(gvr schema.GroupVersionResource) (*Resource, error) 
 	return nil, errNoResource(gvr)
 }
 
-// GVK is the kind with its group and version.
-func (r *Resource) GVK() schema.GroupVersionKind { return r.GVR.GroupVersion().WithKind(r.Kind) }
-
-func (r *Resource) key(namespace, name string) store.Key {
-	return store.Key{Resource: r.GVR.Resource, Namespace: namespace, Name: name}
-}
-
 // Entry is Get for callers that want the encoded object too.
 func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, error) {
 	res, err := r.Resource(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
-	e, err := r.store.Get(ctx, res.key(ref.Namespace, ref.Name))
+	e, err := r.store.Get(ctx, res.Key(ref.Namespace, ref.Name))
 	return e, apiError(err, res, ref.Name)
 }
 
@@ -209,7 +209,7 @@ func (r *Registry) Revision() int64 { return r.store.Revision() }
 // JSON is obj encoded: the store's own bytes when obj came from there.
 func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
 	if res := r.byType[reflect.TypeOf(obj)]; res != nil {
-		e, err := r.store.Get(ctx, res.key(obj.GetNamespace(), obj.GetName()))
+		e, err := r.store.Get(ctx, res.Key(obj.GetNamespace(), obj.GetName()))
 		if err == nil && e.Object == obj {
 			return e.JSON, nil
 		}

@@ -1,17 +1,18 @@
 package registry
 
-// Resources are all kinds served, in the order discovery lists them.
+import (
+	"slices"
+
+	"monopod/apiserver/registry/core"
+	"monopod/apiserver/registry/policy"
+	"monopod/apiserver/registry/workload"
+)
+
+// Resources are all kinds served.
 func Resources() []Resource {
-	return []Resource{
-		configMapResource(),
-		eventResource(),
-		namespaceResource(),
-		nodeResource(),
-		podResource(),
-		secretResource(),
-		serviceAccountResource(),
-		replicaSetResource(),
-		leaseResource(),
-		priorityClassResource(),
-	}
+	return slices.Concat(
+		core.Resources(),
+		workload.Resources(),
+		policy.Resources(),
+	)
 }

@@ -23,7 +23,7 @@ func (r *Registry) selector(sel client.Selector) (store.Selector, error) {
 	if sel.Fields != nil {
 		wanted = sel.Fields.Requirements()
 	}
-	if err := res.knows(wanted); err != nil {
+	if err := knows(res, wanted); err != nil {
 		return s, err
 	}
 	var rest fields.Requirements
@@ -40,25 +40,14 @@ func (r *Registry) selector(sel client.Selector) (store.Selector, error) {
 }
 
 // knows refuses requirements on fields the kind does not index.
-func (r *Resource) knows(wanted fields.Requirements) error {
-	known := r.fields(r.New())
+func knows(r *Resource, wanted fields.Requirements) error {
+	known := r.FieldsOf(r.New())
 	for _, q := range wanted {
 		if !known.Has(q.Field) {
 			return errBadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
 		}
 	}
 	return nil
-}
-
-// fields are all that a field selector may name of obj.
-func (r *Resource) fields(obj Object) fields.Set {
-	set := fields.Set{}
-	if r.Fields != nil {
-		set = r.Fields(obj)
-	}
-	set["metadata.name"] = obj.GetName()
-	set["metadata.namespace"] = obj.GetNamespace()
-	return set
 }
 
 // match is the part of a selection that needs to see the object; nil for none.
@@ -71,7 +60,7 @@ func match(res *Resource, l labels.Selector, f fields.Requirements) func(store.O
 		if byLabel && !l.Matches(labels.Set(obj.GetLabels())) {
 			return false
 		}
-		return len(f) == 0 || matchFields(f, res.fields(obj))
+		return len(f) == 0 || matchFields(f, res.FieldsOf(obj))
 	}
 }
 

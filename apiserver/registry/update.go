@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/pod"
 )
 
 // Update implements client.Client.
@@ -60,7 +61,7 @@ func (r *Registry) replace(res *Resource, next, cur Object, sub string) (Object,
 	if res.Default != nil {
 		res.Default(next)
 	}
-	if errs := res.validateUpdate(next, cur, sub); len(errs) > 0 {
+	if errs := validateUpdate(res, next, cur, sub); len(errs) > 0 {
 		return nil, errInvalid(res, cur.GetName(), errs)
 	}
 	if deletionDone(res, next) {
@@ -94,9 +95,9 @@ func keepMetadata(res *Resource, next, cur Object) {
 	next.SetSelfLink("")
 }
 
-func (r *Resource) validateUpdate(next, cur Object, sub string) field.ErrorList {
+func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 	meta := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(next, r.Namespaced, r.validName, meta)
+	errs := validation.ValidateObjectMetaAccessor(next, r.Namespaced, r.NameErrors, meta)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(next, cur, meta)...)
 	if cur.GetDeletionTimestamp() != nil {
 		for _, f := range next.GetFinalizers() {
@@ -161,6 +162,6 @@ func (r *Registry) bind(res *Resource, next, cur *corev1.Pod) error {
 	for k, v := range annotations {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
 	}
-	bindPod(next, target, r.now())
+	pod.Bind(next, target, r.now())
 	return nil
 }

@@ -1,0 +1,88 @@
+package core
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func configMapResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.ConfigMaps,
+		Kind:       "ConfigMap",
+		Namespaced: true,
+		ShortNames: []string{"cm"},
+		New:        func() kind.Object { return new(corev1.ConfigMap) },
+		Validate:   configMapValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Count("Data", "Number of keys.", func(c *corev1.ConfigMap) int { return len(c.Data) + len(c.BinaryData) }),
+			table.Age(),
+		},
+	}
+}
+
+func configMapValidate(next, cur kind.Object, _ string) field.ErrorList {
+	config := next.(*corev1.ConfigMap)
+	errs := configMapKeys(config)
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*corev1.ConfigMap)
+	if old.Immutable == nil || !*old.Immutable {
+		return errs
+	}
+	errs = append(errs, frozenFlag(config.Immutable)...)
+	errs = append(errs, frozenField("data", maps.Equal(config.Data, old.Data))...)
+	return append(errs, frozenField("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
+}
+
+// configMapKeys checks names and the total size of the values, which may not
+// be more than 1 MiB.
+func configMapKeys(config *corev1.ConfigMap) field.ErrorList {
+	var errs field.ErrorList
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(config.Data)) {
+		errs = append(errs, configKey(field.NewPath("data"), key)...)
+		if _, both := config.BinaryData[key]; both {
+			errs = append(errs, field.Invalid(field.NewPath("data").Key(key), key, "duplicate of key present in binaryData"))
+		}
+		size += len(config.Data[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(config.BinaryData)) {
+		errs = append(errs, configKey(field.NewPath("binaryData"), key)...)
+		size += len(config.BinaryData[key])
+	}
+	if size > corev1.MaxSecretSize {
+		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
+	}
+	return errs
+}
+
+// configKey checks a key of a ConfigMap or Secret.
+func configKey(path *field.Path, key string) field.ErrorList {
+	return check.Invalid(path.Key(key), key, validation.IsConfigMapKey(key))
+}
+
+const frozenMessage = "field is immutable when `immutable` is set"
+
+// frozenFlag keeps the flag of an immutable ConfigMap or Secret set.
+func frozenFlag(next *bool) field.ErrorList {
+	return frozenField("immutable", next != nil && *next)
+}
+
+func frozenField(name string, unchanged bool) field.ErrorList {
+	if unchanged {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath(name), frozenMessage)}
+}

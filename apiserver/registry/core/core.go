@@ -1,0 +1,22 @@
+// Package core holds the kinds that everything else stands on: namespaces,
+// nodes, pods, configuration, identities, events and leases.
+package core
+
+import (
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+)
+
+// Resources are the kinds of this package, in the order discovery lists them.
+func Resources() []kind.Resource {
+	return []kind.Resource{
+		configMapResource(),
+		eventResource(),
+		namespaceResource(),
+		nodeResource(),
+		pod.Resource(),
+		secretResource(),
+		serviceAccountResource(),
+		leaseResource(),
+	}
+}

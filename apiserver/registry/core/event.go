@@ -1,0 +1,153 @@
+package core
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+	"monopod/store"
+)
+
+func eventResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.Events,
+		Kind:       "Event",
+		Namespaced: true,
+		ShortNames: []string{"ev"},
+		New:        func() kind.Object { return new(corev1.Event) },
+		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
+			return eventValidate(next.(*corev1.Event))
+		},
+		Fields:     eventFields,
+		Columns:    eventColumns(),
+		Durability: func(_, _ kind.Object) store.Durability { return store.Volatile },
+	}
+}
+
+func eventFields(obj kind.Object) fields.Set {
+	ev := obj.(*corev1.Event)
+	about, source := &ev.InvolvedObject, ev.Source.Component
+	if source == "" {
+		source = ev.ReportingController
+	}
+	return fields.Set{
+		"involvedObject.kind":            about.Kind,
+		"involvedObject.namespace":       about.Namespace,
+		"involvedObject.name":            about.Name,
+		"involvedObject.uid":             string(about.UID),
+		"involvedObject.apiVersion":      about.APIVersion,
+		"involvedObject.resourceVersion": about.ResourceVersion,
+		"involvedObject.fieldPath":       about.FieldPath,
+		"reason":                         ev.Reason,
+		"reportingComponent":             ev.ReportingController,
+		"source":                         source,
+		"type":                           ev.Type,
+	}
+}
+
+func eventColumns() []table.Column {
+	name := table.Name()
+	return []table.Column{
+		table.Timed("Last Seen", "Time since it happened last.", eventLastSeen),
+		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
+		table.Text("Reason", "Why, in one word.", func(e *corev1.Event) string { return e.Reason }),
+		table.Text("Object", "What it is about.", eventObject),
+		table.Text("Subobject", "The part of the object it is about.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }).Wide(),
+		table.Text("Source", "Who reported it.", eventSource).Wide(),
+		table.Text("Message", "What happened.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }),
+		table.Timed("First Seen", "Time since it happened first.", eventFirstSeen).Wide(),
+		table.Number("Count", "How often it happened.", eventCount).Wide(),
+		name.Wide(),
+	}
+}
+
+func eventFirstSeen(ev *corev1.Event, now time.Time) string {
+	if ev.FirstTimestamp.IsZero() {
+		return table.Since(ev.EventTime.Time, now)
+	}
+	return table.Since(ev.FirstTimestamp.Time, now)
+}
+
+func eventLastSeen(ev *corev1.Event, now time.Time) string {
+	switch {
+	case ev.Series != nil:
+		return table.Since(ev.Series.LastObservedTime.Time, now)
+	case ev.LastTimestamp.IsZero():
+		return eventFirstSeen(ev, now)
+	}
+	return table.Since(ev.LastTimestamp.Time, now)
+}
+
+func eventCount(ev *corev1.Event) int64 {
+	if ev.Series != nil {
+		return int64(ev.Series.Count)
+	}
+	return int64(max(ev.Count, 1))
+}
+
+func eventObject(ev *corev1.Event) string {
+	kind := strings.ToLower(ev.InvolvedObject.Kind)
+	if ev.InvolvedObject.Name == "" {
+		return kind
+	}
+	return kind + "/" + ev.InvolvedObject.Name
+}
+
+// eventSource is "component, host", by the old fields or else the new ones.
+func eventSource(ev *corev1.Event) string {
+	component, host := ev.Source.Component, ev.Source.Host
+	if component == "" {
+		component = ev.ReportingController
+	}
+	if host == "" {
+		host = ev.ReportingInstance
+	}
+	if host == "" {
+		return component
+	}
+	return component + ", " + host
+}
+
+func eventValidate(ev *corev1.Event) field.ErrorList {
+	errs := eventNamespace(ev)
+	if ev.EventTime.IsZero() {
+		return errs
+	}
+	errs = append(errs, check.Named(field.NewPath("reportingController"), ev.ReportingController, validation.IsQualifiedName)...)
+	errs = append(errs, eventText("reportingInstance", ev.ReportingInstance)...)
+	errs = append(errs, eventText("action", ev.Action)...)
+	errs = append(errs, eventText("reason", ev.Reason)...)
+	if len(ev.Message) > 1024 {
+		errs = append(errs, field.TooLong(field.NewPath("message"), "", 1024))
+	}
+	return append(errs, check.OneOf(field.NewPath("type"), ev.Type, corev1.EventTypeNormal, corev1.EventTypeWarning)...)
+}
+
+// eventText is required and may have 128 bytes, in events that carry eventTime.
+func eventText(name, value string) field.ErrorList {
+	if len(value) > 128 {
+		return field.ErrorList{field.TooLong(field.NewPath(name), "", 128)}
+	}
+	return check.Required(field.NewPath(name), value)
+}
+
+// eventNamespace puts an event beside what it is about; those about
+// cluster-scoped objects live in default, newer ones also in kube-system.
+func eventNamespace(ev *corev1.Event) field.ErrorList {
+	about := ev.InvolvedObject.Namespace
+	clusterWide := about == "" && (ev.Namespace == metav1.NamespaceDefault ||
+		ev.Namespace == metav1.NamespaceSystem && !ev.EventTime.IsZero())
+	if about == ev.Namespace || clusterWide {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
+}

@@ -1,0 +1,113 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func namespaceResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.Namespaces,
+		Kind:         "Namespace",
+		ShortNames:   []string{"ns"},
+		Subresources: []string{"status", "finalize"},
+		New:          func() kind.Object { return new(corev1.Namespace) },
+		ValidName:    apivalidation.NameIsDNSLabel,
+		OneByOne:     true,
+		Default:      namespaceDefault,
+		Prepare:      namespacePrepare,
+		Validate:     namespaceValidate,
+		Held: func(obj kind.Object) bool {
+			return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0
+		},
+		Fields: func(obj kind.Object) fields.Set {
+			return fields.Set{"status.phase": string(obj.(*corev1.Namespace).Status.Phase)}
+		},
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Status", "Active, or Terminating while it is emptied.", func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
+			table.Age(),
+		},
+	}
+}
+
+// namespaceDefault labels the namespace with its name, which selectors count on.
+func namespaceDefault(obj kind.Object) {
+	ns := obj.(*corev1.Namespace)
+	if ns.Labels[corev1.LabelMetadataName] == ns.Name || ns.Name == "" {
+		return
+	}
+	if ns.Labels == nil {
+		ns.Labels = map[string]string{}
+	}
+	ns.Labels[corev1.LabelMetadataName] = ns.Name
+}
+
+// namespacePrepare lets finalizers in the spec change by "finalize" only, and
+// calls a namespace Terminating from the first phase of its deletion on.
+func namespacePrepare(next, cur kind.Object, subresource string) {
+	ns := next.(*corev1.Namespace)
+	if cur == nil {
+		ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+		if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+			ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
+		}
+		return
+	}
+	old := cur.(*corev1.Namespace)
+	if subresource != "finalize" {
+		ns.Spec = *old.Spec.DeepCopy()
+	}
+	if subresource != "status" {
+		ns.Status = *old.Status.DeepCopy()
+	}
+	if subresource == "delete" {
+		ns.Status.Phase = corev1.NamespaceTerminating
+	}
+}
+
+func namespaceValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	ns := next.(*corev1.Namespace)
+	var errs field.ErrorList
+	for i, name := range ns.Spec.Finalizers {
+		errs = append(errs, namespaceFinalizer(field.NewPath("spec", "finalizers").Index(i), string(name))...)
+	}
+	if cur == nil || subresource != "status" {
+		return errs
+	}
+	return append(errs, namespacePhase(ns)...)
+}
+
+// namespaceFinalizer checks the shape of a name; only "kubernetes" goes without
+// a domain.
+func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
+	if name == string(corev1.FinalizerKubernetes) {
+		return nil
+	}
+	if errs := check.Invalid(path, name, validation.IsQualifiedName(name)); len(errs) > 0 {
+		return errs
+	}
+	return validation.IsDomainPrefixedKey(path, name)
+}
+
+// namespacePhase is Terminating exactly when the namespace is being deleted.
+func namespacePhase(ns *corev1.Namespace) field.ErrorList {
+	path, deleting := field.NewPath("status", "phase"), ns.DeletionTimestamp != nil
+	if deleting && ns.Status.Phase != corev1.NamespaceTerminating {
+		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
+	}
+	if !deleting && ns.Status.Phase != corev1.NamespaceActive {
+		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
+	}
+	return nil
+}

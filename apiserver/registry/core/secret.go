@@ -1,0 +1,134 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func secretResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.Secrets,
+		Kind:       "Secret",
+		Namespaced: true,
+		New:        func() kind.Object { return new(corev1.Secret) },
+		Default:    secretDefault,
+		Validate:   secretValidate,
+		Fields: func(obj kind.Object) fields.Set {
+			return fields.Set{"type": string(obj.(*corev1.Secret).Type)}
+		},
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Type", "What the data is for.", func(s *corev1.Secret) string { return string(s.Type) }),
+			table.Count("Data", "Number of keys.", func(s *corev1.Secret) int { return len(s.Data) }),
+			table.Age(),
+		},
+	}
+}
+
+// secretDefault also folds the write-only stringData into data.
+func secretDefault(obj kind.Object) {
+	secret := obj.(*corev1.Secret)
+	if secret.Type == "" {
+		secret.Type = corev1.SecretTypeOpaque
+	}
+	if len(secret.StringData) > 0 && secret.Data == nil {
+		secret.Data = make(map[string][]byte, len(secret.StringData))
+	}
+	for key, value := range secret.StringData {
+		secret.Data[key] = []byte(value)
+	}
+	secret.StringData = nil
+}
+
+func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
+	secret := next.(*corev1.Secret)
+	errs := append(secretKeys(secret), secretTypeKeys(secret)...)
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*corev1.Secret)
+	errs = append(errs, check.Immutable(field.NewPath("type"), secret.Type, old.Type)...)
+	if old.Immutable == nil || !*old.Immutable {
+		return errs
+	}
+	errs = append(errs, frozenFlag(secret.Immutable)...)
+	return append(errs, frozenField("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
+}
+
+// secretKeys checks names and the total size of the values, which may not be
+// more than 1 MiB.
+func secretKeys(secret *corev1.Secret) field.ErrorList {
+	var errs field.ErrorList
+	path, size := field.NewPath("data"), 0
+	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
+		errs = append(errs, configKey(path, key)...)
+		size += len(secret.Data[key])
+	}
+	if size > corev1.MaxSecretSize {
+		errs = append(errs, field.TooLong(path, "", corev1.MaxSecretSize))
+	}
+	return errs
+}
+
+// secretTypeKeys checks what the secret's type demands.
+func secretTypeKeys(secret *corev1.Secret) field.ErrorList {
+	switch secret.Type {
+	case corev1.SecretTypeServiceAccountToken:
+		path := field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey)
+		return check.Required(path, secret.Annotations[corev1.ServiceAccountNameKey])
+	case corev1.SecretTypeDockercfg:
+		return secretJSON(secret, corev1.DockerConfigKey)
+	case corev1.SecretTypeDockerConfigJson:
+		return secretJSON(secret, corev1.DockerConfigJsonKey)
+	case corev1.SecretTypeBasicAuth:
+		return secretBasicAuth(secret)
+	case corev1.SecretTypeSSHAuth:
+		return secretKeyIf(len(secret.Data[corev1.SSHAuthPrivateKey]) > 0, corev1.SSHAuthPrivateKey)
+	case corev1.SecretTypeTLS:
+		return append(secretHasKey(secret, corev1.TLSCertKey), secretHasKey(secret, corev1.TLSPrivateKeyKey)...)
+	}
+	return nil
+}
+
+func secretHasKey(secret *corev1.Secret, key string) field.ErrorList {
+	_, ok := secret.Data[key]
+	return secretKeyIf(ok, key)
+}
+
+func secretKeyIf(ok bool, key string) field.ErrorList {
+	if ok {
+		return nil
+	}
+	return field.ErrorList{field.Required(field.NewPath("data").Key(key), "")}
+}
+
+// secretBasicAuth wants a user name or a password; one will do.
+func secretBasicAuth(secret *corev1.Secret) field.ErrorList {
+	user, password := secretHasKey(secret, corev1.BasicAuthUsernameKey), secretHasKey(secret, corev1.BasicAuthPasswordKey)
+	if len(user) == 0 || len(password) == 0 {
+		return nil
+	}
+	return append(user, password...)
+}
+
+func secretJSON(secret *corev1.Secret, key string) field.ErrorList {
+	if missing := secretHasKey(secret, key); len(missing) > 0 {
+		return missing
+	}
+	var content any
+	if err := json.Unmarshal(secret.Data[key], &content); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("data").Key(key), "<secret contents redacted>", err.Error())}
+	}
+	return nil
+}

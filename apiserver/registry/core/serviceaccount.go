@@ -1,0 +1,28 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// serviceAccountResource has no rules beyond those for metadata, as upstream.
+func serviceAccountResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.ServiceAccounts,
+		Kind:       "ServiceAccount",
+		Namespaced: true,
+		ShortNames: []string{"sa"},
+		New:        func() kind.Object { return new(corev1.ServiceAccount) },
+
+		ReturnDeleted: true,
+
+		Columns: []table.Column{
+			table.Name(),
+			table.Count("Secrets", "Number of secrets its pods may use.", func(s *corev1.ServiceAccount) int { return len(s.Secrets) }),
+			table.Age(),
+		},
+	}
+}

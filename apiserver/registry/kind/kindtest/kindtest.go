@@ -1,0 +1,111 @@
+// Package kindtest helps to test kinds by tables: objects are written as YAML,
+// mistakes read as "field: type" and columns as kubectl shows them.
+package kindtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// Now is when the tests print; objects name times before it.
+func Now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+// Create reads an object and does to it what a creation does, up to validation.
+func Create(t *testing.T, r kind.Resource, text string) kind.Object {
+	t.Helper()
+	obj := r.New()
+	if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if r.Prepare != nil {
+		r.Prepare(obj, nil, "")
+	}
+	if r.Default != nil {
+		r.Default(obj)
+		once := obj.DeepCopyObject()
+		r.Default(obj)
+		if !equality.Semantic.DeepEqual(once, obj) {
+			t.Errorf("%s: defaults are not stable", text)
+		}
+	}
+	return obj
+}
+
+// Update does to next what an update of cur does, up to validation.
+func Update(t *testing.T, r kind.Resource, cur kind.Object, text, subresource string) kind.Object {
+	t.Helper()
+	next := r.New()
+	if err := yaml.UnmarshalStrict([]byte(text), next); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	next.SetGeneration(cur.GetGeneration())
+	if r.Prepare != nil {
+		r.Prepare(next, cur, subresource)
+	}
+	if r.Default != nil {
+		r.Default(next)
+	}
+	return next
+}
+
+// Validate is what the resource finds wrong.
+func Validate(r kind.Resource, next, cur kind.Object, subresource string) field.ErrorList {
+	if r.Validate == nil {
+		return nil
+	}
+	return r.Validate(next, cur, subresource)
+}
+
+// Lines are mistakes as "field: type", one a line.
+func Lines(errs field.ErrorList) string {
+	var lines []string
+	for _, err := range errs {
+		lines = append(lines, err.Field+": "+err.Type.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// WantErrors fails the test unless errs are those wanted, in their order.
+func WantErrors(t *testing.T, errs field.ErrorList, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.Join(want, "\n"), Lines(errs)); diff != "" {
+		t.Errorf("mistakes (-want +got):\n%s\nin full: %v", diff, errs.ToAggregate())
+	}
+}
+
+// Row is what kubectl shows of obj with -o wide, cells parted by "|".
+func Row(t *testing.T, columns []table.Column, obj kind.Object) string {
+	t.Helper()
+	var cells []string
+	for i, c := range columns {
+		value := c.Cell(obj, Now())
+		if _, isInt := value.(int64); c.Type == "integer" && !isInt {
+			t.Errorf("column %d (%s) is an integer but holds %T", i, c.Name, value)
+		}
+		cells = append(cells, fmt.Sprint(value))
+	}
+	return strings.Join(cells, "|")
+}
+
+// Headings are the columns' names: those always shown, " / ", those of -o wide.
+func Headings(columns []table.Column) string {
+	var narrow, wide []string
+	for _, c := range columns {
+		if c.Priority == 0 {
+			narrow = append(narrow, c.Name)
+		} else {
+			wide = append(wide, c.Name)
+		}
+	}
+	return strings.Join(narrow, "|") + " / " + strings.Join(wide, "|")
+}

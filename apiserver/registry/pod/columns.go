@@ -1,0 +1,200 @@
+package pod
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/table"
+)
+
+// podNodeLost is the reason upstream's node lifecycle controller gives pods of a
+// node that no longer answers.
+const podNodeLost = "NodeLost"
+
+func podColumns() []table.Column {
+	return []table.Column{
+		table.Name(),
+		table.Text("Ready", "Containers that are ready, of all that keep running.", func(p *corev1.Pod) string {
+			s := summarizePod(p)
+			return fmt.Sprintf("%d/%d", s.ready, s.total)
+		}),
+		table.Text("Status", "What the pod does, or what keeps it from it.", func(p *corev1.Pod) string {
+			return summarizePod(p).reason
+		}),
+		table.Timed("Restarts", "Restarts of its containers, and when the last was.", func(p *corev1.Pod, now time.Time) string {
+			s := summarizePod(p)
+			return table.Ago(s.restarts, s.last, now)
+		}),
+		table.Age(),
+		table.Text("IP", "First address.", func(p *corev1.Pod) string { return table.OrNone(podIP(p)) }).Wide(),
+		table.Text("Node", "Where it is bound to.", func(p *corev1.Pod) string { return table.OrNone(p.Spec.NodeName) }).Wide(),
+		table.Text("Nominated Node", "Where room is being made for it.", func(p *corev1.Pod) string { return table.OrNone(p.Status.NominatedNodeName) }).Wide(),
+		table.Text("Readiness Gates", "Gates that are open, of all.", podGates).Wide(),
+	}
+}
+
+// podGates counts the readiness gates whose condition is true.
+func podGates(pod *corev1.Pod) string {
+	if len(pod.Spec.ReadinessGates) == 0 {
+		return table.None
+	}
+	open := 0
+	for _, gate := range pod.Spec.ReadinessGates {
+		if podConditionTrue(pod, gate.ConditionType) {
+			open++
+		}
+	}
+	return fmt.Sprintf("%d/%d", open, len(pod.Spec.ReadinessGates))
+}
+
+func podConditionTrue(pod *corev1.Pod, kind corev1.PodConditionType) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// podSummary is a pod in four figures, those of kubectl get.
+type podSummary struct {
+	reason       string
+	ready, total int // of the containers that keep running: main ones and sidecars
+	restarts     int
+	last         time.Time // of the last restart
+}
+
+// summarizePod reads the status as upstream's printer does: init containers
+// first, and only when they are through, the main ones.
+func summarizePod(pod *corev1.Pod) podSummary {
+	s := podSummary{reason: podReason(pod), total: len(pod.Spec.Containers)}
+	sidecars := map[string]bool{}
+	for i := range pod.Spec.InitContainers {
+		if isSidecar(&pod.Spec.InitContainers[i]) {
+			sidecars[pod.Spec.InitContainers[i].Name] = true
+			s.total++
+		}
+	}
+	initializing := s.addInit(pod, sidecars)
+	if !initializing || podConditionTrue(pod, corev1.PodInitialized) {
+		s.forgetInit(pod, sidecars)
+		s.addMain(pod)
+	}
+	s.endIfDeleting(pod)
+	return s
+}
+
+func podReason(pod *corev1.Pod) string {
+	reason := string(pod.Status.Phase)
+	if pod.Status.Reason != "" {
+		reason = pod.Status.Reason
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
+			reason = corev1.PodReasonSchedulingGated
+		}
+	}
+	return reason
+}
+
+// isSidecar: an init container that runs on beside the main ones.
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// addInit adds the init containers up to the first that is not through, and
+// says whether there is one.
+func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
+	for i := range pod.Status.InitContainerStatuses {
+		c := &pod.Status.InitContainerStatuses[i]
+		s.restarted(c)
+		if t := c.State.Terminated; t != nil && t.ExitCode == 0 {
+			continue
+		}
+		if sidecars[c.Name] && c.Started != nil && *c.Started {
+			if c.Ready {
+				s.ready++
+			}
+			continue
+		}
+		s.reason = "Init:" + initReason(c, i, len(pod.Spec.InitContainers))
+		return true
+	}
+	return false
+}
+
+// initReason says what an init container is stuck in, or which one it is.
+func initReason(c *corev1.ContainerStatus, i, of int) string {
+	switch w, t := c.State.Waiting, c.State.Terminated; {
+	case t != nil:
+		return endReason(t)
+	case w != nil && w.Reason != "" && w.Reason != "PodInitializing":
+		return w.Reason
+	}
+	return fmt.Sprintf("%d/%d", i, of)
+}
+
+// endReason says how a container ended.
+func endReason(t *corev1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	}
+	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+}
+
+// forgetInit leaves only sidecars in the restarts, once the main containers run.
+func (s *podSummary) forgetInit(pod *corev1.Pod, sidecars map[string]bool) {
+	s.restarts, s.last = 0, time.Time{}
+	for i := range pod.Status.InitContainerStatuses {
+		if c := &pod.Status.InitContainerStatuses[i]; sidecars[c.Name] {
+			s.restarted(c)
+		}
+	}
+}
+
+// addMain adds the main containers; the first one in trouble has the last word.
+func (s *podSummary) addMain(pod *corev1.Pod) {
+	running := false
+	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &pod.Status.ContainerStatuses[i]
+		s.restarted(c)
+		switch state := c.State; {
+		case state.Waiting != nil && state.Waiting.Reason != "":
+			s.reason = state.Waiting.Reason
+		case state.Terminated != nil:
+			s.reason = endReason(state.Terminated)
+		case c.Ready && state.Running != nil:
+			running = true
+			s.ready++
+		}
+	}
+	if s.reason == "Completed" && running {
+		s.reason = "NotReady"
+		if podConditionTrue(pod, corev1.PodReady) {
+			s.reason = "Running"
+		}
+	}
+}
+
+func (s *podSummary) restarted(c *corev1.ContainerStatus) {
+	s.restarts += int(c.RestartCount)
+	if t := c.LastTerminationState.Terminated; t != nil && t.FinishedAt.After(s.last) {
+		s.last = t.FinishedAt.Time
+	}
+}
+
+// endIfDeleting shows a pod on its way out, unless it is done already.
+func (s *podSummary) endIfDeleting(pod *corev1.Pod) {
+	switch {
+	case pod.DeletionTimestamp == nil:
+	case pod.Status.Reason == podNodeLost:
+		s.reason = "Unknown"
+	case !podDone(pod):
+		s.reason = "Terminating"
+	}
+}

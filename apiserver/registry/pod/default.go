@@ -1,0 +1,223 @@
+package pod
+
+import (
+	"maps"
+	"strings"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// podSpecDefault fills in what upstream's SetDefaults_* do for a pod spec, in a
+// pod and in a template alike.
+func podSpecDefault(spec *corev1.PodSpec) {
+	kind.SetIfZero(&spec.RestartPolicy, corev1.RestartPolicyAlways)
+	kind.SetIfZero(&spec.DNSPolicy, corev1.DNSClusterFirst)
+	kind.SetIfZero(&spec.SchedulerName, corev1.DefaultSchedulerName)
+	kind.SetIfNil(&spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	kind.SetIfZero(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+	resourcesRound(spec.Overhead)
+	if spec.Resources != nil {
+		resourcesRound(spec.Resources.Limits)
+		resourcesRound(spec.Resources.Requests)
+	}
+	for i := range spec.Volumes {
+		volumeDefault(&spec.Volumes[i].VolumeSource)
+	}
+	for c := range podContainers(spec) {
+		containerDefault(c)
+	}
+}
+
+// podDefault adds to podSpecDefault what only real pods get: the rest of
+// upstream's SetDefaults_Pod, then what its admission plugins fill in.
+func podDefault(obj kind.Object) {
+	pod := obj.(*corev1.Pod)
+	podSpecDefault(&pod.Spec)
+	kind.SetIfNil(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	for c := range podContainers(&pod.Spec) {
+		c.Resources.Requests = requestsFromLimits(c.Resources)
+		if pod.Spec.HostNetwork {
+			hostPortsDefault(c.Ports)
+		}
+	}
+	podAdmissionDefault(pod)
+	kind.SetIfZero(&pod.Status.QOSClass, podQOS(&pod.Spec))
+}
+
+// podAdmissionDefault does what upstream's plugins ServiceAccount and
+// DefaultTolerationSeconds do without looking at other objects. Priority, which
+// needs the PriorityClasses, is the registry's.
+func podAdmissionDefault(pod *corev1.Pod) {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		kind.SetIfZero(&pod.Spec.ServiceAccountName, "default")
+		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	}
+	tolerateFor(&pod.Spec, corev1.TaintNodeNotReady)
+	tolerateFor(&pod.Spec, corev1.TaintNodeUnreachable)
+}
+
+// tolerateFor lets the pod stay 300 s on a node that has the taint, unless it
+// says something about the taint itself.
+func tolerateFor(spec *corev1.PodSpec, taint string) {
+	for _, t := range spec.Tolerations {
+		anyEffect := t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute
+		if anyEffect && (t.Key == "" || t.Key == taint) {
+			return
+		}
+	}
+	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
+		Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		TolerationSeconds: new(int64(300)),
+	})
+}
+
+// requestsFromLimits are the requests, with the limit where there is none.
+func requestsFromLimits(r corev1.ResourceRequirements) corev1.ResourceList {
+	if len(r.Limits) == 0 {
+		return r.Requests
+	}
+	requests := maps.Clone(r.Limits)
+	maps.Copy(requests, r.Requests)
+	return requests
+}
+
+func hostPortsDefault(ports []corev1.ContainerPort) {
+	for i := range ports {
+		kind.SetIfZero(&ports[i].HostPort, ports[i].ContainerPort)
+	}
+}
+
+func containerDefault(c *corev1.Container) {
+	kind.SetIfZero(&c.ImagePullPolicy, imagePullPolicy(c.Image))
+	kind.SetIfZero(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	kind.SetIfZero(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		kind.SetIfZero(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			fieldRefDefault(from.FieldRef)
+		}
+	}
+	resourcesRound(c.Resources.Limits)
+	resourcesRound(c.Resources.Requests)
+	probeDefault(c.LivenessProbe)
+	probeDefault(c.ReadinessProbe)
+	probeDefault(c.StartupProbe)
+	if c.Lifecycle != nil {
+		lifecycleDefault(c.Lifecycle.PostStart)
+		lifecycleDefault(c.Lifecycle.PreStop)
+	}
+}
+
+// imagePullPolicy is Always for an image without a tag or tagged latest. A
+// digest pins it, and so does any other tag.
+func imagePullPolicy(image string) corev1.PullPolicy {
+	if strings.Contains(image, "@") {
+		return corev1.PullIfNotPresent
+	}
+	_, tag, tagged := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	if !tagged || tag == "latest" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+func probeDefault(p *corev1.Probe) {
+	if p == nil {
+		return
+	}
+	kind.SetIfZero(&p.TimeoutSeconds, 1)
+	kind.SetIfZero(&p.PeriodSeconds, 10)
+	kind.SetIfZero(&p.SuccessThreshold, 1)
+	kind.SetIfZero(&p.FailureThreshold, 3)
+	httpGetDefault(p.HTTPGet)
+	if p.GRPC != nil {
+		kind.SetIfNil(&p.GRPC.Service, "")
+	}
+}
+
+func lifecycleDefault(h *corev1.LifecycleHandler) {
+	if h != nil {
+		httpGetDefault(h.HTTPGet)
+	}
+}
+
+func httpGetDefault(get *corev1.HTTPGetAction) {
+	if get == nil {
+		return
+	}
+	kind.SetIfZero(&get.Path, "/")
+	kind.SetIfZero(&get.Scheme, corev1.URISchemeHTTP)
+}
+
+func fieldRefDefault(ref *corev1.ObjectFieldSelector) {
+	if ref != nil {
+		kind.SetIfZero(&ref.APIVersion, "v1")
+	}
+}
+
+func volumeDefault(v *corev1.VolumeSource) {
+	if len(check.UnionMembers(*v)) == 0 {
+		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	}
+	if v.HostPath != nil {
+		kind.SetIfNil(&v.HostPath.Type, corev1.HostPathUnset)
+	}
+	if v.Secret != nil {
+		kind.SetIfNil(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
+	}
+	if v.ConfigMap != nil {
+		kind.SetIfNil(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
+	}
+	if v.DownwardAPI != nil {
+		kind.SetIfNil(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
+		downwardDefault(v.DownwardAPI.Items)
+	}
+	if v.Image != nil {
+		kind.SetIfZero(&v.Image.PullPolicy, imagePullPolicy(v.Image.Reference))
+	}
+	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+		kind.SetIfNil(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	}
+	projectedDefault(v.Projected)
+}
+
+func projectedDefault(p *corev1.ProjectedVolumeSource) {
+	if p == nil {
+		return
+	}
+	kind.SetIfNil(&p.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
+	for i := range p.Sources {
+		if p.Sources[i].DownwardAPI != nil {
+			downwardDefault(p.Sources[i].DownwardAPI.Items)
+		}
+		if token := p.Sources[i].ServiceAccountToken; token != nil {
+			kind.SetIfNil(&token.ExpirationSeconds, 3600)
+		}
+	}
+}
+
+func downwardDefault(items []corev1.DownwardAPIVolumeFile) {
+	for i := range items {
+		fieldRefDefault(items[i].FieldRef)
+	}
+}
+
+// resourcesRound rounds amounts up to thousandths, the finest there is.
+func resourcesRound(list corev1.ResourceList) {
+	for name, amount := range list {
+		rounded := amount.DeepCopy()
+		if !rounded.RoundUp(resource.Milli) {
+			list[name] = rounded
+		}
+	}
+}

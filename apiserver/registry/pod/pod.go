@@ -1,0 +1,209 @@
+package pod
+
+import (
+	"iter"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+)
+
+func Resource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.Pods,
+		Kind:         "Pod",
+		Namespaced:   true,
+		ShortNames:   []string{"po"},
+		Categories:   []string{"all"},
+		Subresources: []string{"status", "log", "exec", "attach", "portforward", "binding"},
+		New:          func() kind.Object { return new(corev1.Pod) },
+		Default:      podDefault,
+		Prepare:      podPrepare,
+		Validate:     podValidate,
+		Grace:        podGrace,
+
+		ReturnDeleted: true,
+
+		Fields:  podFields,
+		Columns: podColumns(),
+	}
+}
+
+// podContainers walks the init, the main and the ephemeral containers of a
+// spec. What it yields may be modified.
+func podContainers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for i := range spec.InitContainers {
+			if !yield(&spec.InitContainers[i]) {
+				return
+			}
+		}
+		for i := range spec.Containers {
+			if !yield(&spec.Containers[i]) {
+				return
+			}
+		}
+		for i := range spec.EphemeralContainers {
+			if !yield((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)) {
+				return
+			}
+		}
+	}
+}
+
+// podPrepare: a new pod is Pending at generation 1; afterwards the spec moves
+// the generation, and spec and status change by writes of their own. A binding
+// is the registry's doing, see Bind.
+func podPrepare(next, cur kind.Object, subresource string) {
+	pod := next.(*corev1.Pod)
+	if cur == nil {
+		pod.Generation = 1
+		pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		podGated(pod)
+		return
+	}
+	switch subresource {
+	case "":
+		podSpecPrepare(pod, cur.(*corev1.Pod))
+	case "status":
+		podStatusPrepare(pod, cur.(*corev1.Pod))
+	}
+}
+
+// podSpecPrepare fills in defaults first: leaving them out is no change.
+func podSpecPrepare(pod, old *corev1.Pod) {
+	pod.Status = *old.Status.DeepCopy()
+	podDefault(pod)
+	if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
+		pod.Generation = old.Generation + 1
+	}
+}
+
+// podStatusPrepare keeps what a status may not change or must not lose.
+func podStatusPrepare(pod, old *corev1.Pod) {
+	pod.Spec = *old.Spec.DeepCopy()
+	pod.OwnerReferences = slices.Clone(old.OwnerReferences)
+	kind.SetIfZero(&pod.Status.QOSClass, old.Status.QOSClass)
+	kind.SetIfZero(&pod.Status.ObservedGeneration, old.Status.ObservedGeneration)
+}
+
+// podGated says in the status that a pod with scheduling gates waits for them.
+func podGated(pod *corev1.Pod) {
+	if len(pod.Spec.SchedulingGates) == 0 {
+		return
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+		Message: "Scheduling is blocked due to non-empty scheduling gates",
+	}}
+}
+
+// Bind puts the pod on the node named target. The generation stays, as
+// upstream: no agent has seen the pod before.
+func Bind(pod *corev1.Pod, target string, now metav1.Time) {
+	pod.Spec.NodeName = target
+	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
+	for i, c := range pod.Status.Conditions {
+		if c.Type != corev1.PodScheduled {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			scheduled.LastTransitionTime = c.LastTransitionTime
+		}
+		pod.Status.Conditions[i] = scheduled
+		return
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, scheduled)
+}
+
+// podGrace is what was asked for, else the pod's own. Pods no node runs go at
+// once; a negative grace is one second.
+func podGrace(cur kind.Object, asked *int64) int64 {
+	pod := cur.(*corev1.Pod)
+	if pod.Spec.NodeName == "" || podDone(pod) {
+		return 0
+	}
+	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	switch {
+	case asked != nil:
+		grace = *asked
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		grace = *pod.Spec.TerminationGracePeriodSeconds
+	}
+	if grace < 0 {
+		return 1
+	}
+	return grace
+}
+
+// podDone: it has run to its end.
+func podDone(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func podFields(obj kind.Object) fields.Set {
+	pod := obj.(*corev1.Pod)
+	return fields.Set{
+		"spec.nodeName":            pod.Spec.NodeName,
+		"spec.restartPolicy":       string(pod.Spec.RestartPolicy),
+		"spec.schedulerName":       pod.Spec.SchedulerName,
+		"spec.serviceAccountName":  pod.Spec.ServiceAccountName,
+		"spec.hostNetwork":         strconv.FormatBool(pod.Spec.HostNetwork),
+		"status.phase":             string(pod.Status.Phase),
+		"status.podIP":             podIP(pod),
+		"status.podIPs":            podIP(pod),
+		"status.nominatedNodeName": pod.Status.NominatedNodeName,
+	}
+}
+
+// podIP is the pod's first address, or empty.
+func podIP(pod *corev1.Pod) string {
+	if len(pod.Status.PodIPs) > 0 {
+		return pod.Status.PodIPs[0].IP
+	}
+	return pod.Status.PodIP
+}
+
+// podQOS ranks a pod by its cpu and memory: Guaranteed when every container
+// limits both and requests as much, BestEffort when none says anything. Requests
+// and limits of the pod itself go before those of its containers.
+func podQOS(spec *corev1.PodSpec) corev1.PodQOSClass {
+	if spec.Resources != nil && len(spec.Resources.Limits)+len(spec.Resources.Requests) > 0 {
+		return resourcesQOS(spec.Resources)
+	}
+	var qos corev1.PodQOSClass
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			one := resourcesQOS(&list[i].Resources)
+			if qos == "" {
+				qos = one
+			} else if qos != one {
+				qos = corev1.PodQOSBurstable
+			}
+		}
+	}
+	return qos
+}
+
+func resourcesQOS(r *corev1.ResourceRequirements) corev1.PodQOSClass {
+	guaranteed, said := true, false
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		limit := r.Limits[name]
+		request, asked := r.Requests[name]
+		said = said || !limit.IsZero() || !request.IsZero()
+		guaranteed = guaranteed && !limit.IsZero() && (!asked || request.Cmp(limit) == 0)
+	}
+	switch {
+	case !said:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}

@@ -1,0 +1,106 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// Upstream's pkg/apis/scheduling: users get priorities up to a billion, the
+// system's own two classes lie above twice that.
+const (
+	highestUserPriority   = 1_000_000_000
+	systemCriticalBase    = 2 * highestUserPriority
+	SystemClusterCritical = "system-cluster-critical"
+	SystemNodeCritical    = "system-node-critical"
+)
+
+func priorityClassResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.PriorityClasses,
+		Kind:       "PriorityClass",
+		ShortNames: []string{"pc"},
+		New:        func() kind.Object { return new(schedulingv1.PriorityClass) },
+		Default:    priorityClassDefault,
+		Prepare:    priorityClassPrepare,
+		Validate:   priorityClassValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Number("Value", "The priority pods of this class get.", func(p *schedulingv1.PriorityClass) int64 { return int64(p.Value) }),
+			table.Text("Global-Default", "Whether pods without a class get this one.", func(p *schedulingv1.PriorityClass) string { return fmt.Sprint(p.GlobalDefault) }),
+			table.Age(),
+			table.Text("PreemptionPolicy", "Whether pods of this class push out lower ones.", priorityClassPreemption),
+		},
+	}
+}
+
+func priorityClassDefault(obj kind.Object) {
+	class := obj.(*schedulingv1.PriorityClass)
+	if class.PreemptionPolicy == nil {
+		class.PreemptionPolicy = new(corev1.PreemptLowerPriority)
+	}
+}
+
+func priorityClassPrepare(next, cur kind.Object, _ string) {
+	if cur == nil {
+		next.SetGeneration(1)
+	}
+}
+
+func priorityClassPreemption(class *schedulingv1.PriorityClass) string {
+	if class.PreemptionPolicy == nil {
+		return string(corev1.PreemptLowerPriority)
+	}
+	return string(*class.PreemptionPolicy)
+}
+
+// systemPriority is the value of one of the two system classes.
+func SystemPriority(name string) (int32, bool) {
+	switch name {
+	case SystemClusterCritical:
+		return systemCriticalBase, true
+	case SystemNodeCritical:
+		return systemCriticalBase + 1000, true
+	}
+	return 0, false
+}
+
+func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
+	class := next.(*schedulingv1.PriorityClass)
+	if cur != nil {
+		return priorityClassUpdate(class, cur.(*schedulingv1.PriorityClass))
+	}
+	path := field.NewPath("preemptionPolicy")
+	return append(priorityClassValue(class), check.NilOr(path, class.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+}
+
+// priorityClassValue keeps names that begin with "system-" and values above the
+// users' for the system.
+func priorityClassValue(class *schedulingv1.PriorityClass) field.ErrorList {
+	if strings.HasPrefix(class.Name, "system-") {
+		if value, ok := SystemPriority(class.Name); ok && value == class.Value && !class.GlobalDefault {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"), "names beginning with 'system-' are reserved for system use")}
+	}
+	if class.Value > highestUserPriority {
+		return field.ErrorList{field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority))}
+	}
+	return nil
+}
+
+func priorityClassUpdate(class, old *schedulingv1.PriorityClass) field.ErrorList {
+	var errs field.ErrorList
+	if class.Value != old.Value {
+		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+	}
+	return append(errs, check.Immutable(field.NewPath("preemptionPolicy"), class.PreemptionPolicy, old.PreemptionPolicy)...)
+}
