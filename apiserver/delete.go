@@ -96,7 +96,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	if err != nil {
 		return err
 	}
-	if t.ref.Namespace == "" && t.res.Namespaced || t.res.OneByOne {
+	if t.ref.Namespace == "" && t.res.Namespaced || !t.res.Can("deletecollection") {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
 	f, err := negotiateWrite(r)

@@ -17,8 +17,7 @@ import (
 const aggregated = "APIGroupDiscoveryList"
 
 var (
-	objectVerbs   = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-	oneByOneVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+	objectVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	// subVerbs are what can be done with a subresource; the others are streams.
 	subVerbs = map[string][]string{
 		"status": {"get", "patch", "update"}, "scale": {"get", "patch", "update"},
@@ -36,8 +35,8 @@ var (
 )
 
 func verbsOfObject(res registry.Resource) []string {
-	if res.OneByOne {
-		return oneByOneVerbs
+	if res.Verbs != nil {
+		return res.Verbs
 	}
 	return objectVerbs
 }

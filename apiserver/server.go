@@ -153,6 +153,9 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			err = checkQuery(r)
 		}
 		if err == nil {
+			err = checkVerb(r, t)
+		}
+		if err == nil {
 			err = do(w, r, t)
 		}
 		if err != nil {

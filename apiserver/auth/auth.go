@@ -12,7 +12,25 @@ import (
 // User is who a request comes from.
 type User struct {
 	Name   string
+	UID    string
 	Groups []string
+	Extra  map[string][]string
+}
+
+// Attributes are what a request wants to do, for an Authorizer.
+type Attributes struct {
+	User User
+	Verb string // Kubernetes' own (get, list, watch, create, …); for paths the HTTP method in lower case
+	// Of a resource; Group and Namespace may be empty.
+	Namespace, Group, Version, Resource, Subresource, Name string
+	// Path is set instead for what is no resource.
+	Path string
+}
+
+// Authorizer decides what a user may do. A refusal's reason is for the client to
+// read; the zero reason is fine.
+type Authorizer interface {
+	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }
 
 // Masters may do everything.

@@ -14,6 +14,8 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/auth"
+	"monopod/apiserver/registry/admission"
 	"monopod/store"
 )
 
@@ -50,7 +52,7 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 
 // readyForCreate gives a new object what the server alone decides, and the
 // defaults, and asks admission.
-func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object) error {
+func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
 	if obj.GetResourceVersion() != "" {
 		return errBadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -69,12 +71,13 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	if res.Default != nil {
 		res.Default(obj)
 	}
-	return r.admit(ctx, res, obj)
+	return r.admission.Mutate(ctx, admitted)
 }
 
 // insert completes and validates obj and stores it where nothing is yet.
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
-	if err := r.readyForCreate(ctx, res, obj); err != nil {
+	admitted := r.request(ctx, admission.Create, res, obj, nil)
+	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err
 	}
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
@@ -84,12 +87,28 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if len(errs) > 0 {
 		return nil, errInvalid(res, nameOr(obj), errs)
 	}
+	if err := r.admission.Validate(ctx, admitted); err != nil {
+		return nil, err
+	}
 	return r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {
 		if cur != nil {
 			return nil, apierrors.NewAlreadyExists(res.GVR.GroupResource(), obj.GetName())
 		}
 		return obj, nil
 	})
+}
+
+// request is a write as admission sees it.
+func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, obj, old Object) *admission.Request {
+	about := obj
+	if about == nil {
+		about = old
+	}
+	return &admission.Request{
+		Operation: op, Resource: res, Namespace: about.GetNamespace(), Name: about.GetName(),
+		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
+		Warn: func(text string) { Warn(ctx, text) },
+	}
 }
 
 // nameOr is the object's name for a message, or the beginning of it.

@@ -17,7 +17,7 @@ import (
 // when nothing holds the object any more. It returns the object as stored, or
 // its last state when it is gone.
 func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
-	res, err := r.Resource(ref.Resource)
+	res, err := r.stored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}

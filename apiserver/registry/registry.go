@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
@@ -43,6 +44,7 @@ type Registry struct {
 	store     store.Store
 	clock     clock.Clock
 	log       *zap.Logger
+	admission admission.Chain
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
 	byType    map[reflect.Type]*Resource
@@ -54,6 +56,9 @@ var _ client.Client = (*Registry)(nil)
 func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 	kinds := make(map[string]store.Kind, len(resources))
 	for _, r := range resources {
+		if !r.Stored() {
+			continue
+		}
 		kinds[r.GVR.Resource] = store.Kind{New: r.New, Durability: r.Durability}
 	}
 	return func(resource string) (store.Kind, bool) {
@@ -75,6 +80,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	if r.log == nil {
 		r.log = zap.NewNop()
 	}
+	r.admission = admission.New(r)
 	for i := range resources {
 		res := &resources[i]
 		r.byGVR[res.GVR] = res
@@ -94,9 +100,18 @@ func (r *Registry) Resource(gvr schema.GroupVersionResource) (*Resource, error) 
 	return nil, errNoResource(gvr)
 }
 
+// stored is Resource for those whose objects the store keeps.
+func (r *Registry) stored(gvr schema.GroupVersionResource) (*Resource, error) {
+	res, err := r.Resource(gvr)
+	if err == nil && !res.Stored() {
+		err = errNoResource(gvr)
+	}
+	return res, err
+}
+
 // Entry is Get for callers that want the encoded object too.
 func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, error) {
-	res, err := r.Resource(ref.Resource)
+	res, err := r.stored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +254,23 @@ type dryRunKey struct{}
 func DryRun(ctx context.Context) context.Context { return context.WithValue(ctx, dryRunKey{}, true) }
 
 func isDryRun(ctx context.Context) bool { return ctx.Value(dryRunKey{}) != nil }
+
+// warnKey holds where warnings go.
+type warnKey struct{}
+
+// WithWarnings returns a context under which warn gets what the client should
+// know about a write that was let through. A write that runs again may repeat
+// itself.
+func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
+	return context.WithValue(ctx, warnKey{}, warn)
+}
+
+// Warn tells the client of ctx, if one listens.
+func Warn(ctx context.Context, text string) {
+	if warn, ok := ctx.Value(warnKey{}).(func(string)); ok {
+		warn(text)
+	}
+}
 
 // errDry carries the result of a dry run out of a Change, so that the store
 // writes nothing.

@@ -14,7 +14,7 @@ import (
 // selector turns what a client asks for into what the store can look for. Field
 // names the kind does not know are refused.
 func (r *Registry) selector(sel client.Selector) (store.Selector, error) {
-	res, err := r.Resource(sel.Resource)
+	res, err := r.stored(sel.Resource)
 	if err != nil {
 		return store.Selector{}, err
 	}

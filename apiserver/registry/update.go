@@ -18,7 +18,7 @@ import (
 
 // Update implements client.Client.
 func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
-	res, err := r.Resource(ref.Resource)
+	res, err := r.stored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func namespaceResource() kind.Resource {
 		Subresources: []string{"status", "finalize"},
 		New:          func() kind.Object { return new(corev1.Namespace) },
 		ValidName:    apivalidation.NameIsDNSLabel,
-		OneByOne:     true,
+		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"}, // never all that is selected
 		Default:      namespaceDefault,
 		Prepare:      namespacePrepare,
 		Validate:     namespaceValidate,

@@ -33,6 +33,16 @@ type Resource struct {
 	// Subresources served beside the object itself, for discovery: "status", "log"…
 	Subresources []string
 
+	// Verbs are what can be done with it; nil: all there are.
+	Verbs []string
+
+	// Virtual: nothing of it is stored, the server answers by itself (reviews,
+	// componentstatuses). The registry refuses it.
+	Virtual bool
+
+	// View makes the resource another face of a stored one; nil: it is stored itself.
+	View *View
+
 	New func() Object
 
 	// ValidName checks metadata.name, or the part before a generated suffix when
@@ -61,15 +71,16 @@ type Resource struct {
 	// left in its metadata; nil: never.
 	Held func(obj Object) bool
 
-	// OneByOne: there is no deletion of all that is selected.
-	OneByOne bool
-
 	// ReturnDeleted: a deletion at once answers the object instead of a Status.
 	ReturnDeleted bool
 
 	// Fields are what field selectors may name beside metadata.name and
 	// metadata.namespace.
 	Fields func(obj Object) fields.Set
+
+	// Warnings are what a client should know about an object that is stored all the
+	// same: they become Warning headers. cur is nil for a creation; nil: none.
+	Warnings func(next, cur Object) []string
 
 	// Scale makes the scale subresource; nil: none.
 	Scale *Scale
@@ -85,6 +96,23 @@ type Scale struct {
 	Of  func(obj Object) *autoscalingv1.Scale
 	Set func(obj Object, scale *autoscalingv1.Scale)
 }
+
+// View is how a resource shows objects that are stored under another one: events
+// of events.k8s.io/v1 are those of v1, HorizontalPodAutoscalers of autoscaling/v1
+// those of v2. Both functions make new objects and leave theirs alone.
+type View struct {
+	Of    schema.GroupVersionResource
+	Show  func(stored Object) Object // what clients of the view get
+	Store func(shown Object) Object  // what they send, as it is stored
+}
+
+// Can says whether the resource has the verb.
+func (r *Resource) Can(verb string) bool {
+	return r.Verbs == nil || slices.Contains(r.Verbs, verb)
+}
+
+// Stored says whether the store keeps objects under the resource's own name.
+func (r *Resource) Stored() bool { return !r.Virtual && r.View == nil }
 
 // Serves says whether the resource has the subresource.
 func (r *Resource) Serves(subresource string) bool {

@@ -1,4 +1,4 @@
-package registry
+package admission
 
 import (
 	"context"
@@ -10,29 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
 )
-
-// admit asks each admission in turn about a new object; they may fill it in or
-// refuse it.
-func (r *Registry) admit(ctx context.Context, res *Resource, obj Object) error {
-	for _, ask := range []func(context.Context, *Resource, Object) error{
-		r.namespaceLifecycle,
-		r.priority,
-	} {
-		if err := ask(ctx, res, obj); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // namespaceLifecycle lets nothing into a namespace that is not there or on its
 // way out.
-func (r *Registry) namespaceLifecycle(ctx context.Context, res *Resource, obj Object) error {
+func namespaceLifecycle(c client.Client) Plugin {
+	return Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *Request) error {
+		if r.Operation != Create || r.Subresource != "" {
+			return nil
+		}
+		return inLivingNamespace(ctx, c, r.Resource, r.Object)
+	}}
+}
+
+func inLivingNamespace(ctx context.Context, c client.Client, res *kind.Resource, obj kind.Object) error {
 	if !res.Namespaced || obj.GetNamespace() == "" { // an empty one fails validation
 		return nil
 	}
-	ns, err := client.Get[*corev1.Namespace](ctx, r, "", obj.GetNamespace())
+	ns, err := client.Get[*corev1.Namespace](ctx, c, "", obj.GetNamespace())
 	if err != nil {
 		return err
 	}
@@ -47,14 +43,20 @@ func (r *Registry) namespaceLifecycle(ctx context.Context, res *Resource, obj Ob
 }
 
 // priority resolves a pod's priority class, or takes the default one.
-func (r *Registry) priority(ctx context.Context, res *Resource, obj Object) error {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return nil
-	}
-	class, err := r.priorityClass(ctx, pod.Spec.PriorityClassName)
+func priority(c client.Client) Plugin {
+	return Plugin{Name: "Priority", Mutate: func(ctx context.Context, r *Request) error {
+		pod, ok := r.Object.(*corev1.Pod)
+		if !ok || r.Operation != Create || r.Subresource != "" {
+			return nil
+		}
+		return resolvePriority(ctx, c, r.Resource, pod)
+	}}
+}
+
+func resolvePriority(ctx context.Context, c client.Client, res *kind.Resource, pod *corev1.Pod) error {
+	class, err := priorityClass(ctx, c, pod.Spec.PriorityClassName)
 	if apierrors.IsNotFound(err) {
-		return apierrors.NewForbidden(res.GVR.GroupResource(), nameOr(obj),
+		return apierrors.NewForbidden(res.GVR.GroupResource(), nameOr(pod),
 			fmt.Errorf("no PriorityClass with name %s was found", pod.Spec.PriorityClassName))
 	}
 	if err != nil {
@@ -68,7 +70,7 @@ func (r *Registry) priority(ctx context.Context, res *Resource, obj Object) erro
 		}
 	}
 	if asked := pod.Spec.Priority; asked != nil && *asked != value {
-		return apierrors.NewForbidden(res.GVR.GroupResource(), nameOr(obj),
+		return apierrors.NewForbidden(res.GVR.GroupResource(), nameOr(pod),
 			fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *asked, value))
 	}
 	pod.Spec.Priority = &value
@@ -80,19 +82,27 @@ func (r *Registry) priority(ctx context.Context, res *Resource, obj Object) erro
 
 // priorityClass is the named class; without a name the global default with the
 // lowest value, or nil.
-func (r *Registry) priorityClass(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
+func priorityClass(ctx context.Context, c client.Client, name string) (*schedulingv1.PriorityClass, error) {
 	if name != "" {
-		return client.Get[*schedulingv1.PriorityClass](ctx, r, "", name)
+		return client.Get[*schedulingv1.PriorityClass](ctx, c, "", name)
 	}
-	classes, err := client.List[*schedulingv1.PriorityClass](ctx, r, client.Selector{})
+	classes, err := client.List[*schedulingv1.PriorityClass](ctx, c, client.Selector{})
 	if err != nil {
 		return nil, err
 	}
 	var chosen *schedulingv1.PriorityClass
-	for _, c := range classes {
-		if c.GlobalDefault && (chosen == nil || c.Value < chosen.Value) {
-			chosen = c
+	for _, class := range classes {
+		if class.GlobalDefault && (chosen == nil || class.Value < chosen.Value) {
+			chosen = class
 		}
 	}
 	return chosen, nil
+}
+
+// nameOr is the object's name for a message, or the beginning of it.
+func nameOr(obj metav1.Object) string {
+	if obj.GetName() == "" {
+		return obj.GetGenerateName()
+	}
+	return obj.GetName()
 }
