@@ -1,0 +1,187 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/procfs"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
+
+	"monopod/agent"
+	"monopod/agent/fake"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/registry"
+	"monopod/controllers"
+	"monopod/store"
+	"monopod/store/storecmd"
+)
+
+// idleDir is the environment variable that makes TestIdleHour the process that is
+// watched; its value is the data folder.
+const idleDir = "MONOPOD_TEST_IDLE_DIR"
+
+// An hour in which nobody asks for anything writes not one byte, though leases
+// are renewed, pods looked at, events expire and snapshots fall due. The kernel
+// counts what a process writes, so the hour passes in a process of its own.
+func TestIdleHour(t *testing.T) {
+	if dir := os.Getenv(idleDir); dir != "" {
+		synctest.Test(t, func(t *testing.T) { idleHour(t, dir) })
+		return
+	}
+	t.Parallel()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestIdleHour$")
+	cmd.Env = append(os.Environ(), idleDir+"="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// idlePods is how many pods run meanwhile.
+const idlePods = 5
+
+// idleHour runs what `monopod serve` runs, but for the listeners and the watch of
+// the images' folder, whose system calls no virtual time waits for.
+func idleHour(t *testing.T, dir string) {
+	ctx, stop := context.WithCancel(t.Context())
+	resources := registry.Resources()
+	state, err := storecmd.Open(ctx, storecmd.Place{DataDir: dir},
+		storecmd.Config{Config: store.Config{Kind: registry.Kinds(resources)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := registry.New(state, resources, registry.Config{})
+	if err := api.Bootstrap(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stopped := startParts(ctx, t, dir, api, state)
+	for n := range idlePods {
+		createPod(t, api, fmt.Sprint("idle-", n))
+	}
+
+	time.Sleep(90 * time.Minute) // the start's events expire, the first snapshot is made
+	if n := readyPods(t, api); n != idlePods {
+		t.Errorf("%d pods of %d are ready", n, idlePods)
+	}
+	rev, before := state.Revision(), written(t)
+	time.Sleep(time.Hour)
+	if n := written(t).since(before); n.Disk != 0 || n.Handed != wakeUp*n.Calls {
+		t.Errorf("an idle hour wrote: %+v", n)
+	}
+	if state.Revision() < rev+hourOfLeases {
+		t.Errorf("from revision %d to %d: the node did not renew its lease", rev, state.Revision())
+	}
+
+	stop()
+	stopped()
+	if err := state.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// hourOfLeases is how often a node renews its lease in an hour: every 10 s.
+const hourOfLeases = 360
+
+// startParts starts the controllers, the keeper of snapshots and the agent; they
+// end with ctx, and stopped waits for that.
+func startParts(ctx context.Context, t *testing.T, dir string, api client.Client, state *storecmd.State) (stopped func()) {
+	t.Helper()
+	manager, err := controllers.New(controllers.Deps{Client: api}, controllers.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime := fake.New(fake.Config{})
+	events := record.New(api, "kubelet", "node1", clock.RealClock{})
+	node, err := agent.New(
+		agent.Deps{Client: api, Runtime: runtime, Recorder: events, Dial: runtime.Dial},
+		agent.Config{NodeName: "node1", DataDir: dir, NodeIP: "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 3)
+	go func() { done <- manager.Run(ctx) }()
+	go func() { done <- node.Run(ctx) }()
+	go func() {
+		done <- state.File.KeepSnapshots(ctx, 20*time.Minute, func(err error) { t.Error(err) })
+	}()
+	return func() {
+		for range cap(done) {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		events.Close()
+		if err := runtime.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// createPod creates a pod with a probe every 10 s.
+func createPod(t *testing.T, api client.Client, name string) {
+	t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "c", Image: "web:1", Args: []string{"serve"},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+				TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}},
+		}}},
+	}
+	if _, err := api.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readyPods(t *testing.T, api client.Client) (n int) {
+	t.Helper()
+	pods, _, err := api.List(t.Context(), client.Selector{Resource: client.Pods})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		for _, c := range p.(*corev1.Pod).Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// ioCount is what this process wrote: bytes handed to the kernel, in how many
+// calls, and those of them that a disk is to keep.
+type ioCount struct{ Handed, Calls, Disk uint64 }
+
+// wakeUp is what Go's scheduler now and then writes to itself (an eventfd), which
+// the kernel counts like any other write.
+const wakeUp = 8
+
+func (c ioCount) since(before ioCount) ioCount {
+	return ioCount{c.Handed - before.Handed, c.Calls - before.Calls, c.Disk - before.Disk}
+}
+
+func written(t *testing.T) ioCount {
+	t.Helper()
+	self, err := procfs.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	io, err := self.IO()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ioCount{io.WChar, io.SyscW, io.WriteBytes}
+}
