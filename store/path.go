@@ -5,8 +5,9 @@ import "strings"
 // PathPrefix begins every path, as --etcd-prefix of a kube-apiserver does.
 const PathPrefix = "/registry/"
 
-// pathOf is where a resource lies below PathPrefix when that is not its own
-// name (upstream: SpecialDefaultResourcePrefixes).
+// pathOf is where a resource lies below PathPrefix: under its own name, but for
+// a few (upstream: SpecialDefaultResourcePrefixes), and for those named
+// plural.group, which lie in a folder of their group.
 func pathOf(resource string) string {
 	switch resource {
 	case "nodes":
@@ -20,22 +21,15 @@ func pathOf(resource string) string {
 	case "ingresses":
 		return "ingress"
 	}
+	if plural, group, ok := strings.Cut(resource, "."); ok {
+		return group + "/" + plural
+	}
 	return resource
 }
 
 // resourceAt undoes pathOf: it splits what follows PathPrefix into the resource
 // and the rest.
 func resourceAt(rest string) (resource, tail string, ok bool) {
-	if services, found := strings.CutPrefix(rest, "services/"); found {
-		kind, tail, ok := strings.Cut(services, "/")
-		switch kind {
-		case "specs":
-			return "services", tail, ok
-		case "endpoints":
-			return "endpoints", tail, ok
-		}
-		return "", "", false
-	}
 	dir, tail, ok := strings.Cut(rest, "/")
 	switch dir {
 	case "minions":
@@ -44,10 +38,20 @@ func resourceAt(rest string) (resource, tail string, ok bool) {
 		return "replicationcontrollers", tail, ok
 	case "ingress":
 		return "ingresses", tail, ok
+	case "services":
+		kind, tail, ok := strings.Cut(tail, "/")
+		if kind == "specs" {
+			return "services", tail, ok
+		}
+		return "endpoints", tail, ok && kind == "endpoints"
 	case "nodes", "endpoints", "replicationcontrollers", "ingresses":
 		return "", "", false // these lie elsewhere
 	}
-	return dir, tail, ok
+	if strings.Contains(dir, ".") {
+		plural, tail, ok := strings.Cut(tail, "/")
+		return plural + "." + dir, tail, ok && plural != ""
+	}
+	return dir, tail, ok && dir != ""
 }
 
 // ResourcePath is what the paths of all objects of the resource begin with:
@@ -61,7 +65,8 @@ func ResourcePath(resource, namespace string) string {
 }
 
 // Path is where a kube-apiserver keeps the object in etcd:
-// /registry/pods/default/web, /registry/minions/node1.
+// /registry/pods/default/web, /registry/minions/node1,
+// /registry/example.com/widgets/default/one.
 func (k Key) Path() string { return ResourcePath(k.Resource, k.Namespace) + k.Name }
 
 // ParsePath undoes Key.Path; false for anything else.
@@ -71,7 +76,7 @@ func ParsePath(path string) (Key, bool) {
 		return Key{}, false
 	}
 	resource, tail, ok := resourceAt(rest)
-	if !ok || resource == "" {
+	if !ok {
 		return Key{}, false
 	}
 	key := Key{Resource: resource, Name: tail}

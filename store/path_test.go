@@ -6,27 +6,49 @@ import (
 	"monopod/store"
 )
 
-// The paths are those under which etcd holds the objects of a kube-apiserver.
+// The paths are those under which etcd holds the objects of a kube-apiserver
+// (upstream: test/integration/etcd/data.go lists them).
 func TestPath(t *testing.T) {
 	t.Parallel()
-	for want, key := range map[string]store.Key{
-		"/registry/pods/default/web":                     {Resource: "pods", Namespace: "default", Name: "web"},
-		"/registry/namespaces/default":                   {Resource: "namespaces", Name: "default"},
-		"/registry/minions/node1":                        {Resource: "nodes", Name: "node1"},
-		"/registry/leases/kube-node-lease/node1":         {Resource: "leases", Namespace: "kube-node-lease", Name: "node1"},
-		"/registry/events/default/web.17":                {Resource: "events", Namespace: "default", Name: "web.17"},
-		"/registry/services/specs/default/web":           {Resource: "services", Namespace: "default", Name: "web"},
-		"/registry/services/endpoints/default/web":       {Resource: "endpoints", Namespace: "default", Name: "web"},
-		"/registry/controllers/default/web":              {Resource: "replicationcontrollers", Namespace: "default", Name: "web"},
-		"/registry/ingress/default/web":                  {Resource: "ingresses", Namespace: "default", Name: "web"},
-		"/registry/priorityclasses/system-node-critical": {Resource: "priorityclasses", Name: "system-node-critical"},
+	for resource, dir := range map[string]string{
+		// namespaced
+		"pods": "pods", "configmaps": "configmaps", "secrets": "secrets", "serviceaccounts": "serviceaccounts",
+		"services": "services/specs", "endpoints": "services/endpoints", "endpointslices": "endpointslices",
+		"replicationcontrollers": "controllers", "podtemplates": "podtemplates",
+		"deployments": "deployments", "replicasets": "replicasets", "daemonsets": "daemonsets", "statefulsets": "statefulsets",
+		"controllerrevisions": "controllerrevisions", "jobs": "jobs", "cronjobs": "cronjobs",
+		"limitranges": "limitranges", "resourcequotas": "resourcequotas", "persistentvolumeclaims": "persistentvolumeclaims",
+		"ingresses": "ingress", "networkpolicies": "networkpolicies", "poddisruptionbudgets": "poddisruptionbudgets",
+		"roles": "roles", "rolebindings": "rolebindings", "horizontalpodautoscalers": "horizontalpodautoscalers",
+		"events": "events", "leases": "leases", "csistoragecapacities": "csistoragecapacities",
+		"widgets.example.com": "example.com/widgets", "certificates.cert-manager.io": "cert-manager.io/certificates",
 	} {
-		if got := key.Path(); got != want {
-			t.Errorf("%v: path %s, want %s", key, got, want)
-		}
-		if got, ok := store.ParsePath(want); !ok || got != key {
-			t.Errorf("%s: key %v, %v, want %v", want, got, ok, key)
-		}
+		checkPath(t, "/registry/"+dir+"/default/web.17", store.Key{Resource: resource, Namespace: "default", Name: "web.17"})
+	}
+	for resource, dir := range map[string]string{
+		// not namespaced
+		"namespaces": "namespaces", "nodes": "minions", "persistentvolumes": "persistentvolumes", "storageclasses": "storageclasses",
+		"ingressclasses": "ingressclasses", "clusterroles": "clusterroles", "clusterrolebindings": "clusterrolebindings",
+		"priorityclasses": "priorityclasses", "runtimeclasses": "runtimeclasses", "csidrivers": "csidrivers", "csinodes": "csinodes",
+		"volumeattachments": "volumeattachments", "certificatesigningrequests": "certificatesigningrequests",
+		"validatingwebhookconfigurations":                "validatingwebhookconfigurations",
+		"customresourcedefinitions.apiextensions.k8s.io": "apiextensions.k8s.io/customresourcedefinitions",
+		"apiservices.apiregistration.k8s.io":             "apiregistration.k8s.io/apiservices",
+	} {
+		checkPath(t, "/registry/"+dir+"/system:one", store.Key{Resource: resource, Name: "system:one"})
+	}
+}
+
+func checkPath(t *testing.T, want string, key store.Key) {
+	t.Helper()
+	if got := key.Path(); got != want {
+		t.Errorf("%v: path %s, want %s", key, got, want)
+	}
+	if got, ok := store.ParsePath(want); !ok || got != key {
+		t.Errorf("%s: key %v, %v, want %v", want, got, ok, key)
+	}
+	if dir := store.ResourcePath(key.Resource, key.Namespace); dir+key.Name != want {
+		t.Errorf("%v lies below %s, not at %s", key, dir, want)
 	}
 }
 
@@ -35,6 +57,8 @@ func TestParsePathRefuses(t *testing.T) {
 	for _, path := range []string{
 		"", "/registry", "/registry/", "/registry/pods", "/registry/pods/", "/registry/pods//a", "/registry/pods/a/",
 		"/registry/pods/a/b/c", "/registry/services/default/a", "/registry/services/specs", "/registry/nodes/a",
+		"/registry/services/other/a/b", "/registry/endpoints/a/b", "/registry/ingresses/a/b", "/registry/replicationcontrollers/a/b",
+		"/registry/example.com", "/registry/example.com/", "/registry/example.com//a", "/registry/example.com/widgets", "/registry//a",
 		"registry/pods/a/b", "/elsewhere/pods/a/b", "compact_rev_key",
 	} {
 		if key, ok := store.ParsePath(path); ok {

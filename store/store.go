@@ -45,8 +45,10 @@ type Object interface {
 	metav1.Object
 }
 
-// Key names an object. Resource is the plural as stored ("pods",
-// "replicasets"); Namespace is empty for cluster-scoped objects.
+// Key names an object. Resource is the plural as stored ("pods", "replicasets"),
+// with its group where several groups may have the same plural: custom resources,
+// their definitions and APIServices ("widgets.example.com"). Namespace is empty
+// for cluster-scoped objects.
 type Key struct {
 	Resource, Namespace, Name string
 }

@@ -1,9 +1,9 @@
 // Package bolt makes a store.Memory durable by one bbolt file.
 //
 // The file holds the present and nothing else: one bucket maps
-// /registry/<resource>/<namespace>/<name>, as etcd does under a kube-apiserver,
-// to the object's JSON and its checksum; a second one holds the format and the
-// header: revisions, and a digest of all objects. It is read once, at Open;
+// store.Key's Path, the same key as in etcd under a kube-apiserver, to the object's
+// JSON and its checksum; a second one holds the format and the header: revisions,
+// and a digest of all objects. It is read once, at Open;
 // from then on it is only written. Four nouns:
 //
 //   - Place: where the file lies, and beside it its snapshots and the reserve.

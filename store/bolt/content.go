@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strconv"
-	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -19,7 +18,8 @@ import (
 //
 //	1: objects are their JSON; meta has format and reserved
 //	2: objects are their JSON and a checksum; meta has format and header
-const format = 2
+//	3: keys are store.Path's; before, they were those of Key.String
+const format = 3
 
 var (
 	objects   = []byte("objects")
@@ -143,7 +143,7 @@ func write(tx *bbolt.Tx, records []store.Record, reserved int64) error {
 }
 
 func (h *header) apply(o *bbolt.Bucket, r store.Record) error {
-	key := encodeKey(r.Key)
+	key := []byte(r.Key.Path())
 	if old := o.Get(key); old != nil {
 		h.digest.remove(sumOf(old))
 	}
@@ -169,7 +169,11 @@ func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entr
 			found.add(sumOf(v))
 			v = value
 		}
-		e, err := decode(string(k), v, cfg)
+		key, ok := parseKey(string(k), h.format)
+		if !ok {
+			return fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", k)
+		}
+		e, err := decode(key, v, cfg)
 		if err == nil && each != nil {
 			each(e)
 		}
@@ -181,12 +185,8 @@ func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entr
 	return err
 }
 
-// decode makes an entry of a key and value.
-func decode(path string, data []byte, cfg store.Config) (*store.Entry, error) {
-	key, ok := parseKey(path)
-	if !ok {
-		return nil, fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", path)
-	}
+// decode makes an entry of a key's value.
+func decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) {
 	kind, ok := cfg.Kind(key.Resource)
 	if !ok {
 		return nil, fmt.Errorf("%v: resource is not served by this version", key)
@@ -216,20 +216,10 @@ func revisionOf(data []byte) (int64, error) {
 	return strconv.ParseInt(o.Metadata.ResourceVersion, 10, 64)
 }
 
-const prefix = "/registry/"
-
-func encodeKey(k store.Key) []byte { return []byte(prefix + k.String()) }
-
-func parseKey(path string) (store.Key, bool) {
-	rest, ok := strings.CutPrefix(path, prefix)
-	if !ok {
-		return store.Key{}, false
+// parseKey reads a key of a file of the format.
+func parseKey(path string, format int64) (store.Key, bool) {
+	if format < 3 {
+		return parsePlainKey(path)
 	}
-	switch p := strings.Split(rest, "/"); len(p) {
-	case 2:
-		return store.Key{Resource: p[0], Name: p[1]}, true
-	case 3:
-		return store.Key{Resource: p[0], Namespace: p[1], Name: p[2]}, true
-	}
-	return store.Key{}, false
+	return store.ParsePath(path)
 }

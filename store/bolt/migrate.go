@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -13,6 +14,7 @@ import (
 // file of a format that is not here is refused.
 var migrations = map[int64]func(tx *bbolt.Tx) error{
 	1: addChecksums,
+	2: movePaths,
 }
 
 // reservedKey is where format 1 kept the reserved revision.
@@ -81,4 +83,61 @@ func addChecksums(tx *bbolt.Tx) error {
 		}
 	}
 	return errors.Join(m.Delete(reservedKey), h.put(m))
+}
+
+// movePaths leads to format 3: what has another path than its name goes there.
+func movePaths(tx *bbolt.Tx) error {
+	o := tx.Bucket(objects)
+	h, err := readHeader(tx)
+	if err != nil {
+		return err
+	}
+	moved := map[string]string{}
+	if err := o.ForEach(func(k, _ []byte) error {
+		key, ok := parsePlainKey(string(k))
+		if !ok {
+			return fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", k)
+		}
+		if to := key.Path(); to != string(k) {
+			moved[string(k)] = to
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for from, to := range moved {
+		if err := h.move(o, []byte(from), []byte(to)); err != nil {
+			return err
+		}
+	}
+	h.format = 3
+	return h.put(tx.Bucket(meta))
+}
+
+// move gives an object another key, which its checksum covers.
+func (h *header) move(o *bbolt.Bucket, from, to []byte) error {
+	old := o.Get(from)
+	value, ok := unseal(from, old)
+	if !ok {
+		return fmt.Errorf("%w: the checksum of %s is wrong", ErrDamaged, from)
+	}
+	h.digest.remove(sumOf(old))
+	next := seal(to, value)
+	h.digest.add(sumOf(next))
+	return errors.Join(o.Put(to, next), o.Delete(from))
+}
+
+// parsePlainKey reads a key as the formats before 3 had it.
+func parsePlainKey(path string) (store.Key, bool) {
+	rest, ok := strings.CutPrefix(path, store.PathPrefix)
+	if !ok {
+		return store.Key{}, false
+	}
+	switch p := strings.Split(rest, "/"); len(p) {
+	case 2:
+		return store.Key{Resource: p[0], Name: p[1]}, true
+	case 3:
+		return store.Key{Resource: p[0], Namespace: p[1], Name: p[2]}, true
+	}
+	return store.Key{}, false
 }

@@ -1,10 +1,12 @@
 package bolt_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"monopod/store"
@@ -267,6 +270,58 @@ func TestMigration(t *testing.T) {
 	if !same(contents(t, s), want) {
 		t.Error("the old snapshot did not come back")
 	}
+}
+
+// oldFile is a file that an earlier version wrote: 20 configmaps and 20 nodes,
+// whose key is in their data.
+func oldFile(t *testing.T, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Objects move to the keys that etcd has for them.
+func TestMigrationOfKeys(t *testing.T) {
+	t.Parallel()
+	p, path := place(t, 0)
+	if err := os.WriteFile(path, oldFile(t, "format2.db.gz"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, p)
+	if s.Report.MigratedFrom != 2 || s.Revision() != 41 {
+		t.Errorf("revision %d, %+v", s.Revision(), s.Report)
+	}
+	for _, resource := range []string{"configmaps", "nodes"} {
+		all, _, err := s.List(t.Context(), store.Selector{Resource: resource})
+		if err != nil || len(all) != 20 {
+			t.Errorf("%d %s, %v", len(all), resource, err)
+		}
+		for _, e := range all {
+			if v := e.Object.(*corev1.ConfigMap).Data["v"]; v != e.Key.String() {
+				t.Errorf("%v is at %v", v, e.Key)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, path)
+	if data := read(t, path); !strings.Contains(string(data), "/registry/minions/node7") {
+		t.Error("the file has not the keys of etcd")
+	}
+	openAt(t, p).Close()
 }
 
 func TestNewerFormatIsRefused(t *testing.T) {

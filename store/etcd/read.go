@@ -163,8 +163,8 @@ func (l *listing) add(kv *mvccpb.KeyValue) error {
 	return err
 }
 
-// Unserved counts what else lies below /registry/, by the first part of its
-// path: what other API servers keep there.
+// Unserved counts what else lies below /registry/, by resource, or by the first
+// part of its path: what other API servers keep there.
 func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	next, end := store.PathPrefix, clientv3.GetPrefixRangeEnd(store.PathPrefix)
@@ -175,8 +175,8 @@ func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 		}
 		for _, kv := range resp.Kvs {
 			next = string(kv.Key) + "\x00"
-			if folder, other := s.unserved(string(kv.Key)); other {
-				counts[folder]++
+			if what, other := s.unserved(string(kv.Key)); other {
+				counts[what]++
 			}
 		}
 		more = resp.More
@@ -184,14 +184,13 @@ func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 	return counts, nil
 }
 
-func (s *Store) unserved(path string) (folder string, other bool) {
+func (s *Store) unserved(path string) (what string, other bool) {
 	if key, ok := store.ParsePath(path); ok {
-		if _, served := s.cfg.Kind(key.Resource); served {
-			return "", false
-		}
+		_, served := s.cfg.Kind(key.Resource)
+		return key.Resource, !served
 	}
-	folder, _, _ = strings.Cut(strings.TrimPrefix(path, store.PathPrefix), "/")
-	return folder, true
+	what, _, _ = strings.Cut(strings.TrimPrefix(path, store.PathPrefix), "/")
+	return what, true
 }
 
 // Ping asks etcd whether it answers, for health checks.

@@ -18,14 +18,14 @@ import (
 	"monopod/store"
 )
 
-// Config serves "configmaps", which are durable, and "leases", which are
-// configmaps that are not.
+// Config serves "configmaps" and "nodes", which are durable, and "leases", which
+// are not. All of them are ConfigMaps.
 func Config() store.Config {
 	return store.Config{
 		Kind: func(resource string) (store.Kind, bool) {
 			k := store.Kind{New: func() store.Object { return &corev1.ConfigMap{} }}
 			switch resource {
-			case "configmaps":
+			case "configmaps", "nodes":
 			case "leases":
 				k.Durability = func(_, _ store.Object) store.Durability { return store.Volatile }
 			default:
@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"ConcurrentUpdatesAllCount":       testConcurrent,
 		"RevisionsOnlyGrow":               testRevisions,
 		"ListIsSortedAndSelected":         testList,
+		"PathsAreNotNames":                testPaths,
 		"ListContinues":                   testListPages,
 		"ListShowsThePast":                testListPast,
 		"WatchSendsEveryChangeInOrder":    testWatchOrder,
@@ -261,6 +262,31 @@ func names(t *testing.T, s store.Store, sel store.Selector) string {
 		out = append(out, e.Key.Namespace+"/"+e.Key.Name+"="+value(e))
 	}
 	return strings.Join(out, " ")
+}
+
+// What lies elsewhere than its name says is found by its name all the same.
+func testPaths(t *testing.T, s store.Store) {
+	all := store.Selector{Resource: "nodes"}
+	ch, err := s.Watch(t.Context(), all, s.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := store.Key{Resource: "nodes", Name: "one"}
+	want := Put(t, s, k, "1")
+	if got, err := s.Get(t.Context(), k); err != nil || got.Key != k || got.Rev != want.Rev {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, _, err := s.List(t.Context(), all); err != nil || len(got) != 1 || got[0].Key != k {
+		t.Errorf("listed %v, %v", got, err)
+	}
+	for ev := range ch {
+		if !ev.Progress() {
+			if ev.Key != k || ev.Rev != want.Rev {
+				t.Errorf("watched %v", ev)
+			}
+			break
+		}
+	}
 }
 
 func testListPages(t *testing.T, s store.Store) {
