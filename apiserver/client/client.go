@@ -88,3 +88,11 @@ type Node interface {
 func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
+
+func storage(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: resource}
+}
+
+func rbac(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
+}

@@ -7,7 +7,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -23,6 +26,25 @@ var (
 	ReplicaSets     = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 	Leases          = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	PriorityClasses = schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}
+
+	LimitRanges            = core("limitranges")
+	ResourceQuotas         = core("resourcequotas")
+	PersistentVolumes      = core("persistentvolumes")
+	PersistentVolumeClaims = core("persistentvolumeclaims")
+
+	StorageClasses          = storage("storageclasses")
+	CSIDrivers              = storage("csidrivers")
+	CSINodes                = storage("csinodes")
+	CSIStorageCapacities    = storage("csistoragecapacities")
+	VolumeAttachments       = storage("volumeattachments")
+	VolumeAttributesClasses = storage("volumeattributesclasses")
+
+	Roles               = rbac("roles")
+	RoleBindings        = rbac("rolebindings")
+	ClusterRoles        = rbac("clusterroles")
+	ClusterRoleBindings = rbac("clusterrolebindings")
+
+	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
 
 // ResourceOf returns the resource a typed object belongs to; false for a type
@@ -49,6 +71,36 @@ func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 		return Leases, true
 	case *schedulingv1.PriorityClass:
 		return PriorityClasses, true
+	case *corev1.LimitRange:
+		return LimitRanges, true
+	case *corev1.ResourceQuota:
+		return ResourceQuotas, true
+	case *corev1.PersistentVolume:
+		return PersistentVolumes, true
+	case *corev1.PersistentVolumeClaim:
+		return PersistentVolumeClaims, true
+	case *storagev1.StorageClass:
+		return StorageClasses, true
+	case *storagev1.CSIDriver:
+		return CSIDrivers, true
+	case *storagev1.CSINode:
+		return CSINodes, true
+	case *storagev1.CSIStorageCapacity:
+		return CSIStorageCapacities, true
+	case *storagev1.VolumeAttachment:
+		return VolumeAttachments, true
+	case *storagev1.VolumeAttributesClass:
+		return VolumeAttributesClasses, true
+	case *rbacv1.Role:
+		return Roles, true
+	case *rbacv1.RoleBinding:
+		return RoleBindings, true
+	case *rbacv1.ClusterRole:
+		return ClusterRoles, true
+	case *rbacv1.ClusterRoleBinding:
+		return ClusterRoleBindings, true
+	case *nodev1.RuntimeClass:
+		return RuntimeClasses, true
 	}
 	return schema.GroupVersionResource{}, false
 }

@@ -29,7 +29,9 @@ func TestHeadings(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, r := range registry.Resources() {
-		got[r.Kind] = kindtest.Headings(r.Columns)
+		if _, here := want[r.Kind]; here { // others are tested in packages of their own
+			got[r.Kind] = kindtest.Headings(r.Columns)
+		}
 		for _, c := range r.Columns {
 			if (c.Name == "Name") != (c.Format == "name") {
 				t.Errorf("%s: column %s has format %q", r.Kind, c.Name, c.Format)

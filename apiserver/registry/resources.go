@@ -5,6 +5,7 @@ import (
 
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/policy"
+	"monopod/apiserver/registry/rbac"
 	"monopod/apiserver/registry/workload"
 )
 
@@ -14,5 +15,6 @@ func Resources() []Resource {
 		core.Resources(),
 		workload.Resources(),
 		policy.Resources(),
+		rbac.Resources(),
 	)
 }

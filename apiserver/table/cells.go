@@ -50,6 +50,13 @@ func Age() Column {
 	})
 }
 
+// CreatedAt is the time of creation, for kinds without columns of their own.
+func CreatedAt() Column {
+	return column("Created At", "date", "Time of creation.", func(obj store.Object, _ time.Time) any {
+		return obj.GetCreationTimestamp().UTC().Format(time.RFC3339)
+	})
+}
+
 // Wide returns the column as one that is shown with -o wide only.
 func (c Column) Wide() Column {
 	c.Priority = 1

@@ -33,5 +33,9 @@ func Served() []Kind {
 		{client.Nodes, "Node", false},
 		{client.Namespaces, "Namespace", false},
 		{client.PriorityClasses, "PriorityClass", false},
+		{client.Roles, "Role", true},
+		{client.RoleBindings, "RoleBinding", true},
+		{client.ClusterRoles, "ClusterRole", false},
+		{client.ClusterRoleBindings, "ClusterRoleBinding", false},
 	}
 }

@@ -1,0 +1,153 @@
+package rbac
+
+import (
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func roleBindingResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.RoleBindings,
+		Kind:       "RoleBinding",
+		Namespaced: true,
+		New:        func() kind.Object { return new(rbacv1.RoleBinding) },
+		ValidName:  path.ValidatePathSegmentName,
+		Default:    func(obj kind.Object) { boundOf(obj).fill() },
+		Validate:   bindingValidate,
+		Columns:    bindingColumns(),
+	}
+}
+
+func clusterRoleBindingResource() kind.Resource {
+	return kind.Resource{
+		GVR:       client.ClusterRoleBindings,
+		Kind:      "ClusterRoleBinding",
+		New:       func() kind.Object { return new(rbacv1.ClusterRoleBinding) },
+		ValidName: path.ValidatePathSegmentName,
+		Default:   func(obj kind.Object) { boundOf(obj).fill() },
+		Validate:  bindingValidate,
+		Columns:   bindingColumns(),
+	}
+}
+
+// bound is what both kinds of binding hold.
+type bound struct {
+	role       *rbacv1.RoleRef
+	subjects   []rbacv1.Subject
+	namespaced bool
+}
+
+func boundOf(obj kind.Object) bound {
+	if b, ok := obj.(*rbacv1.RoleBinding); ok {
+		return bound{&b.RoleRef, b.Subjects, true}
+	}
+	b := obj.(*rbacv1.ClusterRoleBinding)
+	return bound{&b.RoleRef, b.Subjects, false}
+}
+
+// fill names the API groups that were left out.
+func (b bound) fill() {
+	kind.SetIfZero(&b.role.APIGroup, rbacv1.GroupName)
+	for i := range b.subjects {
+		if s := &b.subjects[i]; s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind {
+			kind.SetIfZero(&s.APIGroup, rbacv1.GroupName)
+		}
+	}
+}
+
+// bindingValidate: what a binding grants is for ever, whom it grants it to may
+// change.
+func bindingValidate(next, cur kind.Object, _ string) field.ErrorList {
+	b := boundOf(next)
+	errs := b.roleErrors(field.NewPath("roleRef"))
+	for i := range b.subjects {
+		errs = append(errs, subject(&b.subjects[i], b.namespaced, field.NewPath("subjects").Index(i))...)
+	}
+	if cur != nil && *b.role != *boundOf(cur).role {
+		errs = append(errs, field.Invalid(field.NewPath("roleRef"), *b.role, "cannot change roleRef"))
+	}
+	return errs
+}
+
+func (b bound) roleErrors(at *field.Path) field.ErrorList {
+	kinds := []string{"ClusterRole"}
+	if b.namespaced {
+		kinds = append(kinds, "Role")
+	}
+	errs := supported(at.Child("apiGroup"), b.role.APIGroup, rbacv1.GroupName)
+	errs = append(errs, supported(at.Child("kind"), b.role.Kind, kinds...)...)
+	return append(errs, check.Named(at.Child("name"), b.role.Name, func(name string) []string {
+		return path.ValidatePathSegmentName(name, false)
+	})...)
+}
+
+// subject is a service account, whose namespace a binding for the whole cluster
+// must name, or a user or group.
+func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
+	errs := check.Required(at.Child("name"), s.Name)
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		errs = append(errs, check.UnsetOrNamed(at.Child("name"), s.Name, serviceAccountName)...)
+		errs = append(errs, supported(at.Child("apiGroup"), s.APIGroup, "")...)
+		if !namespaced {
+			errs = append(errs, check.Required(at.Child("namespace"), s.Namespace)...)
+		}
+	case rbacv1.UserKind, rbacv1.GroupKind:
+		errs = append(errs, supported(at.Child("apiGroup"), s.APIGroup, rbacv1.GroupName)...)
+	default:
+		errs = append(errs, supported(at.Child("kind"), s.Kind, rbacv1.GroupKind, rbacv1.ServiceAccountKind, rbacv1.UserKind)...)
+	}
+	return errs
+}
+
+func serviceAccountName(name string) []string {
+	return validation.ValidateServiceAccountName(name, false)
+}
+
+// supported is NotSupported also for what is empty, as these fields have it.
+func supported(at *field.Path, value string, allowed ...string) field.ErrorList {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(at, value, allowed)}
+}
+
+func bindingColumns() []table.Column {
+	return []table.Column{
+		table.Name(),
+		table.Text("Role", "What is granted.", func(obj kind.Object) string {
+			role := boundOf(obj).role
+			return role.Kind + "/" + role.Name
+		}),
+		table.Age(),
+		subjectColumn("Users", rbacv1.UserKind),
+		subjectColumn("Groups", rbacv1.GroupKind),
+		subjectColumn("ServiceAccounts", rbacv1.ServiceAccountKind),
+	}
+}
+
+func subjectColumn(name, of string) table.Column {
+	return table.Text(name, "Whom it is granted to.", func(obj kind.Object) string {
+		var names []string
+		for _, s := range boundOf(obj).subjects {
+			switch {
+			case s.Kind == of && of == rbacv1.ServiceAccountKind:
+				names = append(names, s.Namespace+"/"+s.Name)
+			case s.Kind == of:
+				names = append(names, s.Name)
+			}
+		}
+		return strings.Join(names, ", ")
+	}).Wide()
+}
