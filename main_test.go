@@ -55,7 +55,7 @@ func testMain(m *testing.M) int {
 }
 
 // buildAll builds what the scripts run: monopod with the race detector, the
-// sample image, kubectl, and a client on client-go's informers.
+// sample image, kubectl, and the clients of testdata/clients.
 func buildAll(t testing.TB) {
 	t.Helper()
 	build(t, ".", nil, "-race", "-o", filepath.Join(bin, "monopod"), ".")
@@ -64,7 +64,7 @@ func buildAll(t testing.TB) {
 	command(t, ".", nil, "go", "run", "./testdata/web/pack", "-program", filepath.Join(bin, "web"), "-o", filepath.Join(bin, "web.tar"))
 	build(t, "testdata/kubectl", static, "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2",
 		"-o", filepath.Join(bin, "kubectl"), ".")
-	build(t, "testdata/clients/informers", static, "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(bin, "informers"), ".")
+	build(t, "testdata/clients", static, "-trimpath", "-ldflags=-s -w", "-o", bin+"/", "./informers", "./cache", "./helm")
 }
 
 func build(t testing.TB, dir string, env []string, args ...string) {

@@ -19,8 +19,8 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"monopod/testdata/clients/samples"
+
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -55,7 +55,11 @@ func run() error {
 	if err := speakProtobuf(ctx, cfg); err != nil {
 		return fmt.Errorf("protobuf: %w", err)
 	}
-	all, err := start(ctx, cfg)
+	kinds, err := samples.Served(cfg)
+	if err != nil {
+		return err
+	}
+	all, err := start(ctx, cfg, kinds)
 	if err != nil {
 		return err
 	}
@@ -63,14 +67,14 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := all.round(ctx, writer, "one"); err != nil {
+	if err := all.round(ctx, writer, kinds, "one"); err != nil {
 		return fmt.Errorf("first round: %w", err)
 	}
 	fmt.Println("again")
 	for _, err := os.Stat(os.Args[2]); err != nil; _, err = os.Stat(os.Args[2]) {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if err := all.round(ctx, writer, "two"); err != nil {
+	if err := all.round(ctx, writer, kinds, "two"); err != nil {
 		return fmt.Errorf("after the restart: %w", err)
 	}
 	fmt.Println("done")
@@ -99,62 +103,8 @@ func configOf(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// kinds are what is served, each with an object to write: of it everything but
-// the name, and a change to make.
-var kinds = map[schema.GroupVersionResource]object{
-	core("configmaps"):      {"data": object{"k": "v"}},
-	core("secrets"):         {"stringData": object{"k": "v"}},
-	core("serviceaccounts"): {},
-	core("namespaces"):      {},
-	core("nodes"):           {"spec": object{"unschedulable": true}},
-	core("pods"):            {"spec": object{"nodeSelector": object{"no": "node"}, "containers": list{object{"name": "c", "image": "i"}}}},
-	core("events"): {"reason": "Tested", "message": "m", "type": "Normal",
-		"involvedObject": object{"kind": "Pod", "name": "x", "namespace": "default"}},
-	{Group: "apps", Version: "v1", Resource: "replicasets"}: {"spec": object{
-		"replicas": int64(0), "selector": object{"matchLabels": object{"app": "informed"}},
-		"template": object{"metadata": object{"labels": object{"app": "informed"}},
-			"spec": object{"containers": list{object{"name": "c", "image": "i"}}}}}},
-	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}:        {"spec": object{"holderIdentity": "me"}},
-	{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}: {"value": int64(7)},
-}
-
-type (
-	object = map[string]any
-	list   = []any
-)
-
-func core(resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Version: "v1", Resource: resource}
-}
-
-var kindNames = map[string]string{
-	"configmaps": "ConfigMap", "secrets": "Secret", "serviceaccounts": "ServiceAccount", "namespaces": "Namespace",
-	"nodes": "Node", "pods": "Pod", "events": "Event", "replicasets": "ReplicaSet", "leases": "Lease", "priorityclasses": "PriorityClass",
-}
-
-func namespaceOf(gvr schema.GroupVersionResource) string {
-	switch gvr.Resource {
-	case "namespaces", "nodes", "priorityclasses":
-		return ""
-	}
-	return "default"
-}
-
-// body is the object of a kind by the name.
-func body(gvr schema.GroupVersionResource, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: object{}}
-	for field, value := range kinds[gvr] {
-		u.Object[field] = value
-	}
-	u = u.DeepCopy()
-	u.SetGroupVersionKind(gvr.GroupVersion().WithKind(kindNames[gvr.Resource]))
-	u.SetName(name)
-	u.SetNamespace(namespaceOf(gvr))
-	return u
-}
-
 // start makes four informers for each kind and waits for their first lists.
-func start(ctx context.Context, cfg *rest.Config) (watched, error) {
+func start(ctx context.Context, cfg *rest.Config, kinds []samples.Sample) (watched, error) {
 	typed, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -176,7 +126,8 @@ func start(ctx context.Context, cfg *rest.Config) (watched, error) {
 	anyKind := dynamicinformer.NewDynamicSharedInformerFactory(untyped, 0)
 	metas := metadatainformer.NewSharedInformerFactory(meta, 0)
 	all := watched{}
-	for gvr := range kinds {
+	for _, sample := range kinds {
+		gvr := sample.GVR
 		typedKind, err := shared.ForResource(gvr)
 		if err != nil {
 			return nil, err
@@ -189,7 +140,7 @@ func start(ctx context.Context, cfg *rest.Config) (watched, error) {
 			"typed": typedKind.Informer(), "protobuf": binaryKind.Informer(),
 			"dynamic": anyKind.ForResource(gvr).Informer(), "metadata": metas.ForResource(gvr).Informer(),
 		} {
-			if err := all.add(gvr, how, informer); err != nil {
+			if err := all.add(sample, how, informer); err != nil {
 				return nil, err
 			}
 		}

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"monopod/testdata/clients/samples"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -21,7 +22,7 @@ type note struct {
 
 // eye is one informer and what it tells.
 type eye struct {
-	gvr      schema.GroupVersionResource
+	samples.Sample
 	how      string // typed, dynamic, metadata
 	informer cache.SharedIndexInformer
 	notes    chan note
@@ -35,8 +36,8 @@ const (
 	noteds = 10_000
 )
 
-func (w *watched) add(gvr schema.GroupVersionResource, how string, informer cache.SharedIndexInformer) error {
-	e := &eye{gvr: gvr, how: how, informer: informer, notes: make(chan note, noteds)}
+func (w *watched) add(sample samples.Sample, how string, informer cache.SharedIndexInformer) error {
+	e := &eye{Sample: sample, how: how, informer: informer, notes: make(chan note, noteds)}
 	*w = append(*w, e)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { e.tell("add", obj) },
@@ -57,6 +58,7 @@ func (e *eye) tell(what string, obj any) {
 
 // await reads notes until one is as wanted.
 func (e *eye) await(ctx context.Context, want note) error {
+	want.name = e.Name(want.name)
 	for {
 		select {
 		case n := <-e.notes:
@@ -64,7 +66,7 @@ func (e *eye) await(ctx context.Context, want note) error {
 				return nil
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("the %s informer of %s never told %+v", e.how, e.gvr.Resource, want)
+			return fmt.Errorf("the %s informer of %s never told %+v", e.how, e.GVR.Resource, want)
 		}
 	}
 }
@@ -74,7 +76,7 @@ func (w watched) synced(ctx context.Context) error {
 	defer cancel()
 	for _, e := range w {
 		if !cache.WaitForCacheSync(ctx.Done(), e.informer.HasSynced) {
-			return fmt.Errorf("the %s informer of %s has no first list", e.how, e.gvr.Resource)
+			return fmt.Errorf("the %s informer of %s has no first list", e.how, e.GVR.Resource)
 		}
 	}
 	return nil
@@ -82,35 +84,35 @@ func (w watched) synced(ctx context.Context) error {
 
 // round writes an object of each kind, changes and deletes it, and waits until
 // every informer told so.
-func (w watched) round(ctx context.Context, writer dynamic.Interface, name string) error {
+func (w watched) round(ctx context.Context, writer dynamic.Interface, kinds []samples.Sample, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
 	steps := []struct {
 		want note
-		do   func(dynamic.ResourceInterface, schema.GroupVersionResource) error
+		do   func(dynamic.ResourceInterface, samples.Sample) error
 	}{
-		{note{"add", name, ""}, func(c dynamic.ResourceInterface, gvr schema.GroupVersionResource) error {
+		{note{"add", name, ""}, func(c dynamic.ResourceInterface, s samples.Sample) error {
 			return retried(ctx, func() error {
-				_, err := c.Create(ctx, body(gvr, name), metav1.CreateOptions{})
+				_, err := c.Create(ctx, s.Object(name), metav1.CreateOptions{})
 				return err
 			})
 		}},
-		{note{"update", name, "yes"}, func(c dynamic.ResourceInterface, _ schema.GroupVersionResource) error {
-			_, err := c.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+label+`":"yes"}}}`), metav1.PatchOptions{})
+		{note{"update", name, "yes"}, func(c dynamic.ResourceInterface, s samples.Sample) error {
+			_, err := c.Patch(ctx, s.Name(name), types.MergePatchType, []byte(`{"metadata":{"labels":{"`+label+`":"yes"}}}`), metav1.PatchOptions{})
 			return err
 		}},
-		{note{"delete", name, "yes"}, func(c dynamic.ResourceInterface, _ schema.GroupVersionResource) error {
-			return c.Delete(ctx, name, metav1.DeleteOptions{})
+		{note{"delete", name, "yes"}, func(c dynamic.ResourceInterface, s samples.Sample) error {
+			return c.Delete(ctx, s.Name(name), metav1.DeleteOptions{})
 		}},
 	}
 	for _, step := range steps {
-		for gvr := range kinds {
-			var c dynamic.ResourceInterface = writer.Resource(gvr)
-			if ns := namespaceOf(gvr); ns != "" {
-				c = writer.Resource(gvr).Namespace(ns)
+		for _, s := range kinds {
+			var c dynamic.ResourceInterface = writer.Resource(s.GVR)
+			if s.Namespaced {
+				c = writer.Resource(s.GVR).Namespace("default")
 			}
-			if err := step.do(c, gvr); err != nil {
-				return fmt.Errorf("%s of %s: %w", step.want.what, gvr.Resource, err)
+			if err := step.do(c, s); err != nil {
+				return fmt.Errorf("%s of %s: %w", step.want.what, s.GVR, err)
 			}
 		}
 		for _, e := range w {

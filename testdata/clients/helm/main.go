@@ -1,0 +1,113 @@
+// Helm is Helm 4's Go library doing to one release what a user of the program
+// helm does:
+//
+//	helm install NAME CHART [KEY=VALUE...]
+//	helm upgrade NAME CHART [KEY=VALUE...]
+//	helm rollback NAME
+//	helm uninstall NAME
+//	helm status NAME
+//
+// It uses $KUBECONFIG and the namespace default, applies on the server as Helm 4
+// does, and waits until everything is ready.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart"
+	"helm.sh/helm/v4/pkg/chart/loader"
+	"helm.sh/helm/v4/pkg/kube"
+	release "helm.sh/helm/v4/pkg/release"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// waitTime bounds the wait for everything to be ready or gone.
+const waitTime = time.Minute
+
+const namespace = "default"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "helm:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) < 2 {
+		return errors.New("usage: helm install|upgrade|rollback|uninstall|status NAME [CHART] [KEY=VALUE...]")
+	}
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.Namespace = new(namespace)
+	cfg := action.NewConfiguration()
+	if err := cfg.Init(flags, namespace, "secret"); err != nil {
+		return err
+	}
+	verb, name, rest := args[0], args[1], args[2:]
+	switch verb {
+	case "install", "upgrade":
+		if len(rest) == 0 {
+			return fmt.Errorf("%s needs a chart", verb)
+		}
+		ch, err := loader.Load(rest[0])
+		if err != nil {
+			return err
+		}
+		return put(cfg, verb, name, ch, values(rest[1:]))
+	case "rollback":
+		r := action.NewRollback(cfg)
+		r.WaitStrategy, r.Timeout, r.ServerSideApply = kube.StatusWatcherStrategy, waitTime, "auto"
+		return r.Run(name)
+	case "uninstall":
+		u := action.NewUninstall(cfg)
+		u.WaitStrategy, u.Timeout = kube.StatusWatcherStrategy, waitTime
+		_, err := u.Run(name)
+		return err
+	case "status":
+		return status(cfg, name)
+	}
+	return fmt.Errorf("%s is not known", verb)
+}
+
+func values(pairs []string) map[string]any {
+	all := map[string]any{}
+	for _, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		all[key] = value
+	}
+	return all
+}
+
+func put(cfg *action.Configuration, verb, name string, ch chart.Charter, values map[string]any) error {
+	ctx := context.Background()
+	if verb == "upgrade" {
+		u := action.NewUpgrade(cfg)
+		u.Namespace, u.WaitStrategy, u.Timeout = namespace, kube.StatusWatcherStrategy, waitTime
+		_, err := u.RunWithContext(ctx, name, ch, values)
+		return err
+	}
+	i := action.NewInstall(cfg)
+	i.ReleaseName, i.Namespace, i.WaitStrategy, i.Timeout = name, namespace, kube.StatusWatcherStrategy, waitTime
+	_, err := i.RunWithContext(ctx, ch, values)
+	return err
+}
+
+// status prints the revision and the state of the release.
+func status(cfg *action.Configuration, name string) error {
+	got, err := action.NewGet(cfg).Run(name)
+	if err != nil {
+		return err
+	}
+	r, err := release.NewAccessor(got)
+	if err != nil {
+		return err
+	}
+	fmt.Println(r.Name(), r.Version(), r.Status())
+	return nil
+}

@@ -1,0 +1,98 @@
+// Package samples has an object of every kind that monopod serves, for clients
+// that go over all of them.
+package samples
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+//go:embed samples.yaml
+var objects []byte
+
+// Sample is one kind that can be listed and watched, with an object to write.
+type Sample struct {
+	GVR        schema.GroupVersionResource
+	Namespaced bool
+	object     *unstructured.Unstructured
+}
+
+// Object is a new object of the kind, in the namespace default. Its name begins
+// with prefix and tells kinds apart that show the same objects.
+func (s Sample) Object(prefix string) *unstructured.Unstructured {
+	o := s.object.DeepCopy()
+	o.SetName(s.Name(prefix))
+	if s.Namespaced {
+		o.SetNamespace("default")
+	}
+	return o
+}
+
+// Name is the name of Object.
+func (s Sample) Name(prefix string) string {
+	group, _, _ := strings.Cut(s.GVR.Group, ".")
+	return strings.TrimSuffix(prefix+"-"+s.GVR.Version+"-"+group, "-")
+}
+
+// Served are the samples of what the server says it serves. A kind without a
+// sample is an error, and so is a sample of a kind that is not served.
+func Served(cfg *rest.Config) ([]Sample, error) {
+	known, err := parse()
+	if err != nil {
+		return nil, err
+	}
+	c, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	_, lists, err := c.ServerGroupsAndResources()
+	if err != nil {
+		return nil, err
+	}
+	var all []Sample
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Verbs.String(), "watch") {
+				continue
+			}
+			object, ok := known[gv.WithKind(r.Kind)]
+			if !ok {
+				return nil, fmt.Errorf("%s of %s is served, but samples.yaml has none", r.Kind, gv)
+			}
+			delete(known, gv.WithKind(r.Kind))
+			all = append(all, Sample{gv.WithResource(r.Name), r.Namespaced, object})
+		}
+	}
+	for gvk := range known {
+		err = errors.Join(err, fmt.Errorf("%s is not served", gvk))
+	}
+	return all, err
+}
+
+func parse() (map[schema.GroupVersionKind]*unstructured.Unstructured, error) {
+	known := map[schema.GroupVersionKind]*unstructured.Unstructured{}
+	docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(objects), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		if err := docs.Decode(&o.Object); errors.Is(err, io.EOF) {
+			return known, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("samples.yaml: %w", err)
+		}
+		known[o.GroupVersionKind()] = o
+	}
+}
