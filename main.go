@@ -88,7 +88,9 @@ func stateConfig() storecmd.Config {
 		TTL:    map[string]time.Duration{client.Events.Resource: controllers.Default().EventTTL.Duration},
 	}
 	for _, r := range resources {
-		cfg.Resources = append(cfg.Resources, r.GVR.Resource)
+		if r.Stored() {
+			cfg.Resources = append(cfg.Resources, r.GVR.Resource)
+		}
 	}
 	return cfg
 }

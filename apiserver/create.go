@@ -12,6 +12,9 @@ import (
 )
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error {
+	if a, ok := s.answerFor(t); ok {
+		return s.createAnswer(w, r, t, a)
+	}
 	f, err := negotiateWrite(r)
 	if err != nil {
 		return err
@@ -50,6 +53,9 @@ func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
 
 // createSub is a POST below an object: a binding, or a stream.
 func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) error {
+	if a, ok := s.answerFor(t); ok {
+		return s.createAnswer(w, r, t, a)
+	}
 	switch t.ref.Subresource {
 	case "binding":
 		return s.bind(w, r, t)

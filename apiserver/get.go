@@ -19,6 +19,9 @@ import (
 
 // get answers one object, or what a subresource makes of it.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
+	if a, ok := s.answerFor(t); ok {
+		return s.getAnswer(w, r, t, a)
+	}
 	switch t.ref.Subresource {
 	case "", "status":
 		return s.getObject(w, r, t)

@@ -34,6 +34,9 @@ func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) e
 	if err != nil {
 		return err
 	}
+	if a, ok := s.answerFor(t); ok {
+		return s.listAnswer(w, r, t, a, opts)
+	}
 	if opts.Watch {
 		return s.watch(w, r, t, opts)
 	}
@@ -144,14 +147,19 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts lis
 	}
 	meta := metav1.ListMeta{
 		ResourceVersion: strconv.FormatInt(list.Revision, 10), Continue: list.Continue, RemainingItemCount: list.Remaining}
+	return s.sendEntries(w, r, f, t.res, list.Entries, meta)
+}
+
+// sendEntries answers with a list in the shape that the client wants.
+func (s *Server) sendEntries(w http.ResponseWriter, r *http.Request, f format, res *registry.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
 	switch f.as {
 	case "Table":
-		return s.listTable(w, r, t.res, f, list.Entries, meta)
+		return s.listTable(w, r, res, f, entries, meta)
 	case "PartialObjectMetadataList":
-		s.send(w, r, f, http.StatusOK, partialList(list.Entries, meta))
+		s.send(w, r, f, http.StatusOK, partialList(entries, meta))
 		return nil
 	}
-	return s.sendList(w, r, f, t.res, list.Entries, meta)
+	return s.sendList(w, r, f, res, entries, meta)
 }
 
 func partialList(entries []*store.Entry, meta metav1.ListMeta) *metav1.PartialObjectMetadataList {

@@ -31,6 +31,8 @@ type Config struct {
 	Node func(name string) (client.Node, error)
 	// Checks are asked by /healthz, /livez and /readyz, in this order.
 	Checks []Check
+	// Answers are served beside what the registry stores; nil: none.
+	Answers Answers
 	// Metrics is served at /metrics and gets the server's own; nil: none.
 	Metrics *prometheus.Registry
 	// Web is served at /, and Token signs a browser in there; nil: no page.

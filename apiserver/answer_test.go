@@ -1,0 +1,125 @@
+package apiserver_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+// serveOf is serve with more resources, and answers for those that are virtual.
+func serveOf(t *testing.T, answers apiserver.Answers, more ...registry.Resource) api {
+	t.Helper()
+	resources := append(registry.Resources(), more...)
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
+	reg := registry.New(s, resources, registry.Config{})
+	if err := reg.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin), Answers: answers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(srv.Handler())
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		h.Close()
+		if err := s.Verify(); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+	return api{t, h.URL, h.Client(), reg}
+}
+
+func testGVR(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "test.monopod", Version: "v1", Resource: resource}
+}
+
+func review() registry.Resource {
+	return registry.Resource{GVR: testGVR("reviews"), Kind: "Review", Virtual: true, Verbs: []string{"create"},
+		New: func() registry.Object { return &authorizationv1.SelfSubjectAccessReview{} }}
+}
+
+func health() registry.Resource {
+	return registry.Resource{GVR: testGVR("healths"), Kind: "Health", Virtual: true, Verbs: []string{"get", "list"},
+		Subresources: []string{"token"}, New: func() registry.Object { return &corev1.ComponentStatus{} }}
+}
+
+func TestAnswersAreComputed(t *testing.T) {
+	t.Parallel()
+	part := &corev1.ComponentStatus{TypeMeta: metav1.TypeMeta{Kind: "Health", APIVersion: "test.monopod/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	a := serveOf(t, apiserver.Answers{
+		testGVR("reviews"): {Create: func(_ context.Context, _ client.Ref, obj registry.Object) (runtime.Object, error) {
+			r := obj.(*authorizationv1.SelfSubjectAccessReview)
+			r.Status.Allowed = r.Spec.ResourceAttributes.Verb == "get"
+			return r, nil
+		}},
+		testGVR("healths"): {
+			Get: func(_ context.Context, ref client.Ref) (registry.Object, error) {
+				if ref.Name != "a" {
+					return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
+				}
+				return part, nil
+			},
+			List: func(context.Context, client.Selector) ([]registry.Object, error) { return []registry.Object{part}, nil },
+		},
+		testGVR("healths/token"): {
+			New:  func() registry.Object { return &authenticationv1.TokenRequest{} },
+			Kind: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+			Create: func(_ context.Context, ref client.Ref, obj registry.Object) (runtime.Object, error) {
+				out := obj.(*authenticationv1.TokenRequest)
+				out.Status.Token = "of " + ref.Name
+				return out, nil
+			},
+		},
+	}, review(), health())
+	const root = "/apis/test.monopod/v1"
+	for name, c := range map[string]struct {
+		method, path, body string
+		code               int
+		says               string
+	}{
+		"review":          {"POST", root + "/reviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 201, `"allowed":true`},
+		"review read":     {"GET", root + "/reviews", "", 405, "MethodNotAllowed"},
+		"get":             {"GET", root + "/healths/a", "", 200, `"name":"a"`},
+		"get none":        {"GET", root + "/healths/b", "", 404, "NotFound"},
+		"list":            {"GET", root + "/healths", "", 200, `"items":[{`},
+		"watch":           {"GET", root + "/healths?watch=1", "", 405, "MethodNotAllowed"},
+		"create":          {"POST", root + "/healths", "{}", 405, "MethodNotAllowed"},
+		"token":           {"POST", root + "/healths/a/token", `{}`, 201, `"token":"of a"`},
+		"token of a pod":  {"POST", root + "/healths/a/token", `{"kind":"Pod","apiVersion":"v1"}`, 400, "TokenRequest"},
+		"token, not read": {"GET", root + "/healths/a/token", "", 405, "MethodNotAllowed"},
+	} {
+		resp := a.do(c.method, c.path, c.body, asJSON)
+		data := readBody(t, resp)
+		if resp.StatusCode != c.code || !strings.Contains(data, c.says) {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, data)
+		}
+	}
+}
+
+func readBody(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	var b strings.Builder
+	if _, err := io.Copy(&b, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
