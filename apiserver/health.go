@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -12,6 +13,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/version"
+
+	"monopod/apiserver/auth"
 )
 
 // Check is one named part of the server's health. Ready and Live say which of
@@ -23,13 +26,15 @@ type Check struct {
 }
 
 // health answers /healthz, /livez and /readyz: "ok", or each check's outcome when
-// one fails or ?verbose is set. ?exclude=NAME leaves one out.
+// one fails or ?verbose is set. ?exclude=NAME leaves one out. Why a check failed
+// is for known users alone.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	only := chi.URLParam(r, "check")
 	exclude := r.URL.Query()["exclude"]
 	var report strings.Builder
 	failed, asked := 0, 0
+	_, known := auth.Known(r.Context())
 	for _, c := range s.Checks {
 		if (only != "" && c.Name != only) || (only == "" && !c.partOf(kind)) || slices.Contains(exclude, c.Name) {
 			continue
@@ -38,6 +43,9 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 		if err := c.Ask(r.Context()); err != nil {
 			failed++
 			s.Log.Warn("health check failed", zap.String("check", c.Name), zap.Error(err))
+			if !known {
+				err = errWithheld
+			}
 			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
 		} else {
 			fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
@@ -45,6 +53,8 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	}
 	s.reportHealth(w, r, kind, report.String(), failed, only != "" && asked == 0)
 }
+
+var errWithheld = errors.New("reason withheld")
 
 func (s *Server) reportHealth(w http.ResponseWriter, r *http.Request, kind, report string, failed int, unknown bool) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -27,6 +27,8 @@ import (
 type Config struct {
 	Registry      *registry.Registry
 	Authenticator auth.Authenticator
+	// Authorizer decides what users may do; nil: everything.
+	Authorizer auth.Authorizer
 	// Node finds the node that runs a pod's containers; nil: no node does.
 	Node func(name string) (client.Node, error)
 	// Checks are asked by /healthz, /livez and /readyz, in this order.
@@ -84,29 +86,16 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(s.count, s.recoverPanic, s.limitBody, steady)
-	r.NotFound(s.notFound)
-	r.MethodNotAllowed(s.methodNotAllowed)
+	r.NotFound(s.authenticate(s.authorizePath(http.HandlerFunc(s.notFound))).ServeHTTP)
+	r.MethodNotAllowed(s.authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
 
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		r.Get(path, s.health)
-		r.Head(path, s.health)
-		r.Get(path+"/{check}", s.health)
-	}
+	r.Group(s.public)
 	if s.Web != nil {
 		r.Group(s.page)
 	}
 	r.Group(func(r chi.Router) {
 		r.Use(s.authenticate)
-		r.Get("/version", s.version)
-		r.Get("/configz", s.configz)
-		r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
-		r.Get("/debug/controllers/{name}", s.debug)
-		r.Post("/monopod/snapshot", s.snapshot)
-		r.Get("/openapi/v3", s.openapiIndex)
-		r.Get("/openapi/v3/*", s.openapiGroup)
-		r.Get("/api", s.discoverCore)
-		r.Get("/apis", s.discoverGroups)
-		r.Get("/apis/{group}", s.discoverGroup)
+		r.Group(s.paths)
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 			r.Route(prefix, s.resources)
 		}
@@ -114,10 +103,35 @@ func (s *Server) Handler() http.Handler {
 	return r
 }
 
+// public is what anybody may see.
+func (s *Server) public(r chi.Router) {
+	r.Use(s.identify)
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		r.Get(path, s.health)
+		r.Head(path, s.health)
+		r.Get(path+"/{check}", s.health)
+	}
+	r.Get("/version", s.version)
+}
+
+// paths are what is no resource.
+func (s *Server) paths(r chi.Router) {
+	r.Use(s.authorizePath)
+	r.Get("/configz", s.configz)
+	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
+	r.Get("/debug/controllers/{name}", s.debug)
+	r.Post("/monopod/snapshot", s.snapshot)
+	r.Get("/openapi/v3", s.openapiIndex)
+	r.Get("/openapi/v3/*", s.openapiGroup)
+	r.Get("/api", s.discoverCore)
+	r.Get("/apis", s.discoverGroups)
+	r.Get("/apis/{group}", s.discoverGroup)
+}
+
 // resources routes everything below a group and version. A namespace's own
 // subresources look like resources in it, so they come first.
 func (s *Server) resources(r chi.Router) {
-	r.Get("/", s.discoverResources)
+	r.With(s.authorizePath).Get("/", s.discoverResources)
 	for _, sub := range []string{"status", "finalize"} {
 		s.object(r, "/{resource:namespaces}/{name}/{subresource:"+sub+"}")
 	}
@@ -147,10 +161,15 @@ type target struct {
 // verb answers a request about a target; its error becomes a Status.
 type verb func(w http.ResponseWriter, r *http.Request, t target) error
 
-// on finds the target and answers with the verb's error, if there is one.
+// on finds the target and answers with the verb's error, if there is one. What
+// the user may not ask for is refused before it is known whether it exists.
 func (s *Server) on(do verb) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		t, err := s.target(r)
+		var t target
+		err := s.authorize(r.Context(), attributesOf(r, refOf(r)))
+		if err == nil {
+			t, err = s.target(r)
+		}
 		if err == nil {
 			err = checkQuery(r)
 		}

@@ -385,7 +385,7 @@ func TestHealth(t *testing.T) {
 	}{
 		"/readyz":                        {200, "ok"},
 		"/livez?verbose":                 {200, "[+]ping ok"},
-		"/healthz":                       {500, "[-]broken failed: on purpose"},
+		"/healthz":                       {500, "[-]broken failed: reason withheld"},
 		"/healthz?exclude=broken":        {200, "ok"},
 		"/healthz/ping":                  {200, "ok"},
 		"/healthz/none":                  {404, "no such check"},

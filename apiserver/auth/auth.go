@@ -33,11 +33,18 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }
 
-// Masters may do everything.
-const Masters = "system:masters"
+// Names that upstream gives a meaning (k8s.io/apiserver's package user).
+const (
+	Masters         = "system:masters" // may do everything
+	Nodes           = "system:nodes"   // the agents, each as NodePrefix and its node's name
+	NodePrefix      = "system:node:"
+	Authenticated   = "system:authenticated"
+	Unauthenticated = "system:unauthenticated"
+	Anonymous       = "system:anonymous"
+)
 
 // Admin is the one who owns the data folder.
-var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, "system:authenticated"}}
+var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticated}}
 
 // Authenticator finds out who a request comes from; false when it cannot tell.
 type Authenticator interface {
@@ -93,7 +100,7 @@ func Certificates() Authenticator {
 			return User{}, false
 		}
 		subject := r.TLS.VerifiedChains[0][0].Subject
-		return User{Name: subject.CommonName, Groups: append(subject.Organization, "system:authenticated")}, subject.CommonName != ""
+		return User{Name: subject.CommonName, Groups: append(subject.Organization, Authenticated)}, subject.CommonName != ""
 	})
 }
 
@@ -119,10 +126,17 @@ func WithUser(ctx context.Context, u User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }
 
+// Known is who a request comes from; false when nobody said: then it is one of
+// this process' own parts, or nobody known.
+func Known(ctx context.Context) (User, bool) {
+	u, ok := ctx.Value(userKey{}).(User)
+	return u, ok
+}
+
 // UserOf is who a request comes from; anonymous when nobody said.
 func UserOf(ctx context.Context) User {
-	if u, ok := ctx.Value(userKey{}).(User); ok {
+	if u, ok := Known(ctx); ok {
 		return u
 	}
-	return User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	return User{Name: Anonymous, Groups: []string{Unauthenticated}}
 }

@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/auth"
+)
+
+// impersonate makes the request that of the user its Impersonate- headers name,
+// if its own user may act as each part of that.
+func (s *Server) impersonate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		as, asked, err := impersonated(r.Header)
+		if err == nil && asked {
+			err = s.mayImpersonate(r.Context(), as)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		if asked {
+			r = r.WithContext(auth.WithUser(r.Context(), withImpliedGroups(as)))
+			forgetImpersonation(r.Header)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// impersonated is the user that the headers name; false when they name none.
+func impersonated(h http.Header) (as auth.User, asked bool, err error) {
+	as = auth.User{
+		Name: h.Get(authenticationv1.ImpersonateUserHeader), UID: h.Get(authenticationv1.ImpersonateUIDHeader),
+		Groups: slices.Clone(h[authenticationv1.ImpersonateGroupHeader]), Extra: impersonatedExtra(h),
+	}
+	if as.Name == "" && (as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0) {
+		return as, false, apierrors.NewBadRequest("a group, uid or extra field is to be impersonated, but no user: header " +
+			authenticationv1.ImpersonateUserHeader + " is missing")
+	}
+	return as, as.Name != "", nil
+}
+
+// impersonatedExtra reads Impersonate-Extra-KEY headers, whose keys may be
+// escaped as in a URL.
+func impersonatedExtra(h http.Header) map[string][]string {
+	var extra map[string][]string
+	for name, values := range h {
+		key, ok := strings.CutPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix)
+		if !ok {
+			continue
+		}
+		key = strings.ToLower(key)
+		if plain, err := url.PathUnescape(key); err == nil {
+			key = plain
+		}
+		if extra == nil {
+			extra = map[string][]string{}
+		}
+		extra[key] = append(extra[key], values...)
+	}
+	return extra
+}
+
+// mayImpersonate is the 403 for the first part of the user that may not be
+// acted as.
+func (s *Server) mayImpersonate(ctx context.Context, as auth.User) error {
+	for _, a := range impersonations(as) {
+		a.User, a.Verb = auth.UserOf(ctx), "impersonate"
+		if err := s.authorize(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// impersonations are what the verb impersonate is needed on: a user or service
+// account, and each group, extra value and uid.
+func impersonations(as auth.User) []auth.Attributes {
+	about := func(resource, sub, name string) auth.Attributes {
+		return auth.Attributes{Group: authenticationv1.GroupName, Version: "v1", Resource: resource, Subresource: sub, Name: name}
+	}
+	all := []auth.Attributes{{Version: "v1", Resource: "users", Name: as.Name}}
+	if namespace, name, ok := auth.SplitServiceAccount(as.Name); ok {
+		all[0].Resource, all[0].Namespace, all[0].Name = "serviceaccounts", namespace, name
+	}
+	for _, group := range as.Groups {
+		all = append(all, auth.Attributes{Version: "v1", Resource: "groups", Name: group})
+	}
+	for key, values := range as.Extra {
+		for _, value := range values {
+			all = append(all, about("userextras", key, value))
+		}
+	}
+	if as.UID != "" {
+		all = append(all, about("uids", "", as.UID))
+	}
+	return all
+}
+
+// withImpliedGroups adds the groups that a user is always in.
+func withImpliedGroups(u auth.User) auth.User {
+	if namespace, _, ok := auth.SplitServiceAccount(u.Name); ok && len(u.Groups) == 0 {
+		u.Groups = auth.ServiceAccountGroups(namespace)
+	}
+	implied := auth.Authenticated
+	if u.Name == auth.Anonymous {
+		implied = auth.Unauthenticated
+	}
+	if !slices.Contains(u.Groups, auth.Authenticated) && !slices.Contains(u.Groups, auth.Unauthenticated) {
+		u.Groups = append(u.Groups, implied)
+	}
+	return u
+}
+
+// forgetImpersonation keeps the headers from whoever the request is passed to.
+func forgetImpersonation(h http.Header) {
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			h.Del(name)
+		}
+	}
+}
