@@ -148,13 +148,7 @@ const (
 func nodeAffinityValidate(a *corev1.NodeAffinity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		at := path.Child(requiredTerms, "nodeSelectorTerms")
-		if len(required.NodeSelectorTerms) == 0 {
-			errs = append(errs, field.Required(at, "must have at least one node selector term"))
-		}
-		for i := range required.NodeSelectorTerms {
-			errs = append(errs, nodeTermValidate(&required.NodeSelectorTerms[i], at.Index(i))...)
-		}
+		errs = append(errs, NodeSelectorErrors(required, path.Child(requiredTerms))...)
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], path.Child(preferredTerms).Index(i)

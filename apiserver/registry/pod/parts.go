@@ -1,0 +1,41 @@
+package pod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Other kinds hold parts of a pod's spec; these are the checks of such parts.
+
+// NodeSelectorErrors wants terms; path is the selector's.
+func NodeSelectorErrors(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
+	at := path.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		return field.ErrorList{field.Required(at, "must have at least one node selector term")}
+	}
+	var errs field.ErrorList
+	for i := range s.NodeSelectorTerms {
+		errs = append(errs, nodeTermValidate(&s.NodeSelectorTerms[i], at.Index(i))...)
+	}
+	return errs
+}
+
+// TolerationErrors checks one toleration.
+func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
+	return tolerationValidate(t, path)
+}
+
+// HostPathErrors checks a path of the node.
+func HostPathErrors(v *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
+	return hostPathValidate(v, path)
+}
+
+// NFSErrors checks a share of a server.
+func NFSErrors(v *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
+	return nfsValidate(v, path)
+}
+
+// LimitErrors are what is wrong with limits that stand without requests.
+func LimitErrors(limits corev1.ResourceList, path *field.Path) field.ErrorList {
+	return resourcesValidate(&corev1.ResourceRequirements{Limits: limits}, nil, path)
+}
