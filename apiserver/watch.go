@@ -138,7 +138,11 @@ func (st *watchStream) event(ev *store.Event, sel store.Selector) {
 		st.write(watch.Error, data, err)
 		return
 	case !ev.Progress():
-		st.send(registry.Seen(sel, ev))
+		typ, e := registry.Seen(sel, ev)
+		if e, st.err = registry.Shown(st.enc.res, e); st.err != nil {
+			return
+		}
+		st.send(typ, e)
 	}
 	st.rev = ev.Rev
 }

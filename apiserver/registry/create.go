@@ -35,6 +35,12 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 	if res == nil {
 		return nil, errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}
+	if res.Virtual {
+		return nil, errNoResource(res.GVR)
+	}
+	if res.View != nil {
+		return r.createView(ctx, res, obj)
+	}
 	base := obj.GetGenerateName()
 	if obj.GetName() != "" || base == "" {
 		return r.insert(ctx, res, obj)

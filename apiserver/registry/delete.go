@@ -21,6 +21,9 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 	if err != nil {
 		return nil, err
 	}
+	if res.View != nil {
+		return r.deleteView(ctx, res, ref, opts)
+	}
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
 		if cur == nil {
 			return nil, apierrors.NewNotFound(res.GVR.GroupResource(), ref.Name)

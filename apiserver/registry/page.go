@@ -84,7 +84,9 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 	if err != nil {
 		return Listed{}, apiError(err, r.byGVR[sel.Resource], "")
 	}
-	return r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
+	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
+	list.Entries, err = allShown(r.byGVR[sel.Resource], list.Entries)
+	return list, err
 }
 
 // cut makes a page of what was read for it.

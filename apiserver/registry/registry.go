@@ -100,10 +100,11 @@ func (r *Registry) Resource(gvr schema.GroupVersionResource) (*Resource, error) 
 	return nil, errNoResource(gvr)
 }
 
-// stored is Resource for those whose objects the store keeps.
+// stored is Resource for those whose objects the store keeps, under this name or
+// the one that it is a view of.
 func (r *Registry) stored(gvr schema.GroupVersionResource) (*Resource, error) {
 	res, err := r.Resource(gvr)
-	if err == nil && !res.Stored() {
+	if err == nil && (res.Virtual || r.base(res) == nil) {
 		err = errNoResource(gvr)
 	}
 	return res, err
@@ -115,8 +116,11 @@ func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, err
 	if err != nil {
 		return nil, err
 	}
-	e, err := r.store.Get(ctx, res.Key(ref.Namespace, ref.Name))
-	return e, apiError(err, res, ref.Name)
+	e, err := r.store.Get(ctx, r.base(res).Key(ref.Namespace, ref.Name))
+	if err != nil {
+		return nil, apiError(err, res, ref.Name)
+	}
+	return Shown(res, e)
 }
 
 // Get implements client.Client. The subresource "scale" answers a Scale.
@@ -141,8 +145,13 @@ func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.E
 	if err != nil {
 		return nil, 0, err
 	}
+	res := r.byGVR[sel.Resource]
 	entries, rev, err := r.store.List(ctx, s)
-	return entries, rev, apiError(err, r.byGVR[sel.Resource], "")
+	if err != nil {
+		return nil, 0, apiError(err, res, "")
+	}
+	entries, err = allShown(res, entries)
+	return entries, rev, err
 }
 
 // List implements client.Client.
@@ -159,7 +168,7 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 }
 
 // Changes is Watch for callers that want the encoded objects too, and to see
-// how far the watch is. It also returns the selector as the store sees it, to
+// how far the watch is. Its entries are as they are stored: see Shown. It also returns the selector as the store sees it, to
 // tell what an event means to the watcher (see Seen).
 func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (<-chan *store.Event, store.Selector, error) {
 	s, err := r.selector(sel)
@@ -201,7 +210,7 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 				continue
 			}
 			select {
-			case out <- watchEvent(s, ev):
+			case out <- watchEvent(r.byGVR[sel.Resource], s, ev):
 			case <-ctx.Done():
 			}
 		}
@@ -209,13 +218,13 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	return out, nil
 }
 
-func watchEvent(s store.Selector, ev *store.Event) watch.Event {
+func watchEvent(res *Resource, s store.Selector, ev *store.Event) watch.Event {
 	if ev.Lagged() {
 		status := ErrExpired("too old resource version: the watch fell behind").Status()
 		return watch.Event{Type: watch.Error, Object: &status}
 	}
 	typ, e := Seen(s, ev)
-	return watch.Event{Type: typ, Object: e.Object}
+	return watch.Event{Type: typ, Object: shown(res, e.Object)}
 }
 
 // Revision is the newest revision.
@@ -223,7 +232,7 @@ func (r *Registry) Revision() int64 { return r.store.Revision() }
 
 // JSON is obj encoded: the store's own bytes when obj came from there.
 func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
-	if res := r.byType[reflect.TypeOf(obj)]; res != nil {
+	if res := r.byType[reflect.TypeOf(obj)]; res != nil && res.Stored() {
 		e, err := r.store.Get(ctx, res.Key(obj.GetNamespace(), obj.GetName()))
 		if err == nil && e.Object == obj {
 			return e.JSON, nil

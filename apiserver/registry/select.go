@@ -18,7 +18,7 @@ func (r *Registry) selector(sel client.Selector) (store.Selector, error) {
 	if err != nil {
 		return store.Selector{}, err
 	}
-	s := store.Selector{Resource: res.GVR.Resource, Namespace: sel.Namespace}
+	s := store.Selector{Resource: r.base(res).Key("", "").Resource, Namespace: sel.Namespace}
 	var wanted fields.Requirements
 	if sel.Fields != nil {
 		wanted = sel.Fields.Requirements()
@@ -60,7 +60,7 @@ func match(res *Resource, l labels.Selector, f fields.Requirements) func(store.O
 		if byLabel && !l.Matches(labels.Set(obj.GetLabels())) {
 			return false
 		}
-		return len(f) == 0 || matchFields(f, res.FieldsOf(obj))
+		return len(f) == 0 || matchFields(f, res.FieldsOf(shown(res, obj)))
 	}
 }
 

@@ -22,6 +22,9 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	if err != nil {
 		return nil, err
 	}
+	if res.View != nil {
+		return r.updateView(ctx, res, ref, change)
+	}
 	if ref.Subresource == "scale" {
 		return r.updateScale(ctx, res, ref, change)
 	}

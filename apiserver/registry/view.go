@@ -1,0 +1,118 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/store"
+)
+
+// base is where the resource's objects are stored: under itself, or under the
+// resource that it is a view of.
+func (r *Registry) base(res *Resource) *Resource {
+	if res.View == nil {
+		return res
+	}
+	return r.byGVR[res.View.Of]
+}
+
+// at is ref as the store knows it.
+func (r *Registry) at(res *Resource, ref client.Ref) client.Ref {
+	ref.Resource = r.base(res).GVR
+	return ref
+}
+
+// shown is a stored object as clients of res see it.
+func shown(res *Resource, stored Object) Object {
+	if res.View == nil || stored == nil {
+		return stored
+	}
+	obj := res.View.Show(stored)
+	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
+	return obj
+}
+
+// Shown is a stored entry as clients of res see it.
+func Shown(res *Resource, e *store.Entry) (*store.Entry, error) {
+	if res.View == nil {
+		return e, nil
+	}
+	obj := shown(res, e.Object)
+	data, err := json.Marshal(obj)
+	return &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}, err
+}
+
+// allShown is Shown of many.
+func allShown(res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
+	if res.View == nil {
+		return entries, nil
+	}
+	out := make([]*store.Entry, len(entries))
+	for i, e := range entries {
+		var err error
+		if out[i], err = Shown(res, e); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// createView creates what the view's object stands for. The view's own defaults
+// and rules come first: they speak of the fields the client knows.
+func (r *Registry) createView(ctx context.Context, res *Resource, obj Object) (Object, error) {
+	if res.Default != nil {
+		res.Default(obj)
+	}
+	if res.Validate != nil {
+		if errs := res.Validate(obj, nil, ""); len(errs) > 0 {
+			return nil, errInvalid(res, nameOr(obj), errs)
+		}
+	}
+	stored, err := r.Create(ctx, res.View.Store(obj))
+	if err != nil {
+		return nil, err
+	}
+	return shown(res, stored), nil
+}
+
+// updateView runs change over what the view shows of the stored object.
+func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
+	stored, err := r.Update(ctx, r.at(res, ref), func(cur Object) (Object, error) {
+		if ref.Subresource == "scale" { // a Scale looks the same from everywhere
+			return change(cur)
+		}
+		old := shown(res, cur)
+		next, err := change(old)
+		if err != nil || next == nil {
+			return next, err
+		}
+		if next == old {
+			return cur, nil
+		}
+		if res.Default != nil {
+			res.Default(next)
+		}
+		if res.Validate != nil {
+			if errs := res.Validate(next, old, ref.Subresource); len(errs) > 0 {
+				return nil, errInvalid(res, ref.Name, errs)
+			}
+		}
+		return res.View.Store(next), nil
+	})
+	if err != nil || ref.Subresource == "scale" {
+		return stored, err
+	}
+	return shown(res, stored), nil
+}
+
+// deleteView deletes what the view shows.
+func (r *Registry) deleteView(ctx context.Context, res *Resource, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
+	last, err := r.Delete(ctx, r.at(res, ref), opts)
+	if err != nil {
+		return nil, err
+	}
+	return shown(res, last), nil
+}
