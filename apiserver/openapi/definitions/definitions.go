@@ -1,0 +1,114 @@
+// Package definitions holds the OpenAPI schemas of Kubernetes' own types.
+//
+// They lie in the program compressed (definitions.zst, written by
+// testdata/openapi from the modules k8s.io/api and k8s.io/apimachinery): first a
+// line that says what they were made of, then a line of JSON for each
+// definition. Nothing of it is in memory until Read.
+package definitions
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+//go:embed definitions.zst
+var compressed []byte
+
+// Definition is a schema as OpenAPI v3 and v2 have it. Both are shared: nobody
+// writes to them.
+type Definition struct {
+	Name  string                    `json:"name"`
+	Kinds []metav1.GroupVersionKind `json:"kinds"`
+	Refs  []string                  `json:"refs"` // the definitions it mentions
+	V3    json.RawMessage           `json:"v3"`
+	V2    json.RawMessage           `json:"v2"`
+}
+
+// Set is a number of definitions that are complete: each mentions only others of
+// the set.
+type Set struct {
+	// Modules are the versions of what the definitions were made of.
+	Modules map[string]string
+
+	byName map[string]*Definition
+	byKind map[schema.GroupVersionKind]*Definition
+}
+
+// Read unpacks the definitions, some 2 MB.
+func Read() (*Set, error) {
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	plain, err := r.DecodeAll(compressed, nil)
+	if err != nil {
+		return nil, fmt.Errorf("definitions.zst: %w", err)
+	}
+	return parse(plain)
+}
+
+func parse(plain []byte) (*Set, error) {
+	s := &Set{byName: map[string]*Definition{}, byKind: map[schema.GroupVersionKind]*Definition{}}
+	head, rest, _ := bytes.Cut(plain, []byte("\n"))
+	if err := json.Unmarshal(head, &s); err != nil {
+		return nil, fmt.Errorf("definitions.zst: %w", err)
+	}
+	for line := range bytes.Lines(rest) {
+		d := &Definition{}
+		if err := json.Unmarshal(line, d); err != nil {
+			return nil, fmt.Errorf("definitions.zst: %w", err)
+		}
+		s.add(d)
+	}
+	return s, nil
+}
+
+func (s *Set) add(d *Definition) {
+	s.byName[d.Name] = d
+	for _, k := range d.Kinds {
+		s.byKind[schema.GroupVersionKind(k)] = d
+	}
+}
+
+// Names are those of all definitions, sorted.
+func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
+
+// Get returns the definition of that name, or nil.
+func (s *Set) Get(name string) *Definition { return s.byName[name] }
+
+// OfKind returns the definition of a kind, or nil.
+func (s *Set) OfKind(gvk schema.GroupVersionKind) *Definition { return s.byKind[gvk] }
+
+// Closure returns the definitions of these names and all that they mention,
+// sorted by name. Names that there are none of are left out.
+func (s *Set) Closure(names ...string) []*Definition {
+	seen := map[string]*Definition{}
+	var visit func(name string)
+	visit = func(name string) {
+		d := s.byName[name]
+		if d == nil || seen[name] != nil {
+			return
+		}
+		seen[name] = d
+		for _, ref := range d.Refs {
+			visit(ref)
+		}
+	}
+	for _, name := range names {
+		visit(name)
+	}
+	out := make([]*Definition, 0, len(seen))
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		out = append(out, seen[name])
+	}
+	return out
+}
