@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Bootstrap creates what every cluster has: four namespaces and two priority
-// classes. What is there is left as it is.
+// Bootstrap creates what every cluster has: four namespaces, each with its default
+// service account, and two priority classes. What is there is left as it is.
 func (r *Registry) Bootstrap(ctx context.Context) error {
 	var all []Object
 	for _, name := range everyNamespace() {
@@ -24,7 +24,19 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 		priorityClassOf(policy.SystemNodeCritical, "Used for system critical pods that must not be moved from their current node."),
 		priorityClassOf(policy.SystemClusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
-	group, ctx := errgroup.WithContext(ctx) // together, they share a commit
+	if err := r.createAll(ctx, all); err != nil {
+		return err
+	}
+	var accounts []Object // in namespaces that have to be there
+	for _, name := range everyNamespace() {
+		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
+	}
+	return r.createAll(ctx, accounts)
+}
+
+// createAll creates what is not there, together: they share a commit.
+func (r *Registry) createAll(ctx context.Context, all []Object) error {
+	group, ctx := errgroup.WithContext(ctx)
 	for _, obj := range all {
 		group.Go(func() error {
 			if _, err := r.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {

@@ -56,8 +56,8 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 	}
 }
 
-// readyForCreate gives a new object what the server alone decides, and the
-// defaults, and asks admission.
+// readyForCreate gives a new object what the server alone decides, the defaults,
+// and what admission adds.
 func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
 	if obj.GetResourceVersion() != "" {
 		return errBadRequest("resourceVersion should not be set on objects to be created")
@@ -71,18 +71,26 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
+	defaults(res, obj)
+	if err := r.admission.Mutate(ctx, admitted); err != nil {
+		return err
+	}
 	if res.Prepare != nil {
 		res.Prepare(obj, nil, "")
 	}
+	defaults(res, obj) // of what admission put in, and of the status
+	return nil
+}
+
+func defaults(res *Resource, obj Object) {
 	if res.Default != nil {
 		res.Default(obj)
 	}
-	return r.admission.Mutate(ctx, admitted)
 }
 
 // insert completes and validates obj and stores it where nothing is yet.
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
-	admitted := r.request(ctx, admission.Create, res, obj, nil)
+	admitted := r.request(ctx, admission.Create, res, "", obj, nil)
 	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err
 	}
@@ -105,13 +113,13 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 }
 
 // request is a write as admission sees it.
-func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, obj, old Object) *admission.Request {
+func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, sub string, obj, old Object) *admission.Request {
 	about := obj
 	if about == nil {
 		about = old
 	}
 	return &admission.Request{
-		Operation: op, Resource: res, Namespace: about.GetNamespace(), Name: about.GetName(),
+		Operation: op, Resource: res, Subresource: sub, Namespace: about.GetNamespace(), Name: about.GetName(),
 		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
 		Warn: func(text string) { Warn(ctx, text) },
 	}

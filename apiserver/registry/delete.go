@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // Delete implements client.Client: the first phase of a deletion, or the second
@@ -31,20 +31,21 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 		if err := preconditions(res, cur, opts.Preconditions); err != nil {
 			return nil, err
 		}
-		if err := mayGo(res, cur); err != nil {
+		if err := r.mayGo(ctx, res, cur, &opts); err != nil {
 			return nil, err
 		}
 		return r.deleted(res, cur, opts), nil
 	})
 }
 
-// mayGo keeps the namespaces that every cluster has (upstream: the admission
-// NamespaceLifecycle; it lets kube-node-lease go and makes it anew).
-func mayGo(res *Resource, cur Object) error {
-	if res.GVR == client.Namespaces && slices.Contains(everyNamespace(), cur.GetName()) {
-		return apierrors.NewForbidden(res.GVR.GroupResource(), cur.GetName(), errors.New("this namespace may not be deleted"))
+// mayGo asks admission about a deletion.
+func (r *Registry) mayGo(ctx context.Context, res *Resource, cur Object, opts *metav1.DeleteOptions) error {
+	admitted := r.request(ctx, admission.Delete, res, "", nil, cur)
+	admitted.Options = opts
+	if err := r.admission.Mutate(ctx, admitted); err != nil {
+		return err
 	}
-	return nil
+	return r.admission.Validate(ctx, admitted)
 }
 
 func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {

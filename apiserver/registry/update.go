@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/pod"
 )
 
@@ -42,35 +43,48 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 		if next == nil {
 			return nil, errBadRequest("an update needs an object")
 		}
-		return r.replace(res, next, cur, ref.Subresource)
+		return r.replace(ctx, res, next, cur, ref.Subresource)
 	})
 }
 
 // replace makes next what may be stored in the place of cur, or nil when it was
 // the last thing that held a deletion.
-func (r *Registry) replace(res *Resource, next, cur Object, sub string) (Object, error) {
+func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string) (Object, error) {
 	if err := r.sameObject(res, next, cur); err != nil {
 		return nil, err
 	}
+	admitted := r.request(ctx, operation(sub), res, sub, next, cur)
 	if sub == "binding" {
 		if err := r.bind(res, next.(*corev1.Pod), cur.(*corev1.Pod)); err != nil {
 			return nil, err
 		}
 	}
 	keepMetadata(res, next, cur)
+	if err := r.admission.Mutate(ctx, admitted); err != nil {
+		return nil, err
+	}
 	if res.Prepare != nil {
 		res.Prepare(next, cur, sub)
 	}
-	if res.Default != nil {
-		res.Default(next)
-	}
+	defaults(res, next)
 	if errs := validateUpdate(res, next, cur, sub); len(errs) > 0 {
 		return nil, errInvalid(res, cur.GetName(), errs)
+	}
+	if err := r.admission.Validate(ctx, admitted); err != nil {
+		return nil, err
 	}
 	if deletionDone(res, next) {
 		return nil, nil
 	}
 	return next, nil
+}
+
+// operation is what a write to a subresource does: a binding is created.
+func operation(sub string) admission.Operation {
+	if sub == "binding" {
+		return admission.Create
+	}
+	return admission.Update
 }
 
 // sameObject is the optimistic lock: what the client names of the object it

@@ -1,13 +1,19 @@
 // Package admission is the chain that every write passes between a client's
 // request and validation: each Plugin may fill the object in, or refuse it.
 //
-// New returns the whole chain, in the order in which it is asked. First every
-// Plugin's Mutate runs, then the kind's own defaults and validation, then every
-// Plugin's Validate.
+// New returns the whole chain, in the order in which it is asked. The kind's
+// defaults come first, then every Plugin's Mutate, then the kind's validation,
+// then every Plugin's Validate. What a request is about a subresource says, and
+// plugins look at it: most want none.
 package admission
 
 import (
 	"context"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/auth"
 	"monopod/apiserver/client"
@@ -32,17 +38,46 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string // empty for a creation whose name is still to be generated
-	// Object may be modified by Mutate; nil for a deletion. Old is shared, and nil
-	// for a creation.
+	// Object may be modified by Mutate; nil for a deletion and for a connection. Old
+	// is shared, and nil for a creation. What is created below an object (a binding,
+	// an eviction) has that object as Old.
 	Object, Old kind.Object
-	User        auth.User
-	DryRun      bool
+	// Options are those of a deletion or a connection; else nil.
+	Options runtime.Object
+	User    auth.User
+	DryRun  bool
 	// Warn tells the client something about a write that is let through.
 	Warn func(text string)
 }
 
-// Plugin is one admission. Either function may be nil. An error that is no API
-// error becomes 403 Forbidden with its text.
+// Forbid is the 403 of a plugin that has a reason. A name that the server made up
+// is told as the client gave it.
+func (r *Request) Forbid(why error) error {
+	name := r.Name
+	if r.Object != nil && r.Operation == Create {
+		name = nameOr(r.Object)
+	}
+	return apierrors.NewForbidden(r.Resource.GVR.GroupResource(), name, why)
+}
+
+func (r *Request) warn(text string) {
+	if r.Warn != nil {
+		r.Warn(text)
+	}
+}
+
+// nameOr is the object's name for a message, or the beginning that the rest was
+// made up for.
+func nameOr(obj metav1.Object) string {
+	if base := obj.GetGenerateName(); base != "" && strings.HasPrefix(obj.GetName(), base) || obj.GetName() == "" {
+		return base
+	}
+	return obj.GetName()
+}
+
+// Plugin is one admission. Either function may be nil. A refusal is an API error,
+// see Request.Forbid. A write that loses a race is asked about again, with what
+// is stored then.
 type Plugin struct {
 	Name     string
 	Mutate   func(ctx context.Context, r *Request) error
@@ -56,7 +91,10 @@ type Chain []Plugin
 func New(c client.Client) Chain {
 	return Chain{
 		namespaceLifecycle(c),
+		serviceAccount(c),
 		priority(c),
+		defaultTolerationSeconds(),
+		podSecurity(c),
 	}
 }
 

@@ -37,7 +37,7 @@ func podSpecDefault(spec *corev1.PodSpec) {
 }
 
 // podDefault adds to podSpecDefault what only real pods get: the rest of
-// upstream's SetDefaults_Pod, then what its admission plugins fill in.
+// upstream's SetDefaults_Pod. What depends on other objects is admission's.
 func podDefault(obj kind.Object) {
 	pod := obj.(*corev1.Pod)
 	podSpecDefault(&pod.Spec)
@@ -48,35 +48,7 @@ func podDefault(obj kind.Object) {
 			hostPortsDefault(c.Ports)
 		}
 	}
-	podAdmissionDefault(pod)
 	kind.SetIfZero(&pod.Status.QOSClass, podQOS(&pod.Spec))
-}
-
-// podAdmissionDefault does what upstream's plugins ServiceAccount and
-// DefaultTolerationSeconds do without looking at other objects. Priority, which
-// needs the PriorityClasses, is the registry's.
-func podAdmissionDefault(pod *corev1.Pod) {
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
-		kind.SetIfZero(&pod.Spec.ServiceAccountName, "default")
-		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
-	}
-	tolerateFor(&pod.Spec, corev1.TaintNodeNotReady)
-	tolerateFor(&pod.Spec, corev1.TaintNodeUnreachable)
-}
-
-// tolerateFor lets the pod stay 300 s on a node that has the taint, unless it
-// says something about the taint itself.
-func tolerateFor(spec *corev1.PodSpec, taint string) {
-	for _, t := range spec.Tolerations {
-		anyEffect := t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute
-		if anyEffect && (t.Key == "" || t.Key == taint) {
-			return
-		}
-	}
-	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
-		Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
-		TolerationSeconds: new(int64(300)),
-	})
 }
 
 // requestsFromLimits are the requests, with the limit where there is none.

@@ -28,12 +28,7 @@ hostNetwork: true
 restartPolicy: Always
 schedulerName: default-scheduler
 securityContext: {}
-serviceAccount: default
-serviceAccountName: default
 terminationGracePeriodSeconds: 30
-tolerations:
-- {effect: NoExecute, key: node.kubernetes.io/not-ready, operator: Exists, tolerationSeconds: 300}
-- {effect: NoExecute, key: node.kubernetes.io/unreachable, operator: Exists, tolerationSeconds: 300}
 volumes:
 - {emptyDir: {}, name: e}
 - {configMap: {defaultMode: 420, name: c}, name: c}

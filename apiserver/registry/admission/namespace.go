@@ -1,0 +1,57 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+)
+
+// namespaceLifecycle lets nothing into a namespace that is not there or on its
+// way out, and keeps the namespaces that every cluster has.
+func namespaceLifecycle(c client.Client) Plugin {
+	return Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *Request) error {
+		switch {
+		case r.Operation == Create && r.Resource.Namespaced:
+			return inLivingNamespace(ctx, c, r)
+		case r.Operation == Delete && r.Resource.GVR == client.Namespaces && immortal(r.Name):
+			return r.Forbid(errors.New("this namespace may not be deleted"))
+		}
+		return nil
+	}}
+}
+
+// immortal names the namespaces that may not be deleted. Upstream lets
+// kube-node-lease go and makes it anew; here it stays.
+func immortal(namespace string) bool {
+	switch namespace {
+	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
+		return true
+	}
+	return false
+}
+
+func inLivingNamespace(ctx context.Context, c client.Client, r *Request) error {
+	if r.Namespace == "" { // an empty one fails validation
+		return nil
+	}
+	ns, err := client.Get[*corev1.Namespace](ctx, c, "", r.Namespace)
+	if err != nil {
+		return err
+	}
+	if ns.DeletionTimestamp == nil {
+		return nil
+	}
+	refused := r.Forbid(fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns.Name))
+	var status *apierrors.StatusError
+	if errors.As(refused, &status) {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ns.Name), Field: "metadata.namespace"})
+	}
+	return refused
+}

@@ -1,0 +1,155 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+)
+
+// security checks pods against the Pod Security Standards that the labels of
+// their namespace name; without labels everything is privileged.
+type security struct {
+	api client.Client
+	// evaluator is made for the first namespace that asks for one.
+	evaluator func() (policy.Evaluator, error)
+}
+
+// podSecurity refuses pods that a namespace's enforce level forbids, and warns of
+// pods, templates and labels that its levels are against.
+func podSecurity(c client.Client) Plugin {
+	s := &security{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
+		return policy.NewEvaluator(policy.DefaultChecks(), nil)
+	})}
+	return Plugin{Name: "PodSecurity", Validate: s.validate}
+}
+
+func (s *security) validate(ctx context.Context, r *Request) error {
+	if r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	switch obj := r.Object.(type) {
+	case *corev1.Namespace:
+		return s.namespace(ctx, r, obj)
+	case *corev1.Pod:
+		return s.pod(ctx, r, obj)
+	}
+	if template := templateOf(r.Object); template != nil && r.Subresource == "" {
+		return s.check(ctx, r, template, false)
+	}
+	return nil
+}
+
+// privileged is the policy of a namespace that says nothing.
+func privileged() api.Policy {
+	latest, _ := api.ParseVersion(api.VersionLatest) // it is one
+	level := api.LevelVersion{Level: api.LevelPrivileged, Version: latest}
+	return api.Policy{Enforce: level, Audit: level, Warn: level}
+}
+
+func (s *security) pod(ctx context.Context, r *Request, pod *corev1.Pod) error {
+	switch r.Subresource {
+	case "", "ephemeralcontainers", "resize":
+	default:
+		return nil
+	}
+	if r.Operation == Update && !otherImages(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {
+		return nil
+	}
+	return s.check(ctx, r, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, true)
+}
+
+// otherImages says whether an update brings a container or an image that was not
+// there, all of what can change that the standards look at.
+func otherImages(next, old *corev1.PodSpec) bool {
+	had := map[string]string{}
+	for name, image := range images(old) {
+		had[name] = image
+	}
+	for name, image := range images(next) {
+		if was, ok := had[name]; !ok || was != image {
+			return true
+		}
+	}
+	return false
+}
+
+// check holds what would become a pod against the levels of its namespace.
+func (s *security) check(ctx context.Context, r *Request, pod *corev1.PodTemplateSpec, enforce bool) error {
+	ns, err := client.Get[*corev1.Namespace](ctx, s.api, "", r.Namespace)
+	if apierrors.IsNotFound(err) && !enforce {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	levels, _ := api.PolicyToEvaluate(ns.Labels, privileged()) // labels that are wrong mean restricted
+	if levels.FullyPrivileged() {
+		return nil
+	}
+	if enforce {
+		detail, err := s.violations(levels.Enforce, pod)
+		if err != nil {
+			return err
+		}
+		if detail != "" {
+			return r.Forbid(fmt.Errorf("violates PodSecurity %q: %s", levels.Enforce.String(), detail))
+		}
+	}
+	detail, err := s.violations(levels.Warn, pod)
+	if err == nil && detail != "" {
+		r.warn(fmt.Sprintf("would violate PodSecurity %q: %s", levels.Warn.String(), detail))
+	}
+	return err
+}
+
+// violations are what the level forbids of the pod, in one line; empty: nothing.
+func (s *security) violations(level api.LevelVersion, pod *corev1.PodTemplateSpec) (string, error) {
+	found, err := s.evaluate(level, pod)
+	if err != nil || found.Allowed {
+		return "", err
+	}
+	return found.ForbiddenDetail(), nil
+}
+
+func (s *security) evaluate(level api.LevelVersion, pod *corev1.PodTemplateSpec) (policy.AggregateCheckResult, error) {
+	evaluator, err := s.evaluator()
+	if err != nil {
+		return policy.AggregateCheckResult{}, errors.Join(errors.New("the Pod Security Standards cannot be read"), err)
+	}
+	return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)), nil
+}
+
+// templateOf is the template of the pods that a workload would make; nil for what
+// is none.
+func templateOf(obj kind.Object) *corev1.PodTemplateSpec {
+	switch o := obj.(type) {
+	case *corev1.PodTemplate:
+		return &o.Template
+	case *corev1.ReplicationController:
+		return o.Spec.Template
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template
+	case *appsv1.Deployment:
+		return &o.Spec.Template
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template
+	case *batchv1.Job:
+		return &o.Spec.Template
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/pod-security-admission/api"
+
+	"monopod/apiserver/client"
+)
+
+// maxPodsChecked is how many pods a new enforce level is tried on (upstream:
+// admission.defaultNamespaceMaxPodsToCheck).
+const maxPodsChecked = 3000
+
+// namespace wants labels that can be read, and warns of pods that are already
+// there and that a stricter enforce level would refuse.
+func (s *security) namespace(ctx context.Context, r *Request, ns *corev1.Namespace) error {
+	if r.Subresource != "" {
+		return nil
+	}
+	levels, errs := api.PolicyToEvaluate(ns.Labels, privileged())
+	if r.Operation == Create {
+		return invalidLabels(r, errs)
+	}
+	was, oldErrs := api.PolicyToEvaluate(r.Old.GetLabels(), privileged())
+	if len(errs) > 0 && !reflect.DeepEqual(errs, oldErrs) {
+		return invalidLabels(r, errs)
+	}
+	if !stricter(levels.Enforce, was.Enforce) {
+		return nil
+	}
+	return s.existing(ctx, r, ns.Name, levels.Enforce)
+}
+
+func invalidLabels(r *Request, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), r.Name, errs)
+}
+
+// stricter says whether pods that passed under the old level may fail now.
+func stricter(next, old api.LevelVersion) bool {
+	if next == old || next.Level == api.LevelPrivileged {
+		return false
+	}
+	return next.Version != old.Version || api.CompareLevels(next.Level, old.Level) > 0
+}
+
+// existing warns of the pods of a namespace that its new level is against, those
+// with the same faults together.
+func (s *security) existing(ctx context.Context, r *Request, namespace string, level api.LevelVersion) error {
+	pods, err := client.List[*corev1.Pod](ctx, s.api, client.Selector{Namespace: namespace})
+	if err != nil {
+		return err
+	}
+	all := len(pods)
+	pods = differentFirst(pods)[:min(all, maxPodsChecked)]
+	if len(pods) < all {
+		r.warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods), all))
+	}
+	names := map[string][]string{} // of the pods, by what is wrong with them
+	for _, pod := range pods {
+		found, err := s.evaluate(level, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
+		if err != nil {
+			return err
+		}
+		if !found.Allowed {
+			names[found.ForbiddenReason()] = append(names[found.ForbiddenReason()], pod.Name)
+		}
+	}
+	if len(names) > 0 {
+		r.warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, level.String()))
+	}
+	for _, line := range grouped(names) {
+		r.warn(line)
+	}
+	return nil
+}
+
+// differentFirst puts one pod of each controller before the others of it, which
+// are made from the same template.
+func differentFirst(pods []*corev1.Pod) []*corev1.Pod {
+	seen := map[types.UID]bool{}
+	var first, alike []*corev1.Pod
+	for _, pod := range pods {
+		owner := metav1.GetControllerOfNoCopy(pod)
+		if owner != nil && seen[owner.UID] {
+			alike = append(alike, pod)
+			continue
+		}
+		if owner != nil {
+			seen[owner.UID] = true
+		}
+		first = append(first, pod)
+	}
+	return append(first, alike...)
+}
+
+// grouped is one line for each fault, as upstream words it.
+func grouped(names map[string][]string) []string {
+	var lines []string
+	for fault, pods := range names {
+		name := slices.Min(pods)
+		switch more := len(pods) - 1; more {
+		case 0:
+			lines = append(lines, fmt.Sprintf("%s: %s", name, fault))
+		case 1:
+			lines = append(lines, fmt.Sprintf("%s (and 1 other pod): %s", name, fault))
+		default:
+			lines = append(lines, fmt.Sprintf("%s (and %d other pods): %s", name, more, fault))
+		}
+	}
+	slices.SortFunc(lines, cmp.Compare[string])
+	return lines
+}
+
+// images are those of all containers of a pod, by the containers' names.
+func images(spec *corev1.PodSpec) iter.Seq2[string, string] {
+	return func(yield func(name, image string) bool) {
+		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for i := range list {
+				if !yield(list[i].Name, list[i].Image) {
+					return
+				}
+			}
+		}
+		for i := range spec.EphemeralContainers {
+			if !yield(spec.EphemeralContainers[i].Name, spec.EphemeralContainers[i].Image) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+)
+
+// priority resolves a new pod's priority class, or takes the default one. An
+// update that leaves the result out keeps it.
+func priority(c client.Client) Plugin {
+	return Plugin{Name: "Priority", Mutate: func(ctx context.Context, r *Request) error {
+		pod, ok := r.Object.(*corev1.Pod)
+		if !ok || r.Subresource != "" {
+			return nil
+		}
+		switch r.Operation {
+		case Create:
+			return resolvePriority(ctx, c, r, pod)
+		case Update:
+			keepPriority(&pod.Spec, &r.Old.(*corev1.Pod).Spec)
+		}
+		return nil
+	}}
+}
+
+func keepPriority(next, old *corev1.PodSpec) {
+	if next.Priority == nil {
+		next.Priority = old.Priority
+	}
+	if next.PreemptionPolicy == nil {
+		next.PreemptionPolicy = old.PreemptionPolicy
+	}
+}
+
+func resolvePriority(ctx context.Context, c client.Client, r *Request, pod *corev1.Pod) error {
+	class, err := priorityClass(ctx, c, pod.Spec.PriorityClassName)
+	if apierrors.IsNotFound(err) {
+		return r.Forbid(fmt.Errorf("no PriorityClass with name %s was found", pod.Spec.PriorityClassName))
+	}
+	if err != nil {
+		return err
+	}
+	value, policy := int32(0), corev1.PreemptLowerPriority
+	if class != nil {
+		pod.Spec.PriorityClassName, value = class.Name, class.Value
+		if class.PreemptionPolicy != nil {
+			policy = *class.PreemptionPolicy
+		}
+	}
+	if asked := pod.Spec.Priority; asked != nil && *asked != value {
+		return r.Forbid(fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *asked, value))
+	}
+	pod.Spec.Priority = &value
+	if pod.Spec.PreemptionPolicy == nil {
+		pod.Spec.PreemptionPolicy = &policy
+	}
+	return nil
+}
+
+// priorityClass is the named class; without a name the global default with the
+// lowest value, or nil.
+func priorityClass(ctx context.Context, c client.Client, name string) (*schedulingv1.PriorityClass, error) {
+	if name != "" {
+		return client.Get[*schedulingv1.PriorityClass](ctx, c, "", name)
+	}
+	classes, err := client.List[*schedulingv1.PriorityClass](ctx, c, client.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	var chosen *schedulingv1.PriorityClass
+	for _, class := range classes {
+		if class.GlobalDefault && (chosen == nil || class.Value < chosen.Value) {
+			chosen = class
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,178 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+
+	"monopod/apiserver/client"
+)
+
+// Upstream's names and figures (plugin/pkg/admission/serviceaccount).
+const (
+	defaultAccount = "default"
+	tokenVolume    = "kube-api-access-"
+	tokenPath      = "/var/run/secrets/kubernetes.io/serviceaccount"
+	tokenSeconds   = 60*60 + 7
+	rootCA         = "kube-root-ca.crt"
+	// A new namespace gets its default account from a controller: a pod that comes
+	// sooner waits for it that long.
+	accountWait = time.Second
+	accountPoll = 10 * time.Millisecond
+)
+
+// serviceAccount gives a pod its account, with the account's pull secrets and a
+// volume of credentials for the API.
+func serviceAccount(c client.Client) Plugin {
+	return Plugin{Name: "ServiceAccount", Mutate: func(ctx context.Context, r *Request) error {
+		pod, ok := r.Object.(*corev1.Pod)
+		if !ok || r.Operation != Create || r.Subresource != "" {
+			return nil
+		}
+		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+			return mirrorAccount(r, &pod.Spec)
+		}
+		return giveAccount(ctx, c, r, &pod.Spec)
+	}}
+}
+
+func giveAccount(ctx context.Context, c client.Client, r *Request, spec *corev1.PodSpec) error {
+	if spec.ServiceAccountName == "" {
+		spec.ServiceAccountName = defaultAccount
+	}
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+	account, err := findAccount(ctx, c, r.Namespace, spec.ServiceAccountName)
+	if err != nil {
+		return r.Forbid(fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, spec.ServiceAccountName, err))
+	}
+	if len(spec.ImagePullSecrets) == 0 {
+		spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
+	}
+	return nil
+}
+
+// findAccount waits a moment for an account that a controller is about to make.
+func findAccount(ctx context.Context, c client.Client, namespace, name string) (*corev1.ServiceAccount, error) {
+	account, err := client.Get[*corev1.ServiceAccount](ctx, c, namespace, name)
+	for waited := time.Duration(0); apierrors.IsNotFound(err) && name == defaultAccount && waited < accountWait; waited += accountPoll {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(accountPoll):
+		}
+		account, err = client.Get[*corev1.ServiceAccount](ctx, c, namespace, name)
+	}
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewNotFound(corev1.Resource("serviceaccount"), name) // singular, as upstream says it
+	}
+	return account, err
+}
+
+// automounts says whether the pod wants credentials: it decides, else its
+// account, else it does.
+func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
+	switch {
+	case spec.AutomountServiceAccountToken != nil:
+		return *spec.AutomountServiceAccountToken
+	case account.AutomountServiceAccountToken != nil:
+		return *account.AutomountServiceAccountToken
+	}
+	return true
+}
+
+// mountToken mounts the volume of credentials into every container that has
+// nothing in its place, and adds it where the pod does not bring its own.
+func mountToken(spec *corev1.PodSpec) {
+	name, brought := "", false
+	for i := range spec.Volumes {
+		if brought = strings.HasPrefix(spec.Volumes[i].Name, tokenVolume); brought {
+			name = spec.Volumes[i].Name
+			break
+		}
+	}
+	if !brought {
+		name = tokenVolume + utilrand.String(5)
+	}
+	mounted := mountInto(spec.InitContainers, name)
+	mounted = mountInto(spec.Containers, name) || mounted
+	if mounted && !brought {
+		spec.Volumes = append(spec.Volumes, credentials(name))
+	}
+}
+
+func mountInto(list []corev1.Container, volume string) (any bool) {
+	for i := range list {
+		taken := slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath })
+		if !taken {
+			list[i].VolumeMounts = append(list[i].VolumeMounts, corev1.VolumeMount{Name: volume, ReadOnly: true, MountPath: tokenPath})
+			any = true
+		}
+	}
+	return any
+}
+
+// credentials is what a program in a pod needs to call the API: a token, the
+// server's authority, its own namespace.
+func credentials(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(tokenSeconds))}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: rootCA},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+		},
+	}}}
+}
+
+// mirrorAccount refuses what a static pod, which nobody checked, must not use.
+func mirrorAccount(r *Request, spec *corev1.PodSpec) error {
+	switch {
+	case spec.ServiceAccountName != "":
+		return r.Forbid(errors.New("a mirror pod may not reference service accounts"))
+	case readsSecrets(spec):
+		return r.Forbid(errors.New("a mirror pod may not reference secrets"))
+	case slices.ContainsFunc(spec.Volumes, projectsToken):
+		return r.Forbid(errors.New("a mirror pod may not use ServiceAccountToken volume projections"))
+	}
+	return nil
+}
+
+func projectsToken(v corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
+}
+
+// readsSecrets says whether the spec names a Secret anywhere.
+func readsSecrets(spec *corev1.PodSpec) bool {
+	if len(spec.ImagePullSecrets) > 0 || slices.ContainsFunc(spec.Volumes, mountsSecret) {
+		return true
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		if slices.ContainsFunc(list, envReadsSecrets) {
+			return true
+		}
+	}
+	return false
+}
+
+func mountsSecret(v corev1.Volume) bool {
+	if v.Projected != nil {
+		return slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil })
+	}
+	return v.Secret != nil || v.CSI != nil && v.CSI.NodePublishSecretRef != nil
+}
+
+func envReadsSecrets(c corev1.Container) bool {
+	return slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil }) ||
+		slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil })
+}

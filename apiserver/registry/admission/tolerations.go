@@ -1,0 +1,39 @@
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// tolerationSeconds is how long a pod stays on a node that is not ready or not
+// reachable when it says nothing about that (upstream:
+// --default-not-ready-toleration-seconds).
+const tolerationSeconds = 300
+
+// defaultTolerationSeconds lets every pod tolerate a node in trouble for a while.
+func defaultTolerationSeconds() Plugin {
+	return Plugin{Name: "DefaultTolerationSeconds", Mutate: func(_ context.Context, r *Request) error {
+		pod, ok := r.Object.(*corev1.Pod)
+		if ok && r.Subresource == "" {
+			tolerateFor(&pod.Spec, corev1.TaintNodeNotReady)
+			tolerateFor(&pod.Spec, corev1.TaintNodeUnreachable)
+		}
+		return nil
+	}}
+}
+
+// tolerateFor adds the toleration unless the pod says something about the taint
+// itself.
+func tolerateFor(spec *corev1.PodSpec, taint string) {
+	for _, t := range spec.Tolerations {
+		anyEffect := t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute
+		if anyEffect && (t.Key == "" || t.Key == taint) {
+			return
+		}
+	}
+	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
+		Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		TolerationSeconds: new(int64(tolerationSeconds)),
+	})
+}
