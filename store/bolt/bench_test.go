@@ -73,8 +73,8 @@ func rawCommit(b *testing.B, objects, rounds int) time.Duration {
 	return time.Since(from) / time.Duration(rounds)
 }
 
-// syncs is what two fdatasyncs of a page each cost here.
-func syncs(b *testing.B, rounds int) time.Duration {
+// twoSyncs is what two fdatasyncs of a page each cost here.
+func twoSyncs(b *testing.B, rounds int) time.Duration {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "sync"))
 	if err != nil {
@@ -142,7 +142,7 @@ func BenchmarkManyWriters(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(perSecond, "writes/s")
-	b.ReportMetric(64/syncs(b, 500).Seconds(), "limit-two-fdatasync/s")
+	b.ReportMetric(64/twoSyncs(b, 500).Seconds(), "limit-two-fdatasync/s")
 	b.ReportMetric(64/rawCommit(b, 64, 300).Seconds(), "bare-bbolt-64/s")
 }
 

@@ -1,10 +1,10 @@
 // Package bolt makes a store.Memory durable by one bbolt file.
 //
-// The file holds the present and nothing else: one bucket maps
-// store.Key's Path, the same key as in etcd under a kube-apiserver, to the object's
-// JSON and its checksum; a second one holds the format and the header: revisions,
-// and a digest of all objects. It is read once, at Open;
-// from then on it is only written. Four nouns:
+// The file holds the present and nothing else: one bucket maps store.Key's Path,
+// the same key as in etcd under a kube-apiserver, to the object's JSON and its
+// checksum; a second one holds the format and the header: revisions, and a digest
+// of all objects. It is read once, at Open; from then on it is only written. Four
+// nouns:
 //
 //   - Place: where the file lies, and beside it its snapshots and the reserve.
 //   - DB: the file while it is open, a store.Store.
@@ -54,8 +54,6 @@ type Config struct {
 	Keep int
 	// Clock names snapshots and files set aside; nil: the real one.
 	Clock clock.WithTicker
-	// OpenFile opens state files, for tests; nil: os.OpenFile.
-	OpenFile func(name string, flag int, perm os.FileMode) (*os.File, error)
 }
 
 // DefaultKeep is how many snapshots are kept unless somebody says otherwise.
@@ -72,9 +70,6 @@ func At(path string, cfg Config) *Place {
 	cfg.Keep = cmp.Or(cfg.Keep, DefaultKeep)
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.OpenFile == nil {
-		cfg.OpenFile = os.OpenFile
 	}
 	return &Place{path: path, cfg: cfg}
 }
@@ -179,7 +174,10 @@ func (p *Place) create() error {
 	if err := errors.Join(db.Update(layout), db.Close()); err != nil {
 		return err
 	}
-	return moveInto(tmp, p.path)
+	if err := moveInto(tmp, p.path); err != nil {
+		return err
+	}
+	return syncAbove(p.dir())
 }
 
 // scratch is where a new file is made, under the folder's lock.
@@ -198,6 +196,19 @@ func moveInto(from, to string) error {
 		return err
 	}
 	return syncDir(filepath.Dir(to))
+}
+
+// syncAbove makes the folder itself survive, and those above it, which may have
+// been made a moment ago. One that cannot be synced was there before.
+func syncAbove(dir string) error {
+	dir, err := filepath.Abs(dir)
+	for err == nil && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		if syncDir(dir) != nil {
+			break
+		}
+	}
+	return err
 }
 
 func syncDir(dir string) error {

@@ -16,16 +16,18 @@ import (
 	"monopod/store/storetest"
 )
 
-// contents is every object of the durable resource by name, as JSON.
+// contents is every durable object by name, as JSON.
 func contents(t *testing.T, s store.Store) map[string]string {
 	t.Helper()
-	entries, _, err := s.List(t.Context(), store.Selector{Resource: "configmaps"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]string{}
-	for _, e := range entries {
-		all[e.Key.Name] = string(e.JSON)
+	for _, resource := range []string{"configmaps", "nodes"} {
+		entries, _, err := s.List(t.Context(), store.Selector{Resource: resource})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			all[e.Key.Name] = string(e.JSON)
+		}
 	}
 	return all
 }

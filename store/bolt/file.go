@@ -44,7 +44,6 @@ func (p *Place) options() *bbolt.Options {
 		FreelistType:   bbolt.FreelistMapType,
 		NoFreelistSync: true,
 		PageSize:       pageSize,
-		OpenFile:       p.cfg.OpenFile,
 	}
 	if strconv.IntSize == 32 {
 		o.MaxSize = 1 << 30 // the file is mapped whole
@@ -58,7 +57,7 @@ func (p *Place) openChecked(path string, readOnly bool) (db *bbolt.DB, torn bool
 	o := p.options()
 	o.ReadOnly = readOnly
 	o.OpenFile = func(name string, flag int, perm os.FileMode) (*os.File, error) {
-		f, err := p.cfg.OpenFile(name, flag&^os.O_CREATE, perm)
+		f, err := os.OpenFile(name, flag&^os.O_CREATE, perm)
 		if err != nil {
 			return nil, err
 		}

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,45 +20,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk that tells what it is asked to do: a file system with one file, which
-// notes each write and each fsync in a journal before it answers, and fails them
-// when it is told to. It is another process, this test binary once more: a
-// program that serves a file to itself can wait for itself when it maps it. The
-// protocol is that of linux/fuse.h, version 7.31.
+// A disk that tells what it is asked to do: a file system in memory, which notes
+// each change and each fsync in a journal before it answers, and fails them when
+// it is told to. It is another process, this test binary once more: a program
+// that serves a file to itself can wait for itself when it maps it. The protocol
+// is that of linux/fuse.h, version 7.31.
 
 // fuseMount is the environment variable that makes this test binary that disk.
 const fuseMount = "MONOPOD_TEST_FUSE_MOUNT"
 
-const diskFile = "disk"
+// rootNode is the number of the root folder.
+const rootNode = 1
 
-// Kinds of entries in the journal. Each is kind, offset and length as three
-// 64-bit numbers, and the bytes of a write.
-const (
-	journalWrite = iota
-	journalSync
-	journalTruncate
-)
+// fuseNode is a file, or a folder if it has entries.
+type fuseNode struct {
+	data    []byte
+	entries map[string]uint64
+}
 
 type fuseDisk struct {
 	dev     *os.File
-	data    []byte
+	nodes   map[uint64]*fuseNode // by number, never reused
 	journal *os.File
 	fault   atomic.Int32 // errno of writes; negative: of fsyncs
 }
 
-// fuseChild serves the disk until it is unmounted. The file begins as what the
-// file "initial" beside the mount point is. Each line of in is a fault to go by
+// fuseChild serves the disk until it is unmounted. It begins with what is in the
+// folder "initial" beside the mount point. Each line of in is a fault to go by
 // from then on, and is answered with a line.
 func fuseChild(mount string, in io.Reader, out io.Writer) error {
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	d := &fuseDisk{dev: dev}
-	if d.data, err = os.ReadFile(filepath.Join(mount, "..", "initial")); err != nil {
+	d := &fuseDisk{dev: dev, nodes: map[uint64]*fuseNode{rootNode: {entries: map[string]uint64{}}}}
+	if d.journal, err = os.Create(filepath.Join(mount, "..", "journal")); err != nil {
 		return err
 	}
-	if d.journal, err = os.Create(filepath.Join(mount, "..", "journal")); err != nil {
+	if err := d.load(os.DirFS(filepath.Join(mount, "..", "initial"))); err != nil {
 		return err
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())
@@ -71,6 +73,30 @@ func fuseChild(mount string, in io.Reader, out io.Writer) error {
 		}
 	}()
 	return d.serve()
+}
+
+// load makes what is in from, synced.
+func (d *fuseDisk) load(from fs.FS) error {
+	folders := map[string]uint64{".": rootNode}
+	err := fs.WalkDir(from, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		dir, name := folders[filepath.Dir(path)], filepath.Base(path)
+		if e.IsDir() {
+			folders[path] = d.create(journalMkdir, dir, name)
+			return nil
+		}
+		data, err := fs.ReadFile(from, path)
+		node := d.create(journalCreate, dir, name)
+		d.write(node, 0, data)
+		d.note(journalSync, node, 0, nil)
+		return err
+	})
+	for _, dir := range folders {
+		d.note(journalSync, dir, 0, nil)
+	}
+	return err
 }
 
 func (d *fuseDisk) serve() error {
@@ -111,33 +137,68 @@ func (d *fuseDisk) answer(op uint32, node uint64, in []byte) ([]byte, unix.Errno
 		}
 		native.PutUint32(out[24:], 1) // time_gran
 		return out, 0
-	case 1: // LOOKUP
-		if string(bytes.TrimRight(in, "\x00")) != diskFile {
-			return nil, unix.ENOENT
-		}
-		return append(words(2, 0, 3600, 3600, 0), d.attr(2)...), 0
 	case 3, 4: // GETATTR, SETATTR
 		if op == 4 && native.Uint32(in)&(1<<3) != 0 {
-			d.truncate(native.Uint64(in[16:]))
+			d.truncate(node, native.Uint64(in[16:]))
 		}
 		return append(words(3600, 0), d.attr(node)...), 0
 	case 14, 27: // OPEN, OPENDIR
 		return words(0, 0), 0
 	case 15: // READ
-		from := min(native.Uint64(in[8:]), uint64(len(d.data)))
-		return d.data[from:min(from+uint64(native.Uint32(in[16:])), uint64(len(d.data)))], 0
+		data := d.nodes[node].data
+		from := min(native.Uint64(in[8:]), uint64(len(data)))
+		return data[from:min(from+uint64(native.Uint32(in[16:])), uint64(len(data)))], 0
 	case 16: // WRITE
-		return d.write(native.Uint64(in[8:]), in[40:][:native.Uint32(in[16:])])
-	case 20: // FSYNC
+		if n := d.fault.Load(); n > 0 {
+			return nil, unix.Errno(n)
+		}
+		data := in[40:][:native.Uint32(in[16:])]
+		d.write(node, native.Uint64(in[8:]), data)
+		return words(uint64(len(data))), 0
+	case 20, 30: // FSYNC, FSYNCDIR
 		if n := d.fault.Load(); n < 0 {
 			return nil, unix.Errno(-n)
 		}
-		d.note(journalSync, 0, nil)
+		d.note(journalSync, node, 0, nil)
 		return nil, 0
 	case 17: // STATFS
 		return make([]byte, 80), 0
 	case 18, 25, 29, 34, 38: // RELEASE, FLUSH, RELEASEDIR, ACCESS, DESTROY
 		return nil, 0
+	}
+	return d.answerFolder(op, node, in)
+}
+
+// answerFolder answers what is about the entries of a folder.
+func (d *fuseDisk) answerFolder(op uint32, dir uint64, in []byte) ([]byte, unix.Errno) {
+	switch op {
+	case 1: // LOOKUP
+		return d.entry(dir, text(in))
+	case 8, 9: // MKNOD, MKDIR
+		kind, skip := uint64(journalCreate), 16
+		if op == 9 {
+			kind, skip = journalMkdir, 8
+		}
+		name := text(in[skip:])
+		d.create(kind, dir, name)
+		return d.entry(dir, name)
+	case 10: // UNLINK
+		name := text(in)
+		delete(d.nodes[dir].entries, name)
+		d.note(journalUnlink, dir, 0, []byte(name))
+		return nil, 0
+	case 12: // RENAME
+		from, to, _ := strings.Cut(string(in[8:]), "\x00")
+		if native.Uint64(in) != dir {
+			return nil, unix.EXDEV
+		}
+		return nil, d.rename(dir, from, text([]byte(to)))
+	case 13: // LINK
+		name := text(in[8:])
+		d.link(journalCreate, dir, name, native.Uint64(in))
+		return d.entry(dir, name)
+	case 28: // READDIR
+		return d.list(dir, native.Uint64(in[8:]), int(native.Uint32(in[16:]))), 0
 	}
 	return nil, unix.ENOSYS
 }
@@ -150,10 +211,25 @@ func words(all ...uint64) []byte {
 	return out
 }
 
+// text is what stands before a zero byte.
+func text(b []byte) string {
+	before, _, _ := bytes.Cut(b, []byte{0})
+	return string(before)
+}
+
+func (d *fuseDisk) entry(dir uint64, name string) ([]byte, unix.Errno) {
+	node, ok := d.nodes[dir].entries[name]
+	if !ok {
+		return nil, unix.ENOENT
+	}
+	return append(words(node, 0, 3600, 3600, 0), d.attr(node)...), 0
+}
+
 func (d *fuseDisk) attr(node uint64) []byte {
-	out := words(node, uint64(len(d.data)), uint64(len(d.data)/512), 0, 0, 0)
+	n := d.nodes[node]
+	out := words(node, uint64(len(n.data)), uint64(len(n.data)/512), 0, 0, 0)
 	mode := uint32(unix.S_IFREG | 0o600)
-	if node == 1 {
+	if n.entries != nil {
 		mode = unix.S_IFDIR | 0o700
 	}
 	for _, v := range []uint32{0, 0, 0, mode, 1, 0, 0, 0, 4096, 0} { // times, mode, links, uid, gid, rdev, block size, flags
@@ -162,41 +238,79 @@ func (d *fuseDisk) attr(node uint64) []byte {
 	return out
 }
 
-func (d *fuseDisk) truncate(size uint64) {
-	d.note(journalTruncate, size, nil)
-	if size <= uint64(len(d.data)) {
-		d.data = d.data[:size]
+// list is what is in the folder from a place on, in at most size bytes.
+func (d *fuseDisk) list(dir, from uint64, size int) (out []byte) {
+	names := slices.Sorted(maps.Keys(d.nodes[dir].entries))
+	for i := from; i < uint64(len(names)); i++ {
+		name := names[i]
+		entry := words(d.nodes[dir].entries[name], i+1)
+		entry = native.AppendUint32(entry, uint32(len(name)))
+		entry = native.AppendUint32(entry, 0) // type: unknown
+		entry = append(append(entry, name...), make([]byte, -len(name)&7)...)
+		if len(out)+len(entry) > size {
+			break
+		}
+		out = append(out, entry...)
+	}
+	return out
+}
+
+func (d *fuseDisk) create(kind, dir uint64, name string) uint64 {
+	node := uint64(len(d.nodes) + rootNode)
+	d.nodes[node] = &fuseNode{}
+	if kind == journalMkdir {
+		d.nodes[node].entries = map[string]uint64{}
+	}
+	d.link(kind, dir, name, node)
+	return node
+}
+
+func (d *fuseDisk) link(kind, dir uint64, name string, node uint64) {
+	d.nodes[dir].entries[name] = node
+	d.note(kind, dir, node, []byte(name))
+}
+
+func (d *fuseDisk) rename(dir uint64, from, to string) unix.Errno {
+	entries := d.nodes[dir].entries
+	entries[to] = entries[from]
+	delete(entries, from)
+	d.note(journalRename, dir, entries[to], []byte(from+"\x00"+to))
+	return 0
+}
+
+func (d *fuseDisk) truncate(node, size uint64) {
+	n := d.nodes[node]
+	d.note(journalTruncate, node, size, nil)
+	if size <= uint64(len(n.data)) {
+		n.data = n.data[:size]
 		return
 	}
-	d.data = append(d.data, make([]byte, size-uint64(len(d.data)))...)
+	n.data = append(n.data, make([]byte, size-uint64(len(n.data)))...)
 }
 
-func (d *fuseDisk) write(at uint64, data []byte) ([]byte, unix.Errno) {
-	if n := d.fault.Load(); n > 0 {
-		return nil, unix.Errno(n)
+func (d *fuseDisk) write(node, at uint64, data []byte) {
+	n := d.nodes[node]
+	if end := at + uint64(len(data)); end > uint64(len(n.data)) {
+		n.data = append(n.data, make([]byte, end-uint64(len(n.data)))...)
 	}
-	if end := at + uint64(len(data)); end > uint64(len(d.data)) {
-		d.data = append(d.data, make([]byte, end-uint64(len(d.data)))...)
-	}
-	copy(d.data[at:], data)
-	d.note(journalWrite, at, data)
-	return words(uint64(len(data))), 0
+	copy(n.data[at:], data)
+	d.note(journalWrite, node, at, data)
 }
 
-func (d *fuseDisk) note(kind, at uint64, data []byte) {
-	d.journal.Write(append(words(kind, at, uint64(len(data))), data...))
+func (d *fuseDisk) note(kind, node, at uint64, data []byte) {
+	d.journal.Write(append(words(kind, node, at, uint64(len(data))), data...))
 }
 
-// disk is the other side: the mounted file and the journal.
+// disk is the other side: the mounted folder and the journal.
 type disk struct {
-	file    string
+	dir     string
 	journal string
 	control io.Writer
 	said    *bufio.Reader
 }
 
-// mountDisk mounts a disk whose file begins as initial.
-func mountDisk(t *testing.T, initial []byte) *disk {
+// mountDisk mounts a disk that begins as initial, a folder; "": empty.
+func mountDisk(t *testing.T, initial string) *disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("left out: mounting a file system of our own needs root")
@@ -205,8 +319,12 @@ func mountDisk(t *testing.T, initial []byte) *disk {
 		t.Skipf("left out: the kernel has no FUSE: %v", err)
 	}
 	dir := t.TempDir()
-	mount := filepath.Join(dir, "mount")
-	if err := errors.Join(os.Mkdir(mount, 0o700), os.WriteFile(filepath.Join(dir, "initial"), initial, 0o600)); err != nil {
+	mount, begin := filepath.Join(dir, "mount"), filepath.Join(dir, "initial")
+	err := errors.Join(os.Mkdir(mount, 0o700), os.Mkdir(begin, 0o700))
+	if initial != "" {
+		err = errors.Join(err, os.CopyFS(begin, os.DirFS(initial)))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
@@ -224,7 +342,7 @@ func mountDisk(t *testing.T, initial []byte) *disk {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	d := &disk{file: filepath.Join(mount, diskFile), journal: filepath.Join(dir, "journal"), control: in, said: bufio.NewReader(out)}
+	d := &disk{dir: mount, journal: filepath.Join(dir, "journal"), control: in, said: bufio.NewReader(out)}
 	if line, err := d.said.ReadString('\n'); err != nil || line != "ready\n" {
 		cmd.Wait()
 		t.Skipf("left out: no disk of our own can be mounted here: %s", complaint.String())
@@ -239,12 +357,4 @@ func (d *disk) fail(t *testing.T, errno int) {
 	if line, err := d.said.ReadString('\n'); err != nil || line != "ok\n" {
 		t.Fatalf("the disk said %q, %v", line, err)
 	}
-}
-
-// openFile opens the disk's file in the place of state.db.
-func (d *disk) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
-	if filepath.Base(name) == "state.db" {
-		name = d.file
-	}
-	return os.OpenFile(name, flag, perm)
 }

@@ -20,125 +20,129 @@ import (
 
 var cutTries = flag.Int("cut.tries", 1, "disks that each power cut may leave behind, tried at every step")
 
-// sector is what a disk writes whole or not at all.
-const sector = 512
+// run is a program's life on a disk, and what a power cut in it may show.
+type run struct {
+	file    string // the state file's path on the disk
+	mayHeal bool   // a snapshot may take its place
 
-// step is one thing a disk was asked to do.
-type step struct {
-	kind uint64
-	at   int64
-	data []byte
+	acked []acked // what was there, since when
+	saved []savedAt
 }
 
-// platter is what the power cut leaves of a file: everything up to the last
-// fsync, and of the sectors written since then any.
-type platter struct {
-	synced  []byte
-	written []step
+// acked is what a caller was told: from this place in the journal on the state is
+// at least this one.
+type acked struct {
+	end   int64
+	state map[string]string
+	rev   int64
 }
 
-func (p *platter) take(s step) {
-	if s.kind != journalSync {
-		p.written = append(p.written, s)
-		return
-	}
-	for _, w := range p.written {
-		p.synced = onto(p.synced, w, nil)
-	}
-	p.written = nil
+type savedAt struct {
+	end  int64
+	name string
 }
 
-// onto does a step to an image; keep says which sectors reach the disk, nil: all.
-func onto(image []byte, s step, keep func() bool) []byte {
-	end := s.at + int64(len(s.data))
-	switch {
-	case s.kind == journalTruncate && s.at < int64(len(image)):
-		return image[:s.at]
-	case int64(len(image)) < end:
-		image = append(image, make([]byte, end-int64(len(image)))...)
-	}
-	for at := int64(0); at < int64(len(s.data)); at += sector {
-		if keep == nil || keep() {
-			copy(image[s.at+at:end], s.data[at:min(at+sector, int64(len(s.data)))])
-		}
-	}
-	return image
+// begin is a run on d that begins with a state.
+func begin(state map[string]string, rev int64) *run {
+	return &run{file: "state.db", acked: []acked{{state: state, rev: rev}}}
 }
 
-// cut is one disk the power cut may leave behind: of the sectors since the last
-// fsync, share of them reached it, in any order.
-func (p *platter) cut(share float64) []byte {
-	image := bytes.Clone(p.synced)
-	written := p.written
-	if rand.IntN(2) == 0 { // what is written twice may arrive in the wrong order
-		written = append([]step(nil), written...)
-		rand.Shuffle(len(written), func(i, j int) { written[i], written[j] = written[j], written[i] })
+// did notes that what s holds was acknowledged.
+func (r *run) did(t *testing.T, d *disk, s store.Store) {
+	t.Helper()
+	r.acked = append(r.acked, acked{end: size(t, d.journal), state: contents(t, s), rev: s.Revision()})
+}
+
+// works writes to s.
+func (r *run) works(t *testing.T, d *disk, s store.Store, writes int) {
+	t.Helper()
+	r.did(t, d, s)
+	load(t, s, writes, func() { r.did(t, d, s) })
+}
+
+// saves makes a snapshot.
+func (r *run) saves(t *testing.T, d *disk, s *bolt.DB) {
+	t.Helper()
+	made, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, w := range written {
-		if w.kind == journalTruncate && rand.IntN(2) == 0 {
+	r.saved = append(r.saved, savedAt{end: size(t, d.journal), name: made.Name})
+}
+
+func (r *run) place(dir string) *bolt.Place {
+	return bolt.At(filepath.Join(dir, r.file), bolt.Config{Config: storetest.Config(), Keep: 2})
+}
+
+// tryCuts cuts the power after every step behind the first ones.
+func (r *run) tryCuts(t *testing.T, steps []step, first int64) {
+	t.Helper()
+	p := newPlatter()
+	for i, s := range steps {
+		p.take(s)
+		if i+1 < len(steps) && s.end < first {
 			continue
 		}
-		image = onto(image, w, func() bool { return rand.Float64() < share })
-	}
-	return image
-}
-
-// history is a run: what the disk did, and after how many of its steps each
-// write was acknowledged, with what was there then.
-type history struct {
-	steps  []step
-	acked  []int
-	states []map[string]string // one more than acked: the first is the beginning
-	rev    []int64
-}
-
-// mayBe are the states that a cut after n steps may show: the last acknowledged
-// and the one under way.
-func (h *history) mayBe(n int) (states []map[string]string, rev int64) {
-	k := 0
-	for k < len(h.acked) && h.acked[k] <= n {
-		k++
-	}
-	return h.states[k:min(k+2, len(h.states))], h.rev[k]
-}
-
-// tryCuts cuts the power after every step.
-func (h *history) tryCuts(t *testing.T, initial []byte) {
-	t.Helper()
-	p := &platter{synced: bytes.Clone(initial)}
-	for n := range len(h.steps) + 1 {
-		states, rev := h.mayBe(n)
 		for range *cutTries {
-			h.opens(t, n, p.cut([]float64{0, 0.1, 0.5, 0.9, 1}[rand.IntN(5)]), states, rev)
+			if r.tryCut(t, p, s.end); t.Failed() {
+				t.Logf("cut after step %d of %d", i+1, len(steps))
+				return
+			}
 		}
-		if n < len(h.steps) {
-			p.take(h.steps[n])
-		}
-		if t.Failed() {
+	}
+}
+
+// tryCut cuts the power when the journal has reached now.
+func (r *run) tryCut(t *testing.T, p *platter, now int64) {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	p.cut(t, dir)
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, r.file)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.hasSnapshot(t, dir, now)
+	r.opens(t, dir, now)
+}
+
+// hasSnapshot checks that the newest snapshot that was made is there and good.
+func (r *run) hasSnapshot(t *testing.T, dir string, now int64) {
+	t.Helper()
+	for i := len(r.saved) - 1; i >= 0; i-- {
+		if s := r.saved[i]; s.end <= now {
+			if err := r.place(dir).Verify(s.name); err != nil {
+				t.Error(err)
+			}
 			return
 		}
 	}
 }
 
-func (h *history) opens(t *testing.T, n int, image []byte, states []map[string]string, rev int64) {
+// opens checks that the file opens with the last state acknowledged, or the one
+// under way.
+func (r *run) opens(t *testing.T, dir string, now int64) {
 	t.Helper()
-	dir, err := os.MkdirTemp(t.TempDir(), "")
-	path := filepath.Join(dir, "state.db")
-	if err = errors.Join(err, os.WriteFile(path, image, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	s, err := bolt.Open(path, storetest.Config())
+	s, err := r.place(dir).Open()
 	if err != nil {
-		t.Errorf("cut after %d of %d steps: %v", n, len(h.steps), err)
+		t.Error(err)
 		return
 	}
-	got := contents(t, s)
-	if !same(got, states[0]) && !same(got, states[len(states)-1]) {
-		t.Errorf("cut after %d of %d steps: %d objects that were never there together", n, len(h.steps), len(got))
+	last := 0
+	for last+1 < len(r.acked) && r.acked[last+1].end <= now {
+		last++
 	}
-	if s.Revision() < rev {
-		t.Errorf("cut after %d of %d steps: revision %d after %d", n, len(h.steps), s.Revision(), rev)
+	next := min(last+1, len(r.acked)-1)
+	if got := contents(t, s); !same(got, r.acked[last].state) && !same(got, r.acked[next].state) {
+		t.Errorf("%d objects that were never there together", len(got))
+	}
+	if s.Revision() < r.acked[last].rev {
+		t.Errorf("revision %d after %d", s.Revision(), r.acked[last].rev)
+	}
+	if s.Report.Damage != nil && !r.mayHeal {
+		t.Errorf("taken for damaged: %v", s.Report.Damage)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -159,82 +163,227 @@ func load(t *testing.T, s store.Store, writes int, acked func()) {
 	}
 }
 
-// emptyFile is a state file without objects.
-func emptyFile(t *testing.T) (path string, data []byte) {
+// prepared is a folder with a state file, and what is in it.
+func prepared(t *testing.T, fill func(path string, s *bolt.DB)) (dir string, r *run) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "state.db")
-	if err := open(t, path).Close(); err != nil {
+	dir = t.TempDir()
+	path := filepath.Join(dir, "state.db")
+	s := open(t, path)
+	if fill != nil {
+		fill(path, s)
+	}
+	r = begin(contents(t, s), s.Revision())
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return path, read(t, path)
+	return dir, r
 }
 
 // The power fails while the program writes, at every step that it asks of the
 // disk. Only what was fsynced is sure to survive, and of the rest any part.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
-	path, initial := emptyFile(t)
-	d := mountDisk(t, initial)
-	s, err := bolt.At(path, bolt.Config{Config: storetest.Config(), OpenFile: d.openFile}).Open()
+	dir, r := prepared(t, nil)
+	d := mountDisk(t, dir)
+	first := size(t, d.journal)
+	s := openAt(t, r.place(d.dir))
+	from := syncs(t, d)
+	r.works(t, d, s, 30)
+	if n := syncs(t, d) - from; n < 2*30 {
+		t.Errorf("%d fsyncs for 30 commits", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.tryCuts(t, d.steps(t), first)
+}
+
+func syncs(t *testing.T, d *disk) (n int) {
+	t.Helper()
+	for _, s := range d.steps(t) {
+		if s.kind == journalSync {
+			n++
+		}
+	}
+	return n
+}
+
+// The power fails while the first file is made, in a folder that was just made
+// itself.
+func TestPowerCutAtFirstStart(t *testing.T) {
+	t.Parallel()
+	d := mountDisk(t, "")
+	r := begin(nil, 0)
+	r.file = "lib/monopod/state.db"
+	if err := os.MkdirAll(filepath.Join(d.dir, "lib/monopod"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, r.place(d.dir))
+	r.works(t, d, s, 3)
+	r.saves(t, d, s)
+	r.works(t, d, s, 2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.tryCuts(t, d.steps(t), 0)
+}
+
+// The power fails while a file of an older format is migrated.
+func TestPowerCutInMigration(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(path string){
+		"format1": func(path string) { formatOne(t, path, 1) },
+		"format2": func(path string) {
+			if err := os.WriteFile(path, oldFile(t, "format2.db.gz"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			make(filepath.Join(dir, "state.db"))
+			d := mountDisk(t, dir)
+			first := size(t, d.journal)
+			r := begin(nil, 0)
+			s := openAt(t, r.place(d.dir))
+			if s.Report.MigratedFrom == 0 {
+				t.Error("it was not migrated")
+			}
+			r.acked[0].state = contents(t, s)
+			r.works(t, d, s, 5)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r.tryCuts(t, d.steps(t), first)
+		})
+	}
+}
+
+// The power fails while a file that is mostly free is compacted.
+func TestPowerCutInCompaction(t *testing.T) {
+	t.Parallel()
+	dir, r := prepared(t, func(_ string, s *bolt.DB) { bloat(t, s) })
+	d := mountDisk(t, dir)
+	first := size(t, d.journal)
+	s := openAt(t, r.place(d.dir))
+	if s.Report.Compacted == 0 {
+		t.Error("it was not compacted")
+	}
+	r.works(t, d, s, 5)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.tryCuts(t, d.steps(t), first)
+}
+
+// The power fails while snapshots are made and old ones removed.
+func TestPowerCutInSnapshots(t *testing.T) {
+	t.Parallel()
+	dir, r := prepared(t, nil)
+	d := mountDisk(t, dir)
+	first := size(t, d.journal)
+	s := openAt(t, r.place(d.dir))
+	for range 4 { // of which two are kept
+		r.works(t, d, s, 2)
+		r.saves(t, d, s)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.tryCuts(t, d.steps(t), first)
+}
+
+// saveAndGoOn leaves a snapshot behind in s, and a state that is newer.
+func saveAndGoOn(t *testing.T, s *bolt.DB) (name string, state map[string]string) {
+	t.Helper()
+	load(t, s, 5, func() {})
+	made, err := s.Save()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &history{states: []map[string]string{contents(t, s)}, rev: []int64{s.Revision()}}
-	load(t, s, 30, func() {
-		h.acked = append(h.acked, len(journal(t, d.journal)))
-		h.states = append(h.states, contents(t, s))
-		h.rev = append(h.rev, s.Revision())
-	})
+	state = contents(t, s)
+	load(t, s, 5, func() {})
+	return made.Name, state
+}
+
+// The power fails while a snapshot is restored: afterwards there is the one state
+// or the other.
+func TestPowerCutInRestore(t *testing.T) {
+	t.Parallel()
+	var name string
+	var state map[string]string
+	dir, r := prepared(t, func(_ string, s *bolt.DB) { name, state = saveAndGoOn(t, s) })
+	d := mountDisk(t, dir)
+	first := size(t, d.journal)
+	p := r.place(d.dir)
+	if _, err := p.Restore(name); err != nil {
+		t.Fatal(err)
+	}
+	r.acked = append(r.acked, acked{end: size(t, d.journal), state: state, rev: r.acked[0].rev})
+	s := openAt(t, p)
+	r.works(t, d, s, 3)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h.steps = journal(t, d.journal)
-	syncs := 0
-	for _, s := range h.steps {
-		if s.kind == journalSync {
-			syncs++
-		}
-	}
-	if syncs < 2*30 {
-		t.Errorf("%d fsyncs for 30 commits", syncs)
-	}
-	h.states, h.rev = append(h.states, h.states[30]), append(h.rev, h.rev[30]) // closing
-	h.tryCuts(t, initial)
+	r.tryCuts(t, d.steps(t), first)
 }
 
-// journal reads what the disk did.
-func journal(t *testing.T, path string) (steps []step) {
-	t.Helper()
-	for data := read(t, path); len(data) > 0; {
-		n := native.Uint64(data[16:])
-		steps = append(steps, step{kind: native.Uint64(data), at: int64(native.Uint64(data[8:])), data: data[24 : 24+n]})
-		data = data[24+n:]
+// The power fails while a snapshot takes the place of a damaged file.
+func TestPowerCutInRecovery(t *testing.T) {
+	t.Parallel()
+	var state map[string]string
+	dir, _ := prepared(t, func(_ string, s *bolt.DB) { _, state = saveAndGoOn(t, s) })
+	if err := os.Truncate(filepath.Join(dir, "state.db"), 3*4096); err != nil {
+		t.Fatal(err)
 	}
-	return steps
+	d := mountDisk(t, dir)
+	first := size(t, d.journal)
+	r := begin(state, 0)
+	r.mayHeal = true
+	s := openAt(t, r.place(d.dir))
+	if s.Report.Damage == nil {
+		t.Error("it was not damaged")
+	}
+	r.works(t, d, s, 3)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.tryCuts(t, d.steps(t), first)
 }
 
-// The same without a file system of our own: the pages that a commit changed
-// are what it writes and syncs first, its meta page is what it writes and syncs
-// then.
+// The same as TestPowerCut without a file system of our own: the pages that a
+// commit changed are what it writes and syncs first, its meta page is what it
+// writes and syncs then.
 func TestPowerCutByPages(t *testing.T) {
 	t.Parallel()
-	path, initial := emptyFile(t)
+	dir, r := prepared(t, nil)
+	path := filepath.Join(dir, "state.db")
+	last := read(t, path)
+	steps := []step{{kind: journalCreate, node: rootNode, at: pagesNode, data: []byte("state.db")}, {kind: journalSync, node: rootNode}}
+	steps = append(steps, changed(nil, last)...)
+	for i := range steps {
+		steps[i].end = int64(i + 1)
+	}
+	first := int64(len(steps))
 	s := open(t, path)
-	h := &history{states: []map[string]string{contents(t, s)}, rev: []int64{s.Revision()}}
-	last := initial
 	load(t, s, 20, func() {
 		next := read(t, path)
-		h.steps = append(h.steps, changed(last, next)...)
+		for _, w := range changed(last, next) {
+			w.end = int64(len(steps) + 1)
+			steps = append(steps, w)
+		}
 		last = next
-		h.acked = append(h.acked, len(h.steps))
-		h.states = append(h.states, contents(t, s))
-		h.rev = append(h.rev, s.Revision())
+		r.acked = append(r.acked, acked{end: int64(len(steps)), state: contents(t, s), rev: s.Revision()})
 	})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h.tryCuts(t, initial)
+	r.tryCuts(t, steps, first)
 }
+
+// pagesNode is the number of the one file of TestPowerCutByPages.
+const pagesNode = 2
 
 func changed(before, after []byte) (steps []step) {
 	steps = append(steps, step{kind: journalTruncate, at: int64(len(after))}, step{kind: journalSync})
@@ -250,15 +399,18 @@ func changed(before, after []byte) (steps []step) {
 			steps = append(steps, w)
 		}
 	}
-	return append(append(append(steps, step{kind: journalSync}), metas...), step{kind: journalSync})
+	steps = append(append(append(steps, step{kind: journalSync}), metas...), step{kind: journalSync})
+	for i := range steps {
+		steps[i].node = pagesNode
+	}
+	return steps
 }
 
 // A disk without space fails writes and nothing else, until it has some again.
 func TestDiskThatFailsToWrite(t *testing.T) {
 	t.Parallel()
-	path, initial := emptyFile(t)
-	d := mountDisk(t, initial)
-	p := bolt.At(path, bolt.Config{Config: storetest.Config(), OpenFile: d.openFile})
+	d := mountDisk(t, "")
+	p := begin(nil, 0).place(d.dir)
 	s := openAt(t, p)
 	one := storetest.Put(t, s, key("a"), "1")
 	d.fail(t, int(unix.ENOSPC))
@@ -285,9 +437,8 @@ func TestDiskThatFailsToWrite(t *testing.T) {
 // acknowledged any more, reads go on.
 func TestDiskThatFailsToSync(t *testing.T) {
 	t.Parallel()
-	path, initial := emptyFile(t)
-	d := mountDisk(t, initial)
-	s := openAt(t, bolt.At(path, bolt.Config{Config: storetest.Config(), OpenFile: d.openFile}))
+	d := mountDisk(t, "")
+	s := openAt(t, begin(nil, 0).place(d.dir))
 	storetest.Put(t, s, key("a"), "1")
 	d.fail(t, -int(unix.EIO))
 	for range 2 {
