@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,11 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/cri"
+	"monopod/apiserver/registry"
+	"monopod/store"
+	"monopod/store/bolt"
 )
 
 // buildFast builds what a user runs: monopod without the race detector, and the
@@ -37,6 +44,12 @@ func buildFast(b *testing.B) {
 // the time that took since exec.
 func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 	b.Helper()
+	return launchOn(b, "", flags...)
+}
+
+// launchOn is launch with a copy of a state file; "": with none.
+func launchOn(b *testing.B, state string, flags ...string) (*server, time.Duration) {
+	b.Helper()
 	dir, err := os.MkdirTemp("", "mp")
 	if err != nil {
 		b.Fatal(err)
@@ -46,6 +59,11 @@ func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 	}
 	if err := copyFile(filepath.Join(dir, "images", "web.tar"), filepath.Join(bin, "web.tar")); err != nil {
 		b.Fatal(err)
+	}
+	if state != "" {
+		if err := copyFile(filepath.Join(dir, "state.db"), state); err != nil {
+			b.Fatal(err)
+		}
 	}
 	s := newServer(dir, append([]string{"--node-name", "node1"}, flags...))
 	b.Cleanup(func() {
@@ -88,6 +106,72 @@ func BenchmarkReady(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(p50(ready), "ms/ready")
 	b.ReportMetric(p50(version), "ms/exec")
+}
+
+// storedPods is how many pods BenchmarkReadyFull starts with.
+const storedPods = 10000
+
+// BenchmarkReadyFull is exec to /readyz with 10,000 pods in the data folder; the
+// limit is the time it takes to read the same file and to decode what is in it.
+func BenchmarkReadyFull(b *testing.B) {
+	buildFast(b)
+	full := filepath.Join(b.TempDir(), "state.db")
+	if err := fillState(b.Context(), full); err != nil {
+		b.Fatal(err)
+	}
+	var ready []time.Duration
+	for b.Loop() {
+		s, took := launchOn(b, full, "--runtime=fake", "--controllers=eventttl")
+		ready = append(ready, took)
+		b.ReportMetric(float64(procNumber(b, s.cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
+		s.end(syscall.SIGTERM)
+	}
+	bare, err := decodeState(full)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(p50(ready), "ms/ready")
+	b.ReportMetric(float64(bare.Microseconds())/1000, "ms/bare-decode")
+}
+
+// fillState makes a state file of pods as the API stores them.
+func fillState(ctx context.Context, path string) error {
+	resources := registry.Resources()
+	s, err := bolt.Open(path, store.Config{Kind: registry.Kinds(resources)})
+	if err != nil {
+		return err
+	}
+	api := registry.New(s, resources, registry.Config{})
+	err = api.Bootstrap(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(64)
+	for n := range storedPods {
+		group.Go(func() error {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("pod-%05d", n), Labels: map[string]string{"app": "web"}},
+				Spec: corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1"}}}}
+			_, err := api.Create(groupCtx, p)
+			return err
+		})
+	}
+	return errors.Join(err, group.Wait(), s.Close())
+}
+
+// decodeState is how long a program takes that does nothing but read the file's
+// pods one after the other.
+func decodeState(path string) (time.Duration, error) {
+	from := time.Now()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("objects")).ForEach(func(_, v []byte) error {
+			return json.Unmarshal(v[:len(v)-4], &corev1.Pod{}) // the checksum follows
+		})
+	})
+	return time.Since(from), err
 }
 
 // BenchmarkIdle runs ten pods for a minute without anything to do. It runs once,

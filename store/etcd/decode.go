@@ -94,6 +94,13 @@ func (d *decoded) get(key store.Key, rev int64) *store.Entry {
 	return nil
 }
 
+// newest returns the entry of key, which may be old or removed by now.
+func (d *decoded) newest(key store.Key) *store.Entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.entries[key]
+}
+
 // put keeps e unless something newer is here; others go when there is no room.
 func (d *decoded) put(e *store.Entry) {
 	d.mu.Lock()
