@@ -4,8 +4,10 @@ import (
 	"slices"
 
 	"monopod/apiserver/registry/core"
+	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
 	"monopod/apiserver/registry/rbac"
+	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/registry/workload"
 )
 
@@ -13,8 +15,10 @@ import (
 func Resources() []Resource {
 	return slices.Concat(
 		core.Resources(),
+		network.Resources(),
 		workload.Resources(),
 		policy.Resources(),
 		rbac.Resources(),
+		storage.Resources(),
 	)
 }

@@ -37,5 +37,16 @@ func Served() []Kind {
 		{client.RoleBindings, "RoleBinding", true},
 		{client.ClusterRoles, "ClusterRole", false},
 		{client.ClusterRoleBindings, "ClusterRoleBinding", false},
+		{client.PersistentVolumeClaims, "PersistentVolumeClaim", true},
+		{client.CSIStorageCapacities, "CSIStorageCapacity", true},
+		{client.LimitRanges, "LimitRange", true},
+		{client.ResourceQuotas, "ResourceQuota", true},
+		{client.PersistentVolumes, "PersistentVolume", false},
+		{client.StorageClasses, "StorageClass", false},
+		{client.CSIDrivers, "CSIDriver", false},
+		{client.CSINodes, "CSINode", false},
+		{client.VolumeAttachments, "VolumeAttachment", false},
+		{client.VolumeAttributesClasses, "VolumeAttributesClass", false},
+		{client.RuntimeClasses, "RuntimeClass", false},
 	}
 }

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+)
+
+// countedNames are what a quota counts by its short name; all others are
+// "count/<resource>.<group>".
+func countedNames() []corev1.ResourceName {
+	return []corev1.ResourceName{
+		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+		corev1.ResourceSecrets, corev1.ResourcePersistentVolumeClaims, corev1.ResourceConfigMaps,
+		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	}
+}
+
+// computeNames are what a quota sums up over pods and claims.
+func computeNames() []corev1.ResourceName {
+	return []corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
+	}
+}
+
+// quotaName: the name is one of Kubernetes' own for quotas.
+func quotaName(name corev1.ResourceName) bool {
+	return slices.Contains(countedNames(), name) || slices.Contains(computeNames(), name) || check.IsHugePages(name) ||
+		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+}
+
+// resourceName is Kubernetes' own or has a domain.
+func resourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	if errs := check.Invalid(at, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
+		return errs
+	}
+	if strings.Contains(string(name), "/") || quotaName(name) || name == corev1.ResourceStorage {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, "must be a standard resource type or fully qualified")}
+}
+
+// quotaResourceName is a resource that a quota can limit.
+func quotaResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := resourceName(name, at)
+	if !strings.Contains(string(name), "/") && !quotaName(name) {
+		errs = append(errs, field.Invalid(at, name, "must be a standard resource for quotas"))
+	}
+	return errs
+}
+
+// whole: parts of one make no sense of it.
+func whole(name corev1.ResourceName) bool {
+	return slices.Contains(countedNames(), name) ||
+		!check.IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+}

@@ -1,0 +1,194 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func resourceQuotaResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.ResourceQuotas,
+		Kind:         "ResourceQuota",
+		Namespaced:   true,
+		ShortNames:   []string{"quota"},
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(corev1.ResourceQuota) },
+		Prepare:      quotaPrepare,
+		Validate:     quotaValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Request", "What is requested of what may be, and counts.", quotaCell(false)),
+			table.Text("Limit", "What is limited of what may be.", quotaCell(true)),
+			table.Age(),
+		},
+	}
+}
+
+// quotaCell shows "used/hard" of the limits, or of everything else.
+func quotaCell(limits bool) func(*corev1.ResourceQuota) string {
+	return func(q *corev1.ResourceQuota) string {
+		var cells []string
+		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+			if strings.HasPrefix(string(name), "limits.") != limits {
+				continue
+			}
+			used, hard := q.Status.Used[name], q.Status.Hard[name]
+			cells = append(cells, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
+		}
+		return strings.Join(cells, ", ")
+	}
+}
+
+func quotaPrepare(next, cur kind.Object, subresource string) {
+	q := next.(*corev1.ResourceQuota)
+	if cur == nil {
+		q.Status = corev1.ResourceQuotaStatus{}
+		return
+	}
+	old := cur.(*corev1.ResourceQuota)
+	switch subresource {
+	case "":
+		q.Status = *old.Status.DeepCopy()
+	case "status":
+		q.Spec = *old.Spec.DeepCopy()
+	}
+}
+
+func quotaValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	q := next.(*corev1.ResourceQuota)
+	status := field.NewPath("status")
+	if subresource == "status" {
+		return append(quotaAmounts(q.Status.Hard, status.Child("hard")), quotaAmounts(q.Status.Used, status.Child("used"))...)
+	}
+	spec := field.NewPath("spec")
+	errs := slices.Concat(
+		quotaAmounts(q.Spec.Hard, spec.Child("hard")),
+		quotaScopes(&q.Spec, spec.Child("scopes")),
+		quotaSelector(&q.Spec, spec.Child("scopeSelector", "matchExpressions")),
+	)
+	if cur == nil {
+		return errs
+	}
+	was, is := slices.Clone(cur.(*corev1.ResourceQuota).Spec.Scopes), slices.Clone(q.Spec.Scopes)
+	slices.Sort(was)
+	slices.Sort(is)
+	if !slices.Equal(slices.Compact(was), slices.Compact(is)) {
+		errs = append(errs, field.Invalid(spec.Child("scopes"), q.Spec.Scopes, "field is immutable"))
+	}
+	return errs
+}
+
+func quotaAmounts(amounts corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		amount, path := amounts[name], at.Key(string(name))
+		errs = append(errs, quotaResourceName(name, path)...)
+		if amount.Sign() < 0 {
+			errs = append(errs, field.Invalid(path, amount.String(), "must be greater than or equal to 0"))
+		}
+		if whole(name) && amount.MilliValue()%1000 != 0 {
+			errs = append(errs, field.Invalid(path, amount.String(), "must be an integer"))
+		}
+	}
+	return errs
+}
+
+func quotaScopes(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, scope := range spec.Scopes {
+		if problem := scopeProblem(scope, spec.Hard); problem != "" {
+			errs = append(errs, field.Invalid(at, spec.Scopes, problem))
+		}
+	}
+	if scopesConflict(spec.Scopes) {
+		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
+	}
+	return errs
+}
+
+// scopeProblem says why a scope does not go with what is limited; some do not go
+// with anything.
+func scopeProblem(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) string {
+	var tracked []corev1.ResourceName
+	switch scope {
+	case corev1.ResourceQuotaScopeBestEffort:
+		tracked = []corev1.ResourceName{corev1.ResourcePods}
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		tracked = []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
+	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort,
+		corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		tracked = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU,
+			corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory}
+	default:
+		return "unsupported scope"
+	}
+	for name := range hard {
+		if quotaName(name) && !slices.Contains(tracked, name) {
+			return "unsupported scope applied to resource"
+		}
+	}
+	return ""
+}
+
+// scopesConflict: no pod is in both.
+func scopesConflict(scopes []corev1.ResourceQuotaScope) bool {
+	both := func(a, b corev1.ResourceQuotaScope) bool {
+		return slices.Contains(scopes, a) && slices.Contains(scopes, b)
+	}
+	return both(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) ||
+		both(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating)
+}
+
+func quotaSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
+	if spec.ScopeSelector == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	var exist []corev1.ResourceQuotaScope
+	for i := range spec.ScopeSelector.MatchExpressions {
+		r := &spec.ScopeSelector.MatchExpressions[i]
+		switch problem := scopeProblem(r.ScopeName, spec.Hard); problem {
+		case "":
+		case "unsupported scope":
+			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, problem))
+		default:
+			errs = append(errs, field.Invalid(at, spec.ScopeSelector, problem))
+		}
+		errs = append(errs, scopeOperator(r, at)...)
+		exist = append(exist, r.ScopeName)
+	}
+	if scopesConflict(exist) {
+		errs = append(errs, field.Invalid(at, exist, "conflicting scopes"))
+	}
+	return errs
+}
+
+func scopeOperator(r *corev1.ScopedResourceSelectorRequirement, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	named := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
+	if scopeProblem(r.ScopeName, nil) == "" && !named && r.Operator != corev1.ScopeSelectorOpExists {
+		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+	}
+	switch r.Operator {
+	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
+		}
+	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
+		}
+	default:
+		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+	}
+	return errs
+}

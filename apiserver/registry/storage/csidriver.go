@@ -1,0 +1,143 @@
+package storage
+
+import (
+	"slices"
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// minUpdatePeriod is the least time, in seconds, between two reports of how many
+// volumes a node can hold.
+const minUpdatePeriod = 10
+
+func csiDriverResource() kind.Resource {
+	return kind.Resource{
+		GVR:       client.CSIDrivers,
+		Kind:      "CSIDriver",
+		New:       func() kind.Object { return new(storagev1.CSIDriver) },
+		ValidName: path.ValidatePathSegmentName, // the rest is driverName's
+		Default:   csiDriverDefault,
+		Prepare:   csiDriverPrepare,
+		Validate:  csiDriverValidate,
+		Columns:   csiDriverColumns(),
+	}
+}
+
+func csiDriverColumns() []table.Column {
+	type driver = storagev1.CSIDriver
+	return []table.Column{
+		table.Name(),
+		flag("AttachRequired", "Whether volumes are attached to nodes.", func(d *driver) *bool { return d.Spec.AttachRequired }, true),
+		flag("PodInfoOnMount", "Whether it is told of the pod.", func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
+		flag("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity }, false),
+		table.Text("TokenRequests", "Audiences of the tokens it wants.", csiDriverTokens),
+		flag("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish }, false),
+		table.Text("Modes", "Lives of the volumes it serves.", csiDriverModes),
+		table.Age(),
+	}
+}
+
+func csiDriverTokens(d *storagev1.CSIDriver) string {
+	if d.Spec.TokenRequests == nil {
+		return unset
+	}
+	var audiences []string
+	for _, t := range d.Spec.TokenRequests {
+		audiences = append(audiences, t.Audience)
+	}
+	return strings.Join(audiences, ",")
+}
+
+func csiDriverModes(d *storagev1.CSIDriver) string {
+	var modes []string
+	for _, m := range d.Spec.VolumeLifecycleModes {
+		modes = append(modes, string(m))
+	}
+	return table.OrNone(strings.Join(modes, ","))
+}
+
+func csiDriverDefault(obj kind.Object) {
+	spec := &obj.(*storagev1.CSIDriver).Spec
+	kind.SetIfNil(&spec.AttachRequired, true)
+	kind.SetIfNil(&spec.PodInfoOnMount, false)
+	kind.SetIfNil(&spec.StorageCapacity, false)
+	kind.SetIfNil(&spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	kind.SetIfNil(&spec.RequiresRepublish, false)
+	kind.SetIfNil(&spec.SELinuxMount, false)
+	kind.SetIfNil(&spec.PreventPodSchedulingIfMissing, false)
+	if len(spec.VolumeLifecycleModes) == 0 {
+		spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+}
+
+// csiDriverPrepare moves the generation with what may change.
+func csiDriverPrepare(next, cur kind.Object, subresource string) {
+	if cur == nil || subresource == "delete" {
+		return
+	}
+	d, old := next.(*storagev1.CSIDriver), cur.(*storagev1.CSIDriver)
+	csiDriverDefault(d)
+	if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
+		d.Generation = old.Generation + 1
+	}
+}
+
+func csiDriverValidate(next, cur kind.Object, _ string) field.ErrorList {
+	d := next.(*storagev1.CSIDriver)
+	var errs field.ErrorList
+	if cur == nil {
+		errs = driverName(d.Name, field.NewPath("name"))
+	}
+	errs = append(errs, csiDriverSpec(&d.Spec, field.NewPath("spec"))...)
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*storagev1.CSIDriver)
+	return slices.Concat(errs,
+		check.Immutable(field.NewPath("spec", "attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired),
+		check.Immutable(field.NewPath("spec", "volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes))
+}
+
+func csiDriverSpec(spec *storagev1.CSIDriverSpec, at *field.Path) field.ErrorList {
+	errs := slices.Concat(
+		check.NilOr(at.Child("fsGroupPolicy"), spec.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy),
+		tokenRequests(spec.TokenRequests, at.Child("tokenRequests")))
+	for _, mode := range spec.VolumeLifecycleModes {
+		errs = append(errs, check.OneOf(at.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
+	}
+	if s := spec.NodeAllocatableUpdatePeriodSeconds; s != nil && *s < minUpdatePeriod {
+		errs = append(errs, field.Invalid(at.Child("nodeAllocatableUpdatePeriodSeconds"), *s, "must be greater than or equal to 10 seconds"))
+	}
+	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
+		errs = append(errs, field.Invalid(at.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "serviceAccountTokenInSecrets can only be set when tokenRequests is configured"))
+	}
+	return errs
+}
+
+// tokenRequests: one token for an audience, that lives ten minutes to 2^32 s.
+func tokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, r := range requests {
+		path := at.Index(i)
+		if seen[r.Audience] {
+			errs = append(errs, field.Duplicate(path.Child("audience"), r.Audience))
+		}
+		seen[r.Audience] = true
+		if s := r.ExpirationSeconds; s != nil && *s < 600 {
+			errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
+		} else if s != nil && *s > 1<<32 {
+			errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,131 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// maxNodeID is the longest name, in bytes, a driver may have for a node (the CSI
+// specification since 1.4).
+const maxNodeID = 256
+
+func csiNodeResource() kind.Resource {
+	return kind.Resource{
+		GVR:      client.CSINodes,
+		Kind:     "CSINode",
+		New:      func() kind.Object { return new(storagev1.CSINode) },
+		Validate: csiNodeValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Number("Drivers", "How many drivers the node has.", func(n *storagev1.CSINode) int64 { return int64(len(n.Spec.Drivers)) }),
+			table.Age(),
+		},
+	}
+}
+
+func csiNodeValidate(next, cur kind.Object, _ string) field.ErrorList {
+	node, at := next.(*storagev1.CSINode), field.NewPath("spec", "drivers")
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i := range node.Spec.Drivers {
+		d, path := &node.Spec.Drivers[i], at.Index(i)
+		errs = append(errs, csiNodeDriver(d, path)...)
+		if seen[d.Name] {
+			errs = append(errs, field.Duplicate(path.Child("name"), d.Name))
+		}
+		seen[d.Name] = true
+	}
+	if cur == nil {
+		return errs
+	}
+	return append(errs, csiNodeUpdate(node, cur.(*storagev1.CSINode))...)
+}
+
+func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
+	errs := driverName(d.Name, at.Child("name"))
+	errs = append(errs, check.Required(at.Child("nodeID"), d.NodeID)...)
+	if len(d.NodeID) > maxNodeID {
+		errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
+	}
+	if d.Allocatable != nil {
+		errs = append(errs, check.NilOrNonNegative(at.Child("allocatable", "count"), d.Allocatable.Count)...)
+	}
+	return append(errs, topologyKeys(d.TopologyKeys, at.Child("topologyKeys"))...)
+}
+
+func topologyKeys(keys []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, key := range keys {
+		errs = append(errs, check.Named(at, key, validation.IsQualifiedName)...)
+		if slices.Contains(keys[:i], key) {
+			errs = append(errs, field.Duplicate(at, key))
+		}
+	}
+	return errs
+}
+
+// csiNodeUpdate lets drivers come and go, and only their count change.
+func csiNodeUpdate(node, old *storagev1.CSINode) field.ErrorList {
+	was := make(map[string]storagev1.CSINodeDriver, len(old.Spec.Drivers))
+	for _, d := range old.Spec.Drivers {
+		was[d.Name] = d
+	}
+	var errs field.ErrorList
+	for _, d := range node.Spec.Drivers {
+		before, ok := was[d.Name]
+		before.Allocatable = d.Allocatable
+		if ok && !equality.Semantic.DeepEqual(d, before) {
+			errs = append(errs, field.Invalid(field.NewPath("CSINodeDriver"), d, "field is immutable"))
+		}
+	}
+	return errs
+}
+
+func csiStorageCapacityResource() kind.Resource {
+	type capacity = storagev1.CSIStorageCapacity
+	return kind.Resource{
+		GVR:        client.CSIStorageCapacities,
+		Kind:       "CSIStorageCapacity",
+		Namespaced: true,
+		New:        func() kind.Object { return new(capacity) },
+		Validate:   csiCapacityValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("StorageClassName", "The class it is for.", func(c *capacity) string { return c.StorageClassName }),
+			table.Text("Capacity", "What is left.", func(c *capacity) string {
+				if c.Capacity == nil {
+					return unset
+				}
+				return c.Capacity.String()
+			}),
+		},
+	}
+}
+
+func csiCapacityValidate(next, cur kind.Object, _ string) field.ErrorList {
+	c := next.(*storagev1.CSIStorageCapacity)
+	topology, class := field.NewPath("nodeTopology"), field.NewPath("storageClassName")
+	errs := slices.Concat(
+		metavalidation.ValidateLabelSelector(c.NodeTopology, metavalidation.LabelSelectorValidationOptions{}, topology),
+		check.Invalid(class, c.StorageClassName, check.Subdomain(c.StorageClassName)),
+		notNegative(c.Capacity, field.NewPath("capacity")),
+		notNegative(c.MaximumVolumeSize, field.NewPath("maximumVolumeSize")),
+	)
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*storagev1.CSIStorageCapacity)
+	errs = append(errs, check.Immutable(topology, c.NodeTopology, old.NodeTopology)...)
+	return append(errs, check.Immutable(class, c.StorageClassName, old.StorageClassName)...)
+}

@@ -1,0 +1,227 @@
+package storage
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/table"
+)
+
+func persistentVolumeResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.PersistentVolumes,
+		Kind:         "PersistentVolume",
+		ShortNames:   []string{"pv"},
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(corev1.PersistentVolume) },
+		Default:      volumeDefault,
+		Prepare:      volumePrepare,
+		Validate:     volumeValidate,
+		Warnings:     volumeWarnings,
+		Columns:      volumeColumns(),
+	}
+}
+
+func volumeColumns() []table.Column {
+	type volume = corev1.PersistentVolume
+	return []table.Column{
+		table.Name(),
+		table.Text("Capacity", "How much it holds.", func(v *volume) string { return amountText(v.Spec.Capacity) }),
+		table.Text("Access Modes", "How it can be mounted.", func(v *volume) string { return modesText(v.Spec.AccessModes) }),
+		table.Text("Reclaim Policy", "What becomes of it after its claim.", func(v *volume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) }),
+		table.Text("Status", "Whether it is bound.", func(v *volume) string { return phaseText(v, v.Status.Phase) }),
+		table.Text("Claim", "Whose it is.", volumeClaim),
+		table.Text("StorageClass", "Its class.", func(v *volume) string { return classOf(v, v.Spec.StorageClassName) }),
+		table.Text("VolumeAttributesClass", "The class of its attributes.", func(v *volume) string { return orUnset(v.Spec.VolumeAttributesClassName) }),
+		table.Text("Reason", "Why it is in that state.", func(v *volume) string { return v.Status.Reason }),
+		table.Age(),
+		table.Text("VolumeMode", "A filesystem or a block device.", func(v *volume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
+	}
+}
+
+func amountText(amounts corev1.ResourceList) string {
+	amount := amounts[corev1.ResourceStorage]
+	return amount.String()
+}
+
+func volumeClaim(v *corev1.PersistentVolume) string {
+	if v.Spec.ClaimRef == nil {
+		return ""
+	}
+	return v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
+}
+
+func volumeDefault(obj kind.Object) {
+	v := obj.(*corev1.PersistentVolume)
+	kind.SetIfZero(&v.Status.Phase, corev1.VolumePending)
+	kind.SetIfZero(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
+	kind.SetIfNil(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	sourceDefault(&v.Spec.PersistentVolumeSource)
+}
+
+func volumePrepare(next, cur kind.Object, subresource string) {
+	v := next.(*corev1.PersistentVolume)
+	if cur == nil {
+		since := v.CreationTimestamp
+		v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &since}
+		return
+	}
+	old := cur.(*corev1.PersistentVolume)
+	switch subresource {
+	case "":
+		v.Status = *old.Status.DeepCopy()
+	case "status":
+		v.Spec = *old.Spec.DeepCopy()
+		volumeTransition(&v.Status, &old.Status)
+	}
+}
+
+// volumeTransition notes when the phase moved, unless the writer did.
+func volumeTransition(next, old *corev1.PersistentVolumeStatus) {
+	switch {
+	case next.Phase == old.Phase:
+		kind.SetIfZero(&next.LastPhaseTransitionTime, old.LastPhaseTransitionTime)
+	case next.LastPhaseTransitionTime == nil || next.LastPhaseTransitionTime.Equal(old.LastPhaseTransitionTime):
+		next.LastPhaseTransitionTime = new(metav1.Now())
+	}
+}
+
+func volumeValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	v, at := next.(*corev1.PersistentVolume), field.NewPath("spec")
+	if subresource == "status" {
+		return nil
+	}
+	errs := volumeSpec(&v.Spec, at)
+	if cur == nil {
+		return errs
+	}
+	return append(errs, volumeUpdate(&v.Spec, &cur.(*corev1.PersistentVolume).Spec)...)
+}
+
+func volumeSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	return slices.Concat(
+		volumeModes(spec, at),
+		volumeCapacity(spec.Capacity, at.Child("capacity")),
+		check.UnsetOr(at.Child("persistentVolumeReclaimPolicy"), spec.PersistentVolumeReclaimPolicy,
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain),
+		volumeAffinity(spec, at.Child("nodeAffinity")),
+		sourceErrors(&spec.PersistentVolumeSource, at),
+		volumeRecycle(spec, at.Child("persistentVolumeReclaimPolicy")),
+		check.UnsetOrNamed(at.Child("storageClassName"), spec.StorageClassName, check.Subdomain),
+		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
+		volumeAttributes(spec, at),
+	)
+}
+
+func volumeModes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	at = at.Child("accessModes")
+	if len(spec.AccessModes) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return accessModes(spec.AccessModes, at)
+}
+
+// volumeCapacity is of storage and of nothing else.
+func volumeCapacity(capacity corev1.ResourceList, at *field.Path) field.ErrorList {
+	if len(capacity) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
+		errs = append(errs, field.NotSupported(at, capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		errs = append(errs, positive(capacity[name], at.Key(string(name)))...)
+	}
+	return errs
+}
+
+// volumeAffinity must say where a local volume is.
+func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	switch a := spec.NodeAffinity; {
+	case a == nil && spec.Local != nil:
+		return field.ErrorList{field.Required(at, "Local volume requires node affinity")}
+	case a == nil:
+		return nil
+	case a.Required == nil:
+		return field.ErrorList{field.Required(at.Child("required"), "must specify required node constraints")}
+	}
+	return pod.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
+}
+
+// volumeRecycle saves a node's whole filesystem from being emptied.
+func volumeRecycle(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	h := spec.HostPath
+	if h != nil && path.Clean(h.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		return field.ErrorList{field.Forbidden(at, "may not be 'recycle' for a hostPath mount of '/'")}
+	}
+	return nil
+}
+
+func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	name := spec.VolumeAttributesClassName
+	if name == nil {
+		return nil
+	}
+	path := at.Child("volumeAttributesClassName")
+	if *name == "" {
+		return field.ErrorList{field.Required(path, "an empty string is disallowed")}
+	}
+	errs := check.Invalid(path, *name, check.Subdomain(*name))
+	if spec.CSI == nil {
+		errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))
+	}
+	return errs
+}
+
+// volumeUpdate: what a volume is, and where, is for ever.
+func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
+	var errs field.ErrorList
+	source, was := spec.PersistentVolumeSource, settableSecrets(spec, old)
+	if !equality.Semantic.DeepEqual(source, was) {
+		changed := check.ChangedFields(source, was, equality.Semantic.DeepEqual)
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
+			"spec.persistentvolumesource is immutable after creation\nchanged: "+strings.Join(changed, ", ")))
+	}
+	errs = append(errs, check.Immutable(field.NewPath("volumeMode"), spec.VolumeMode, old.VolumeMode)...)
+	if old.NodeAffinity != nil {
+		errs = append(errs, check.Immutable(field.NewPath("nodeAffinity"), spec.NodeAffinity, old.NodeAffinity)...)
+	}
+	if old.VolumeAttributesClassName != nil && spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	return errs
+}
+
+// settableSecrets is old's source with the secrets for expansion that spec adds:
+// they may be set once.
+func settableSecrets(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
+	source := old.PersistentVolumeSource
+	if source.CSI == nil || spec.CSI == nil {
+		return source
+	}
+	source.CSI = source.CSI.DeepCopy()
+	kind.SetIfZero(&source.CSI.ControllerExpandSecretRef, spec.CSI.ControllerExpandSecretRef)
+	kind.SetIfZero(&source.CSI.NodeExpandSecretRef, spec.CSI.NodeExpandSecretRef)
+	return source
+}
+
+func volumeWarnings(next, _ kind.Object) []string {
+	v := next.(*corev1.PersistentVolume)
+	warnings := classWarning(v)
+	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		warnings = append(warnings, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
+	}
+	return warnings
+}

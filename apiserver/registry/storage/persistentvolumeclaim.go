@@ -1,0 +1,261 @@
+package storage
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func persistentVolumeClaimResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.PersistentVolumeClaims,
+		Kind:         "PersistentVolumeClaim",
+		Namespaced:   true,
+		ShortNames:   []string{"pvc"},
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(corev1.PersistentVolumeClaim) },
+		Default: func(obj kind.Object) {
+			claim := obj.(*corev1.PersistentVolumeClaim)
+			kind.SetIfZero(&claim.Status.Phase, corev1.ClaimPending)
+			DefaultClaim(&claim.Spec)
+		},
+		Prepare:  claimPrepare,
+		Validate: claimValidate,
+		Warnings: claimWarnings,
+		Columns:  claimColumns(),
+	}
+}
+
+func claimColumns() []table.Column {
+	type claim = corev1.PersistentVolumeClaim
+	return []table.Column{
+		table.Name(),
+		table.Text("Status", "Whether it is bound.", func(c *claim) string { return phaseText(c, c.Status.Phase) }),
+		table.Text("Volume", "The volume it got.", func(c *claim) string { return c.Spec.VolumeName }),
+		table.Text("Capacity", "What the volume holds.", func(c *claim) string {
+			if c.Spec.VolumeName == "" {
+				return ""
+			}
+			return amountText(c.Status.Capacity)
+		}),
+		table.Text("Access Modes", "How the volume can be mounted.", func(c *claim) string {
+			if c.Spec.VolumeName == "" {
+				return ""
+			}
+			return modesText(c.Status.AccessModes)
+		}),
+		table.Text("StorageClass", "The class asked for.", func(c *claim) string {
+			if c.Spec.StorageClassName == nil {
+				return classOf(c, "")
+			}
+			return classOf(c, *c.Spec.StorageClassName)
+		}),
+		table.Text("VolumeAttributesClass", "The class of attributes asked for.", func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
+		table.Age(),
+		table.Text("VolumeMode", "A filesystem or a block device.", func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
+	}
+}
+
+// DefaultClaim fills in a claim's spec, also that of a template.
+func DefaultClaim(spec *corev1.PersistentVolumeClaimSpec) {
+	kind.SetIfNil(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+}
+
+func claimPrepare(next, cur kind.Object, subresource string) {
+	claim := next.(*corev1.PersistentVolumeClaim)
+	if cur == nil {
+		claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		claimSources(&claim.Spec)
+		return
+	}
+	old := cur.(*corev1.PersistentVolumeClaim)
+	switch subresource {
+	case "":
+		claim.Status = *old.Status.DeepCopy()
+		claimSources(&claim.Spec)
+		DefaultClaim(&claim.Spec)
+	case "status":
+		claim.Spec = *old.Spec.DeepCopy()
+	}
+}
+
+// claimSources keeps the two ways to name a source alike: dataSource knows
+// claims and snapshots of the own namespace only.
+func claimSources(spec *corev1.PersistentVolumeClaimSpec) {
+	if s := spec.DataSource; s != nil && !oldSource(s.Kind, s.APIGroup) {
+		spec.DataSource = nil
+	}
+	from, ref := spec.DataSource, spec.DataSourceRef
+	switch {
+	case from != nil && ref == nil:
+		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+	case from == nil && ref != nil && ref.Namespace == nil && oldSource(ref.Kind, ref.APIGroup):
+		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
+	}
+}
+
+// oldSource is true for the kinds dataSource knows; an empty one is left for
+// validation to name.
+func oldSource(kind string, group *string) bool {
+	switch kind {
+	case "":
+		return true
+	case "PersistentVolumeClaim":
+		return group == nil || *group == ""
+	case "VolumeSnapshot":
+		return group != nil && *group == "snapshot.storage.k8s.io"
+	}
+	return false
+}
+
+func claimValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	claim := next.(*corev1.PersistentVolumeClaim)
+	if subresource == "status" {
+		return claimStatus(&claim.Status)
+	}
+	errs := ValidateClaim(&claim.Spec, field.NewPath("spec"))
+	if cur == nil {
+		return errs
+	}
+	return append(errs, claimUpdate(claim, cur.(*corev1.PersistentVolumeClaim))...)
+}
+
+// ValidateClaim checks a claim's spec, also that of a template.
+func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
+	}
+	if spec.Selector != nil {
+		errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	}
+	return slices.Concat(errs,
+		accessModes(spec.AccessModes, at.Child("accessModes")),
+		claimStorage(spec, at.Child("resources")),
+		className(spec.StorageClassName, at.Child("storageClassName")),
+		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
+		dataSources(spec, at),
+		className(spec.VolumeAttributesClassName, at.Child("volumeAttributesClassName")),
+	)
+}
+
+// className may be left out, or empty for none.
+func className(name *string, at *field.Path) field.ErrorList {
+	if name == nil {
+		return nil
+	}
+	return check.UnsetOrNamed(at, *name, check.Subdomain)
+}
+
+func claimStorage(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	at = at.Key(string(corev1.ResourceStorage))
+	amount, ok := spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return positive(amount, at)
+}
+
+func dataSources(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	from, ref := spec.DataSource, spec.DataSourceRef
+	if from != nil {
+		errs = append(errs, dataSource(from.Kind, from.Name, from.APIGroup, at.Child("dataSource"))...)
+	}
+	if ref != nil {
+		errs = append(errs, dataSource(ref.Kind, ref.Name, ref.APIGroup, at.Child("dataSourceRef"))...)
+	}
+	if from == nil || ref == nil {
+		return errs
+	}
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		return append(errs, field.Invalid(at, at.Child("dataSource").String(), "may not be specified when dataSourceRef.namespace is specified"))
+	}
+	asRef := corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name, Namespace: ref.Namespace}
+	if !equality.Semantic.DeepEqual(asRef, *ref) {
+		errs = append(errs, field.Invalid(at, at.Child("dataSource").String(), "must match dataSourceRef"))
+	}
+	return errs
+}
+
+func dataSource(kind, name string, group *string, at *field.Path) field.ErrorList {
+	errs := append(check.Required(at.Child("name"), name), check.Required(at.Child("kind"), kind)...)
+	if group != nil && *group != "" {
+		return append(errs, check.Invalid(at.Child("apiGroup"), *group, validation.IsDNS1123Subdomain(*group))...)
+	}
+	if kind != "PersistentVolumeClaim" {
+		errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+	}
+	return errs
+}
+
+// claimUpdate: a claim is what it was made for. Its volume and a missing class
+// may be set once; a bound one may grow and change its attributes' class, and a
+// growth that failed may be taken back down to what the volume has.
+func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	var errs field.ErrorList
+	if was := claimWas(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
+		changed := check.ChangedFields(claim.Spec, was, equality.Semantic.DeepEqual)
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\nchanged: "+strings.Join(changed, ", ")))
+	}
+	size, had := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	if size.Cmp(had) < 0 && size.Cmp(old.Status.Capacity[corev1.ResourceStorage]) <= 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"), "field can not be less than status.capacity"))
+	}
+	errs = append(errs, check.Immutable(field.NewPath("volumeMode"), claim.Spec.VolumeMode, old.Spec.VolumeMode)...)
+	if old.Spec.VolumeAttributesClassName != nil && claim.Spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	return errs
+}
+
+// claimWas is old's spec with everything in it that claim may change.
+func claimWas(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
+	was := *old.Spec.DeepCopy()
+	kind.SetIfZero(&was.VolumeName, claim.Spec.VolumeName)
+	if _, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; !annotated {
+		kind.SetIfZero(&was.StorageClassName, claim.Spec.StorageClassName)
+	}
+	if claim.Status.Phase != corev1.ClaimBound {
+		return was
+	}
+	was.VolumeAttributesClassName = claim.Spec.VolumeAttributesClassName
+	if amount, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]; ok && was.Resources.Requests != nil {
+		was.Resources.Requests[corev1.ResourceStorage] = amount
+	}
+	return was
+}
+
+func claimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList {
+	at := field.NewPath("status")
+	var errs field.ErrorList
+	for _, amounts := range []struct {
+		of   corev1.ResourceList
+		name string
+	}{{s.Capacity, "capacity"}, {s.AllocatedResources, "allocatedResources"}} {
+		for _, name := range slices.Sorted(maps.Keys(amounts.of)) {
+			errs = append(errs, notNegative(new(amounts.of[name]), at.Child(amounts.name).Key(string(name)))...)
+		}
+	}
+	return errs
+}
+
+func claimWarnings(next, _ kind.Object) []string {
+	claim := next.(*corev1.PersistentVolumeClaim)
+	warnings := classWarning(claim)
+	if amount := claim.Spec.Resources.Requests[corev1.ResourceStorage]; amount.MilliValue()%1000 != 0 {
+		warnings = append(warnings, "spec.resources.requests[storage]: fractional byte value \""+amount.String()+"\" is invalid, must be an integer")
+	}
+	return warnings
+}

@@ -1,0 +1,147 @@
+// Package storage holds the kinds by which storage is offered, asked for and
+// attached. No finalizers are added to volumes and claims: nothing here would
+// take them away again.
+package storage
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+	"monopod/store"
+)
+
+// Resources are the kinds of this package, in the order discovery lists them.
+func Resources() []kind.Resource {
+	return []kind.Resource{
+		persistentVolumeClaimResource(),
+		persistentVolumeResource(),
+		csiDriverResource(),
+		csiNodeResource(),
+		csiStorageCapacityResource(),
+		storageClassResource(),
+		volumeAttachmentResource(),
+		volumeAttributesClassResource(),
+	}
+}
+
+// maxDriverName is the longest name of a CSI driver (the CSI specification).
+const maxDriverName = 63
+
+// driverName is that of a CSI driver: a domain, in any case.
+func driverName(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > maxDriverName {
+		errs = append(errs, field.TooLong(path, name, maxDriverName))
+	}
+	return append(errs, check.Invalid(path, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
+}
+
+// positive wants more than nothing.
+func positive(amount resource.Quantity, path *field.Path) field.ErrorList {
+	if amount.Sign() <= 0 {
+		return field.ErrorList{field.Invalid(path, amount.String(), "must be greater than zero")}
+	}
+	return nil
+}
+
+// notNegative lets an amount be missing or nothing.
+func notNegative(amount *resource.Quantity, path *field.Path) field.ErrorList {
+	if amount != nil && amount.Sign() < 0 {
+		return field.ErrorList{field.Invalid(path, amount.String(), "must be greater than or equal to 0")}
+	}
+	return nil
+}
+
+// accessModes are those upstream knows; one pod alone excludes everything else.
+func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	alone, shared := false, false
+	for _, mode := range modes {
+		errs = append(errs, check.UnsetOr(path, mode, corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
+		alone = alone || mode == corev1.ReadWriteOncePod
+		shared = shared || mode != corev1.ReadWriteOncePod
+	}
+	if alone && shared {
+		errs = append(errs, field.Forbidden(path, "may not use ReadWriteOncePod with other access modes"))
+	}
+	return errs
+}
+
+// modesText is how kubectl shows access modes.
+func modesText(modes []corev1.PersistentVolumeAccessMode) string {
+	has := map[corev1.PersistentVolumeAccessMode]bool{}
+	for _, mode := range modes {
+		has[mode] = true
+	}
+	var short []string
+	for _, m := range []struct {
+		mode corev1.PersistentVolumeAccessMode
+		text string
+	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {corev1.ReadWriteOncePod, "RWOP"}} {
+		if has[m.mode] {
+			short = append(short, m.text)
+		}
+	}
+	return strings.Join(short, ",")
+}
+
+// unset is what kubectl shows for an optional field that is left out.
+const unset = "<unset>"
+
+// orUnset is what a pointer points to, or "<unset>".
+func orUnset[S ~string](value *S) string {
+	if value == nil {
+		return unset
+	}
+	return string(*value)
+}
+
+// classOf is the storage class by the field, or by the annotation that came
+// before it.
+func classOf(obj kind.Object, name string) string {
+	if old, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; ok {
+		return old
+	}
+	return name
+}
+
+// classWarning tells of the annotation that the field has replaced.
+func classWarning(obj kind.Object) []string {
+	if _, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; !ok {
+		return nil
+	}
+	path := field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)
+	return []string{path.String() + `: deprecated since v1.8; use "storageClassName" attribute instead`}
+}
+
+// phaseText is the phase, or Terminating for what is being deleted.
+func phaseText[S ~string](obj kind.Object, phase S) string {
+	if obj.GetDeletionTimestamp() != nil {
+		return "Terminating"
+	}
+	return string(phase)
+}
+
+// flag is a column of an optional boolean, with what a missing one counts as.
+func flag[T kind.Object](name, description string, get func(T) *bool, missing bool) table.Column {
+	c := table.Name()
+	c.Name, c.Type, c.Format, c.Description = name, "boolean", "", description
+	c.Cell = func(obj store.Object, _ time.Time) any {
+		if value := get(obj.(T)); value != nil {
+			return *value
+		}
+		return missing
+	}
+	return c
+}

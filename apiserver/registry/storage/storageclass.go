@@ -1,0 +1,210 @@
+package storage
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// DefaultClass marks the class of claims that name none; upstream still reads
+// its beta form.
+const (
+	DefaultClass     = "storageclass.kubernetes.io/is-default-class"
+	betaDefaultClass = "storageclass.beta.kubernetes.io/is-default-class"
+)
+
+// Parameters of a class are bounded as upstream.
+const (
+	maxParameters     = 512
+	maxParameterBytes = 256 << 10
+)
+
+func storageClassResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.StorageClasses,
+		Kind:       "StorageClass",
+		ShortNames: []string{"sc"},
+		New:        func() kind.Object { return new(storagev1.StorageClass) },
+		Default: func(obj kind.Object) {
+			class := obj.(*storagev1.StorageClass)
+			kind.SetIfNil(&class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+			kind.SetIfNil(&class.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+		},
+		Validate: storageClassValidate,
+		Columns:  storageClassColumns(),
+	}
+}
+
+func storageClassColumns() []table.Column {
+	type class = storagev1.StorageClass
+	name := table.Text("Name", "Unique within the cluster.", func(c *class) string {
+		if IsDefaultClass(c) {
+			return c.Name + " (default)"
+		}
+		return c.Name
+	})
+	name.Format = "name"
+	return []table.Column{
+		name,
+		table.Text("Provisioner", "Who makes volumes of the class.", func(c *class) string { return c.Provisioner }),
+		table.Text("ReclaimPolicy", "What becomes of its volumes.", func(c *class) string {
+			if c.ReclaimPolicy == nil {
+				return string(corev1.PersistentVolumeReclaimDelete)
+			}
+			return string(*c.ReclaimPolicy)
+		}),
+		table.Text("VolumeBindingMode", "When claims are bound.", func(c *class) string {
+			if c.VolumeBindingMode == nil {
+				return string(storagev1.VolumeBindingImmediate)
+			}
+			return string(*c.VolumeBindingMode)
+		}),
+		flag("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion }, false),
+		table.Age(),
+	}
+}
+
+// IsDefaultClass: claims that name no class get this one.
+func IsDefaultClass(class *storagev1.StorageClass) bool {
+	return class.Annotations[DefaultClass] == "true" || class.Annotations[betaDefaultClass] == "true"
+}
+
+func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {
+	class := next.(*storagev1.StorageClass)
+	errs := slices.Concat(
+		provisioner(class.Provisioner, field.NewPath("provisioner")),
+		parameters(class.Parameters, field.NewPath("parameters")),
+		check.NilOr(field.NewPath("reclaimPolicy"), class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain),
+		check.NilOr(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer),
+		topologies(class.AllowedTopologies, field.NewPath("allowedTopologies")),
+	)
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*storagev1.StorageClass)
+	return slices.Concat(errs,
+		frozen("parameters", class.Parameters, old.Parameters),
+		frozen("provisioner", class.Provisioner, old.Provisioner),
+		frozen("reclaimPolicy", class.ReclaimPolicy, old.ReclaimPolicy),
+		check.Immutable(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, old.VolumeBindingMode),
+	)
+}
+
+// frozen forbids a change, as upstream words it for classes.
+func frozen(name string, next, old any) field.ErrorList {
+	if equality.Semantic.DeepEqual(next, old) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath(name), "updates to "+name+" are forbidden.")}
+}
+
+// provisioner is a qualified name in any case.
+func provisioner(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, name)}
+	}
+	return check.Invalid(at, name, validation.IsQualifiedName(strings.ToLower(name)))
+}
+
+func parameters(all map[string]string, at *field.Path) field.ErrorList {
+	if len(all) > maxParameters {
+		return field.ErrorList{field.TooLong(at, "Provisioner Parameters exceeded max allowed", maxParameters)}
+	}
+	var errs field.ErrorList
+	size := 0
+	for key, value := range all {
+		if key == "" {
+			errs = append(errs, field.Invalid(at, key, "field can not be empty."))
+		}
+		size += len(key) + len(value)
+	}
+	if size > maxParameterBytes {
+		errs = append(errs, field.TooLong(at, "", maxParameterBytes))
+	}
+	return errs
+}
+
+func topologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range terms {
+		path := at.Index(i).Child("matchLabelExpressions")
+		errs = append(errs, topology(&terms[i], path)...)
+		for j := range i {
+			if equality.Semantic.DeepEqual(terms[i], terms[j]) {
+				errs = append(errs, field.Duplicate(path, ""))
+				break
+			}
+		}
+	}
+	return errs
+}
+
+func topology(term *corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	keys := map[string]bool{}
+	for i, r := range term.MatchLabelExpressions {
+		path := at.Index(i)
+		errs = append(errs, topologyValues(r.Values, path.Child("values"))...)
+		errs = append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
+		if keys[r.Key] {
+			errs = append(errs, field.Duplicate(path.Child("key"), r.Key))
+		}
+		keys[r.Key] = true
+	}
+	return errs
+}
+
+func topologyValues(values []string, at *field.Path) field.ErrorList {
+	if len(values) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	for i, v := range values {
+		if slices.Contains(values[:i], v) {
+			errs = append(errs, field.Duplicate(at.Index(i), v))
+		}
+	}
+	return errs
+}
+
+func volumeAttributesClassResource() kind.Resource {
+	type class = storagev1.VolumeAttributesClass
+	return kind.Resource{
+		GVR:        client.VolumeAttributesClasses,
+		Kind:       "VolumeAttributesClass",
+		ShortNames: []string{"vac"},
+		New:        func() kind.Object { return new(class) },
+		Validate:   attributesClassValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("DriverName", "The driver that knows the attributes.", func(c *class) string { return c.DriverName }),
+			table.Age(),
+		},
+	}
+}
+
+func attributesClassValidate(next, cur kind.Object, _ string) field.ErrorList {
+	class := next.(*storagev1.VolumeAttributesClass)
+	errs := provisioner(class.DriverName, field.NewPath("driverName"))
+	if len(class.Parameters) == 0 {
+		errs = append(errs, field.Required(field.NewPath("parameters"), "must contain at least one key/value pair"))
+	}
+	errs = append(errs, parameters(class.Parameters, field.NewPath("parameters"))...)
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*storagev1.VolumeAttributesClass)
+	errs = append(errs, frozen("driverName", class.DriverName, old.DriverName)...)
+	return append(errs, frozen("parameters", class.Parameters, old.Parameters)...)
+}

@@ -1,0 +1,138 @@
+package storage
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// What a driver may write into an attachment's status is bounded as upstream.
+const (
+	maxErrorMessage  = 1024
+	maxMetadataBytes = 256 << 10
+)
+
+func volumeAttachmentResource() kind.Resource {
+	type attachment = storagev1.VolumeAttachment
+	return kind.Resource{
+		GVR:          client.VolumeAttachments,
+		Kind:         "VolumeAttachment",
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(attachment) },
+		Prepare:      attachmentPrepare,
+		Validate:     attachmentValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Attacher", "The driver that attaches it.", func(a *attachment) string { return a.Spec.Attacher }),
+			table.Text("PV", "The volume.", func(a *attachment) string {
+				if a.Spec.Source.PersistentVolumeName == nil {
+					return ""
+				}
+				return *a.Spec.Source.PersistentVolumeName
+			}),
+			table.Text("Node", "Where it is attached.", func(a *attachment) string { return a.Spec.NodeName }),
+			flag("Attached", "Whether it is attached by now.", func(a *attachment) *bool { return &a.Status.Attached }, false),
+			table.Age(),
+		},
+	}
+}
+
+func attachmentPrepare(next, cur kind.Object, subresource string) {
+	a := next.(*storagev1.VolumeAttachment)
+	if cur == nil {
+		a.Status = storagev1.VolumeAttachmentStatus{}
+		return
+	}
+	old := cur.(*storagev1.VolumeAttachment)
+	switch subresource {
+	case "":
+		a.Status = *old.Status.DeepCopy()
+	case "status":
+		a.Spec = *old.Spec.DeepCopy()
+	}
+}
+
+func attachmentValidate(next, cur kind.Object, _ string) field.ErrorList {
+	a, at, status := next.(*storagev1.VolumeAttachment), field.NewPath("spec"), field.NewPath("status")
+	errs := slices.Concat(
+		driverName(a.Spec.Attacher, at.Child("attacher")),
+		attachmentSource(&a.Spec.Source, at.Child("source")),
+		check.Invalid(at.Child("nodeName"), a.Spec.NodeName, check.Subdomain(a.Spec.NodeName)),
+		attachmentMetadata(a.Status.AttachmentMetadata, status.Child("attachmentMetadata")),
+		attachmentError(a.Status.AttachError, status.Child("attachError")),
+		attachmentError(a.Status.DetachError, status.Child("detachError")),
+	)
+	if cur == nil {
+		return errs
+	}
+	return append(errs, check.Immutable(at, a.Spec, cur.(*storagev1.VolumeAttachment).Spec)...)
+}
+
+// attachmentSource is a volume by name or one written out, never both.
+func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field.ErrorList {
+	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	switch name := s.PersistentVolumeName; {
+	case name == nil && s.InlineVolumeSpec == nil:
+		return field.ErrorList{field.Required(at, one)}
+	case name != nil && s.InlineVolumeSpec != nil:
+		return field.ErrorList{field.Forbidden(at, one)}
+	case name != nil && *name == "":
+		return field.ErrorList{field.Required(at.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
+	case name != nil:
+		return check.Invalid(at.Child("persistentVolumeName"), *name, check.Subdomain(*name))
+	}
+	return inlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
+}
+
+// inlineVolume has only what a driver must know to mount it.
+func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	const notHere = "may not be specified in the context of inline volumes"
+	errs := volumeModes(spec, at)
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"claimRef", spec.ClaimRef != nil},
+		{"capacity", len(spec.Capacity) > 0},
+		{"storageClassName", spec.StorageClassName != ""},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(at.Child(f.name), notHere))
+		}
+	}
+	if p := spec.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be "+string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
+	}
+	if m := spec.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
+		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
+	}
+	if spec.CSI == nil {
+		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
+	}
+	return append(errs, sourceErrors(&spec.PersistentVolumeSource, at)...)
+}
+
+func attachmentMetadata(metadata map[string]string, at *field.Path) field.ErrorList {
+	size := 0
+	for key, value := range metadata {
+		size += len(key) + len(value)
+	}
+	if size > maxMetadataBytes {
+		return field.ErrorList{field.TooLong(at, "", maxMetadataBytes)}
+	}
+	return nil
+}
+
+func attachmentError(e *storagev1.VolumeError, at *field.Path) field.ErrorList {
+	if e == nil || len(e.Message) <= maxErrorMessage {
+		return nil
+	}
+	return field.ErrorList{field.TooLong(at.Child("message"), "", maxErrorMessage)}
+}
