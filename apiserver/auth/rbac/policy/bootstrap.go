@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"monopod/apiserver/client"
+)
+
+// Bootstrap creates what is missing of Defaults, and gives back to what is there
+// the rules, selectors and subjects that were taken from it. What was added
+// stays, and an object whose annotation autoupdate is "false" stays as it is. A
+// binding to another role is replaced.
+func Bootstrap(ctx context.Context, c client.Client) error {
+	all, err := Defaults()
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx) // together, they share a commit
+	for _, want := range all {
+		group.Go(func() error {
+			if err := reconcile(ctx, c, want); err != nil {
+				return fmt.Errorf("%T %s: %w", want, want.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func reconcile(ctx context.Context, c client.Client, want client.Object) error {
+	ref := client.RefOf(want)
+	have, err := c.Get(ctx, ref)
+	switch {
+	case apierrors.IsNotFound(err):
+		return create(ctx, c, want)
+	case err != nil || have.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false":
+		return err
+	case rebound(have, want):
+		uid := have.GetUID()
+		if _, err := c.Delete(ctx, ref, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
+			return err
+		}
+		return create(ctx, c, want)
+	}
+	_, err = c.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(client.Object)
+		complete(next, want)
+		if equality.Semantic.DeepEqual(next, cur) {
+			return cur, nil
+		}
+		return next, nil
+	})
+	return err
+}
+
+func create(ctx context.Context, c client.Client, want client.Object) error {
+	_, err := c.Create(ctx, want)
+	if apierrors.IsAlreadyExists(err) { // another server on the same state was quicker
+		return nil
+	}
+	return err
+}
+
+// rebound says that a binding, whose role is for ever, names another one.
+func rebound(have, want client.Object) bool {
+	switch have := have.(type) {
+	case *rbacv1.RoleBinding:
+		return have.RoleRef != want.(*rbacv1.RoleBinding).RoleRef
+	case *rbacv1.ClusterRoleBinding:
+		return have.RoleRef != want.(*rbacv1.ClusterRoleBinding).RoleRef
+	}
+	return false
+}
+
+// complete puts into next what it lacks of want.
+func complete(next, want client.Object) {
+	next.SetLabels(with(next.GetLabels(), want.GetLabels()))
+	next.SetAnnotations(with(next.GetAnnotations(), want.GetAnnotations()))
+	switch next := next.(type) {
+	case *rbacv1.Role:
+		next.Rules = withRules(next.Rules, want.(*rbacv1.Role).Rules)
+	case *rbacv1.ClusterRole:
+		completeClusterRole(next, want.(*rbacv1.ClusterRole))
+	case *rbacv1.RoleBinding:
+		next.Subjects = withSubjects(next.Subjects, want.(*rbacv1.RoleBinding).Subjects)
+	case *rbacv1.ClusterRoleBinding:
+		next.Subjects = withSubjects(next.Subjects, want.(*rbacv1.ClusterRoleBinding).Subjects)
+	}
+}
+
+// completeClusterRole leaves the rules of an aggregate to its controller.
+func completeClusterRole(next, want *rbacv1.ClusterRole) {
+	if want.AggregationRule == nil {
+		next.Rules = withRules(next.Rules, want.Rules)
+		return
+	}
+	if next.AggregationRule == nil {
+		next.AggregationRule = &rbacv1.AggregationRule{}
+	}
+	for _, sel := range want.AggregationRule.ClusterRoleSelectors {
+		have := &next.AggregationRule.ClusterRoleSelectors
+		if !slices.ContainsFunc(*have, func(s metav1.LabelSelector) bool { return equality.Semantic.DeepEqual(s, sel) }) {
+			*have = append(*have, sel)
+		}
+	}
+}
+
+// with is have and what it lacks of want; values that differ stay.
+func with(have, want map[string]string) map[string]string {
+	all := maps.Clone(want)
+	maps.Copy(all, have)
+	return all
+}
+
+func withRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	if equality.Semantic.DeepEqual(have, want) {
+		return have
+	}
+	_, lacking := validation.Covers(have, want)
+	return append(have, lacking...)
+}
+
+func withSubjects(have, want []rbacv1.Subject) []rbacv1.Subject {
+	for _, s := range want {
+		if !slices.Contains(have, s) {
+			have = append(have, s)
+		}
+	}
+	return have
+}
