@@ -47,8 +47,8 @@ type Config struct {
 	// Snapshot makes a copy of the state for POST /monopod/snapshot, which answers
 	// with what it returns; nil: none.
 	Snapshot func() (any, error)
-	Clock    clock.WithTicker // nil: the real one
-	Log      *zap.Logger      // nil: silent
+	Clock    clock.WithTickerAndDelayedExecution // nil: the real one
+	Log      *zap.Logger                         // nil: silent
 }
 
 // Server answers requests; it is made by New.
@@ -77,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	return &Server{
 		Config: cfg, registry: cfg.Registry, stop: ctx,
-		openapi:  openapi.New(cfg.Registry.Resources()),
+		openapi:  newOpenAPI(cfg),
 		counters: newCounters(cfg.Metrics),
 	}, nil
 }
@@ -121,6 +121,7 @@ func (s *Server) paths(r chi.Router) {
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.debug)
 	r.Post("/monopod/snapshot", s.snapshot)
+	r.Get("/openapi/v2", s.openapiV2)
 	r.Get("/openapi/v3", s.openapiIndex)
 	r.Get("/openapi/v3/*", s.openapiGroup)
 	r.Get("/api", s.discoverCore)

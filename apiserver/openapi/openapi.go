@@ -1,115 +1,173 @@
-// Package openapi describes the served resources as OpenAPI v3 documents, one
-// per group and version: the paths, their verbs and their query parameters, by
-// which kubectl finds out what the server can do.
+// Package openapi describes the served resources as OpenAPI documents: v3, one
+// per group and version, and v2, one for all. By them kubectl explains fields,
+// finds out what the server can do and how lists merge.
+//
+// A document is composed when it is asked for, of the paths that []Resource
+// stands for and of the schemas in package definitions, and not kept. What is
+// kept, while anybody asks, are the schemas and the documents' hashes.
 package openapi
 
 import (
-	"crypto/sha512"
 	"encoding/json"
-	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
-	"monopod/apiserver/registry"
+	"monopod/apiserver/openapi/definitions"
+	"monopod/apiserver/openapi/kept"
+	"monopod/apiserver/registry/kind"
 )
 
-// Documents are the documents of a set of resources. They are made when asked
-// for and not kept.
-type Documents struct {
-	resources []registry.Resource
+// idle is how long schemas stay in memory after the last use. A client reads all
+// the documents it wants within seconds.
+const idle = 2 * time.Minute
+
+// Config of Documents. All of it is required.
+type Config struct {
+	// Resources are what is served now; the documents follow when it changes.
+	Resources func() []kind.Resource
+	// SubVerbs and SubKind are what can be done with a subresource, and the kind it
+	// takes and answers.
+	SubVerbs func(res kind.Resource, sub string) []string
+	SubKind  func(res kind.Resource, sub string) schema.GroupVersionKind
+	// Version is the server's.
+	Version string
+	Clock   clock.WithDelayedExecution
 }
 
-// New describes resources.
-func New(resources []registry.Resource) *Documents { return &Documents{resources} }
+// Documents answers for the OpenAPI documents of a set of resources.
+type Documents struct {
+	cfg  Config
+	data *kept.Value[*data]
+}
+
+// data is what stays while somebody asks.
+type data struct {
+	set *definitions.Set
+
+	mu     sync.Mutex        // guards hashes
+	hashes map[string]string // of documents by name
+}
+
+// New describes what is served.
+func New(cfg Config) *Documents {
+	return &Documents{cfg: cfg, data: kept.New(cfg.Clock, idle, func() (*data, error) {
+		set, err := definitions.Read()
+		return &data{set: set, hashes: map[string]string{}}, err
+	})}
+}
 
 type object = map[string]any
 
-// Index answers /openapi/v3: where each group and version is described. Its
-// hash changes with its content, so that clients may keep it.
+// Held says whether anything is in memory.
+func (d *Documents) Held() bool { return d.data.Held() }
+
+// Changed says that Resources answers differently from now on.
+func (d *Documents) Changed() { d.data.Release() }
+
+// Index answers /openapi/v3: where each group and version is described. The hash
+// in a URL changes with the document, so that clients may keep it.
 func (d *Documents) Index() ([]byte, error) {
+	data, err := d.data.Get()
+	if err != nil {
+		return nil, err
+	}
 	paths := object{}
-	for _, r := range d.resources {
-		name := pathOf(r.GVR.GroupVersion())
-		if _, ok := paths[name]; ok {
-			continue
-		}
-		doc, err := d.Document(name)
+	for _, name := range d.names() {
+		hash, err := d.hash(data, name)
 		if err != nil {
 			return nil, err
 		}
-		paths[name] = object{"serverRelativeURL": fmt.Sprintf("/openapi/v3/%s?hash=%X", name, sha512.Sum512_256(doc))}
+		paths[name] = object{"serverRelativeURL": URL(name, hash)}
 	}
 	return json.Marshal(object{"paths": paths})
 }
 
-// pathOf is where a group and version is served, without the leading slash.
-func pathOf(gv schema.GroupVersion) string {
-	if gv.Group == "" {
-		return "api/" + gv.Version
-	}
-	return "apis/" + gv.String()
-}
+// URL is where the v3 document of that name and hash is found.
+func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + hash }
 
-// Document answers /openapi/v3/<name>; nil for a name that is not served.
-func (d *Documents) Document(name string) ([]byte, error) {
-	paths := object{}
-	for _, r := range d.resources {
-		if pathOf(r.GVR.GroupVersion()) == name {
-			addPaths(paths, "/"+name, r)
+// names are those of all v3 documents.
+func (d *Documents) names() []string {
+	names := []string{"api", "apis", "version"}
+	for _, res := range d.cfg.Resources() {
+		gv := res.GVR.GroupVersion()
+		names = append(names, pathOf(gv))
+		if gv.Group != "" {
+			names = append(names, "apis/"+gv.Group)
 		}
 	}
-	if len(paths) == 0 {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// hash is that of the v3 document of this name.
+func (d *Documents) hash(data *data, name string) (string, error) {
+	data.mu.Lock()
+	hash, ok := data.hashes[name]
+	data.mu.Unlock()
+	if ok {
+		return hash, nil
+	}
+	doc, err := d.V3(name)
+	if err != nil {
+		return "", err
+	}
+	data.mu.Lock()
+	defer data.mu.Unlock()
+	data.hashes[name] = doc.Hash
+	return doc.Hash, nil
+}
+
+// V3 answers /openapi/v3/<name>; nil for a name that is not served.
+func (d *Documents) V3(name string) (*Document, error) {
+	if !slices.Contains(d.names(), name) {
 		return nil, nil
 	}
-	return json.Marshal(object{
-		"openapi": "3.0.0",
-		"info":    object{"title": "Kubernetes", "version": "v1.37.2"},
-		"paths":   paths,
-		// No schemas yet: kubectl explain says so instead of failing on its template.
-		"components": object{"schemas": object{}},
-	})
+	data, err := d.data.Get()
+	if err != nil {
+		return nil, err
+	}
+	c := &composer{data.set, &d.cfg}
+	gv, paths := c.named(name)
+	return c.compose(paths, &version3{gv: gv})
 }
 
-func addPaths(paths object, prefix string, r registry.Resource) {
-	collection := prefix
-	if r.Namespaced {
-		collection += "/namespaces/{namespace}"
+// V2 answers /openapi/v2.
+func (d *Documents) V2() (*Document, error) {
+	data, err := d.data.Get()
+	if err != nil {
+		return nil, err
 	}
-	collection += "/" + r.GVR.Resource
-	write := []string{"dryRun", "fieldManager", "fieldValidation", "pretty"}
-	paths[collection] = object{
-		"get":    operation(r, "list", "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds"),
-		"post":   operation(r, "post", write...),
-		"delete": operation(r, "deletecollection", "labelSelector", "fieldSelector", "dryRun", "gracePeriodSeconds", "propagationPolicy"),
+	c := &composer{data.set, &d.cfg}
+	var paths []path
+	for _, name := range d.names() {
+		_, more := c.named(name)
+		paths = append(paths, more...)
 	}
-	one := object{
-		"get":    operation(r, "get", "pretty"),
-		"put":    operation(r, "put", write...),
-		"patch":  operation(r, "patch", write...),
-		"delete": operation(r, "delete", "dryRun", "gracePeriodSeconds", "propagationPolicy"),
-	}
-	paths[collection+"/{name}"] = one
-	for _, sub := range r.Subresources {
-		if sub == "status" || sub == "scale" {
-			paths[collection+"/{name}/"+sub] = one
-		}
-	}
+	return c.compose(paths, &version2{parameters: map[string]object{}})
 }
 
-// operation describes one verb on one path.
-func operation(r registry.Resource, action string, query ...string) object {
-	params := make([]object, len(query))
-	for i, name := range query {
-		params[i] = object{"name": name, "in": "query", "schema": object{"type": "string", "uniqueItems": true}}
-	}
-	gvk := r.GVK()
-	return object{
-		"operationId":         action + gvk.Kind + strings.ToUpper(gvk.Version),
-		"parameters":          params,
-		"responses":           object{"200": object{"description": "OK"}},
-		"x-kubernetes-action": action,
-		"x-kubernetes-group-version-kind": object{
-			"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind},
+// named are the paths of a v3 document, and its group and version if it is of
+// one.
+func (c *composer) named(name string) (schema.GroupVersion, []path) {
+	switch parts := strings.Split(name, "/"); {
+	case name == "version":
+		return schema.GroupVersion{}, []path{discovery("/version/", "getCodeVersion", "version", "io.k8s.apimachinery.pkg.version.Info")}
+	case name == "api":
+		return schema.GroupVersion{}, []path{discovery("/api/", "getCoreAPIVersions", "core", metaV1+"APIVersions")}
+	case name == "apis":
+		return schema.GroupVersion{}, []path{discovery("/apis/", "getAPIVersions", "apis", metaV1+"APIGroupList")}
+	case len(parts) == 2 && parts[0] == "apis":
+		return schema.GroupVersion{}, []path{discovery("/"+name+"/", "get"+camel(parts[1])+"APIGroup", lowerCamel(parts[1]), metaV1+"APIGroup")}
+	case parts[0] == "apis":
+		gv := schema.GroupVersion{Group: parts[1], Version: parts[2]}
+		return gv, c.pathsOf(gv)
+	default:
+		gv := schema.GroupVersion{Version: parts[1]}
+		return gv, c.pathsOf(gv)
 	}
 }

@@ -1,0 +1,157 @@
+package openapi
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"monopod/apiserver/openapi/definitions"
+)
+
+// Document is a document as JSON with its hash.
+type Document struct {
+	JSON []byte
+	Hash string
+
+	pieces pieces
+	as     renderer
+}
+
+// Hash is that of a document, as clients see it (upstream: SHA-512 in capitals).
+func Hash(document []byte) string { return fmt.Sprintf("%X", sha512.Sum512(document)) }
+
+// pieces are a document taken apart, each piece JSON.
+type pieces struct {
+	paths, definitions, parameters []piece
+}
+
+type piece struct {
+	name string
+	json []byte
+}
+
+// renderer writes a version of OpenAPI.
+type renderer interface {
+	path(p path) object
+	definition(d *definitions.Definition) ([]byte, error)
+	shared() ([]piece, error) // parameters that paths refer to
+	document(version string, p pieces) ([]byte, error)
+	// binary is a document of those pieces as protobuf.
+	binary(document []byte) ([]byte, error)
+}
+
+// compose writes a document: its paths, then every definition they mention.
+func (c *composer) compose(paths []path, as renderer) (*Document, error) {
+	var p pieces
+	var err error
+	if p.paths, err = renderPaths(paths, as); err != nil {
+		return nil, err
+	}
+	for _, def := range c.set.Closure(mentioned(paths)...) {
+		text, err := as.definition(def)
+		if err != nil {
+			return nil, err
+		}
+		p.definitions = append(p.definitions, piece{def.Name, text})
+	}
+	if p.parameters, err = as.shared(); err != nil {
+		return nil, err
+	}
+	text, err := as.document(c.cfg.Version, p)
+	if err != nil {
+		return nil, err
+	}
+	return &Document{JSON: text, Hash: Hash(text), pieces: p, as: as}, nil
+}
+
+func renderPaths(paths []path, as renderer) ([]piece, error) {
+	var out []piece
+	for _, p := range paths {
+		text, err := json.Marshal(as.path(p))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, piece{p.url, text})
+	}
+	slices.SortFunc(out, func(a, b piece) int { return strings.Compare(a.name, b.name) })
+	return out, nil
+}
+
+// mentioned are the definitions that the paths' operations take and answer.
+func mentioned(paths []path) []string {
+	var names []string
+	for _, p := range paths {
+		for _, op := range p.operations {
+			names = append(names, op.body)
+			for _, a := range op.answers {
+				names = append(names, a.definition)
+			}
+		}
+	}
+	return names
+}
+
+// join is a JSON object of the pieces.
+func join(list []piece) json.RawMessage {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for i, p := range list {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		fmt.Fprintf(&out, "%q:", p.name)
+		out.Write(p.json)
+	}
+	out.WriteByte('}')
+	return out.Bytes()
+}
+
+// Protobuf is the document as gnostic's protobuf. It is made piece by piece, for
+// the parser takes a hundred times the memory of its text; messages of protobuf
+// that follow one another are one message.
+func (d *Document) Protobuf() ([]byte, error) {
+	var out []byte
+	for _, part := range d.pieces.split() {
+		text, err := d.as.document("", part)
+		if err != nil {
+			return nil, err
+		}
+		data, err := d.as.binary(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, data...)
+	}
+	return out, nil
+}
+
+// split are documents of one piece each, after one that has none.
+func (p pieces) split() []pieces {
+	parts := []pieces{{}}
+	for _, one := range p.parameters {
+		parts = append(parts, pieces{parameters: []piece{one}})
+	}
+	for _, one := range p.paths {
+		parts = append(parts, pieces{paths: []piece{one}})
+	}
+	for _, one := range p.definitions {
+		parts = append(parts, pieces{definitions: []piece{one}})
+	}
+	return parts
+}
+
+func sortedPieces(objects map[string]object) ([]piece, error) {
+	var out []piece
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		text, err := json.Marshal(objects[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, piece{name, text})
+	}
+	return out, nil
+}

@@ -1,0 +1,155 @@
+package openapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/openapi/definitions"
+)
+
+// metaV1 begins the names of the definitions that all kinds share.
+const metaV1 = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+// path is a URL with what can be done there.
+type path struct {
+	url        string
+	parameters []parameter // of every operation
+	operations []operation
+}
+
+// operation is a method on a path, before it is written as OpenAPI v2 or v3.
+type operation struct {
+	method string // get, post, put, patch or delete
+	action string // x-kubernetes-action
+	id     string
+	about  string
+	tag    string
+	kind   schema.GroupVersionKind // x-kubernetes-group-version-kind; empty: none
+
+	query []parameter
+
+	body         string // the definition it takes; empty: nothing
+	bodyRequired bool
+	consumes     []string
+
+	produces []string
+	answers  []answer
+}
+
+// answer is what an operation responds with; without a definition it is text.
+type answer struct {
+	code       int
+	definition string
+}
+
+// parameter is one of a path or a query.
+type parameter struct {
+	name, in, typ, about string
+}
+
+// anyType is what upstream says that writes take.
+const anyType = "*/*"
+
+func plainTypes() []string {
+	return []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+}
+
+func listTypes() []string {
+	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+}
+
+func patchTypes() []string {
+	return []string{
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+}
+
+// methods are those that the API's verbs stand for, with the word that begins an
+// operation's name, as upstream writes it.
+func methodOf(verb string) (method, word string) {
+	switch verb {
+	case "get":
+		return "get", "read"
+	case "list":
+		return "get", "list"
+	case "create":
+		return "post", "create"
+	case "update":
+		return "put", "replace"
+	case "patch":
+		return "patch", "patch"
+	case "delete", "deletecollection":
+		return "delete", "delete"
+	}
+	return "", ""
+}
+
+// answersOf are the codes that upstream documents for a verb, with the
+// definition of what comes with them.
+func answersOf(verb, definition string) []answer {
+	codes := []int{200}
+	switch verb {
+	case "create":
+		codes = []int{200, 201, 202}
+	case "update", "patch":
+		codes = []int{200, 201}
+	case "delete":
+		codes = []int{200, 202}
+	}
+	var out []answer
+	for _, code := range codes {
+		out = append(out, answer{code, definition})
+	}
+	return out
+}
+
+// optionsOf names the definition of a verb's query parameters.
+func optionsOf(verb string) string {
+	switch verb {
+	case "list":
+		return metaV1 + "ListOptions"
+	case "create":
+		return metaV1 + "CreateOptions"
+	case "update":
+		return metaV1 + "UpdateOptions"
+	case "patch":
+		return metaV1 + "PatchOptions"
+	case "delete":
+		return metaV1 + "DeleteOptions"
+	}
+	return ""
+}
+
+// queryOf are the query parameters that a definition of options stands for.
+func queryOf(set *definitions.Set, name string) []parameter {
+	d := set.Get(name)
+	if d == nil {
+		return nil
+	}
+	var options struct {
+		Properties map[string]struct{ Description, Type string }
+	}
+	if err := json.Unmarshal(d.V2, &options); err != nil {
+		return nil // definitions are valid JSON: a test reads them all
+	}
+	var out []parameter
+	for name, p := range options.Properties {
+		switch {
+		case name == "kind" || name == "apiVersion" || p.Type == "":
+		case p.Type == "array":
+			out = append(out, parameter{name, "query", "string", p.Description})
+		default:
+			out = append(out, parameter{name, "query", p.Type, p.Description})
+		}
+	}
+	return sorted(out)
+}
+
+// sorted orders parameters by name, each once.
+func sorted(list []parameter) []parameter {
+	slices.SortStableFunc(list, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
+	return slices.CompactFunc(list, func(a, b parameter) bool { return a.name == b.name })
+}

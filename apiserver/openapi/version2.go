@@ -1,0 +1,132 @@
+package openapi
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
+
+	"monopod/apiserver/openapi/definitions"
+)
+
+// kindExtension says what kind a schema or an operation is about.
+const kindExtension = "x-kubernetes-group-version-kind"
+
+// version2 writes the one OpenAPI v2 document. Its paths share their parameters,
+// which it collects as it goes.
+type version2 struct{ parameters map[string]object }
+
+// common is what both versions say alike of an operation.
+func (op operation) common() object {
+	out := object{"operationId": op.id, "description": op.about, "tags": []string{op.tag}}
+	if op.action != "" {
+		out["x-kubernetes-action"] = op.action
+	}
+	if !op.kind.Empty() {
+		out[kindExtension] = object{"group": op.kind.Group, "version": op.kind.Version, "kind": op.kind.Kind}
+	}
+	return out
+}
+
+func textOf(code int) string { return http.StatusText(code) }
+
+// bearer is how requests are signed.
+func bearer() object {
+	return object{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"}
+}
+
+func (v *version2) path(p path) object {
+	out := object{}
+	for _, op := range p.operations {
+		out[op.method] = v.operation(op)
+	}
+	if len(p.parameters) > 0 {
+		out["parameters"] = v.refs(p.parameters)
+	}
+	return out
+}
+
+func (v *version2) operation(op operation) object {
+	out := op.common()
+	out["schemes"], out["produces"], out["consumes"] = []string{"https"}, op.produces, op.consumes
+	if op.consumes == nil {
+		out["consumes"] = []string{anyType}
+	}
+	params := v.refs(op.query)
+	if op.body != "" {
+		params = append(params, body2(op))
+	}
+	if len(params) > 0 {
+		out["parameters"] = params
+	}
+	responses := object{"401": object{"description": "Unauthorized"}}
+	for _, a := range op.answers {
+		responses[strconv.Itoa(a.code)] = object{"description": textOf(a.code), "schema": shape2(a.definition)}
+	}
+	out["responses"] = responses
+	return out
+}
+
+func shape2(definition string) object {
+	if definition == "" {
+		return object{"type": "string"}
+	}
+	return object{"$ref": "#/definitions/" + definition}
+}
+
+func body2(op operation) object {
+	body := object{"name": "body", "in": "body", "schema": shape2(op.body)}
+	if op.bodyRequired {
+		body["required"] = true
+	}
+	return body
+}
+
+// refs adds parameters to those shared, and refers to them.
+func (v *version2) refs(list []parameter) []object {
+	var out []object
+	for _, p := range list {
+		o := object{"name": p.name, "in": p.in, "description": p.about, "type": p.typ, "uniqueItems": true}
+		if p.in == "path" {
+			o["required"] = true
+		}
+		name := p.name + "-" + digest(p)
+		v.parameters[name] = o
+		out = append(out, object{"$ref": "#/parameters/" + name})
+	}
+	return out
+}
+
+// digest tells parameters of one name apart.
+func digest(p parameter) string {
+	sum := sha256.Sum256([]byte(p.in + "\x00" + p.typ + "\x00" + p.about))
+	return base64.RawURLEncoding.EncodeToString(sum[:6])
+}
+
+func (v *version2) definition(d *definitions.Definition) ([]byte, error) { return d.V2, nil }
+
+func (v *version2) shared() ([]piece, error) { return sortedPieces(v.parameters) }
+
+func (v *version2) document(version string, p pieces) ([]byte, error) {
+	return json.Marshal(object{
+		"swagger":             "2.0",
+		"info":                object{"title": "Kubernetes", "version": version},
+		"paths":               join(p.paths),
+		"definitions":         join(p.definitions),
+		"parameters":          join(p.parameters),
+		"securityDefinitions": object{"BearerToken": bearer()},
+		"security":            []object{{"BearerToken": []string{}}},
+	})
+}
+
+func (v *version2) binary(document []byte) ([]byte, error) {
+	parsed, err := openapi_v2.ParseDocument(document)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(parsed)
+}

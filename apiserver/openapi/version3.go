@@ -1,0 +1,120 @@
+package openapi
+
+import (
+	"encoding/json"
+	"strconv"
+
+	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/openapi/definitions"
+)
+
+// version3 writes the OpenAPI v3 document of a group and version.
+type version3 struct{ gv schema.GroupVersion }
+
+func ref3(definition string) object {
+	return object{"$ref": "#/components/schemas/" + definition}
+}
+
+func (v *version3) path(p path) object {
+	out := object{}
+	for _, op := range p.operations {
+		out[op.method] = v.operation(op)
+	}
+	if len(p.parameters) > 0 {
+		out["parameters"] = parameters3(p.parameters)
+	}
+	return out
+}
+
+func (v *version3) operation(op operation) object {
+	out := op.common()
+	if len(op.query) > 0 {
+		out["parameters"] = parameters3(op.query)
+	}
+	if op.body != "" {
+		out["requestBody"] = body3(op)
+	}
+	responses := object{"401": object{"description": "Unauthorized"}}
+	for _, a := range op.answers {
+		responses[strconv.Itoa(a.code)] = object{"description": textOf(a.code), "content": content3(op.produces, a.definition)}
+	}
+	out["responses"] = responses
+	return out
+}
+
+func body3(op operation) object {
+	body := object{"content": content3(op.consumes, op.body)}
+	if op.bodyRequired {
+		body["required"] = true
+	}
+	return body
+}
+
+func content3(types []string, definition string) object {
+	shape := object{"type": "string"}
+	if definition != "" {
+		shape = ref3(definition)
+	}
+	content := object{}
+	for _, typ := range types {
+		content[typ] = object{"schema": shape}
+	}
+	return content
+}
+
+func parameters3(list []parameter) []object {
+	var out []object
+	for _, p := range list {
+		o := object{"name": p.name, "in": p.in, "description": p.about, "schema": object{"type": p.typ, "uniqueItems": true}}
+		if p.in == "path" {
+			o["required"] = true
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// definition is the schema as it is, but for the options that every group knows:
+// of their kinds only those of this group and the core one are named.
+func (v *version3) definition(d *definitions.Definition) ([]byte, error) {
+	if len(d.Kinds) < 2 || d.Kinds[0].Group != "" || d.Kinds[0].Version != "v1" {
+		return d.V3, nil
+	}
+	var shape object
+	if err := json.Unmarshal(d.V3, &shape); err != nil {
+		return nil, err
+	}
+	var kinds []object
+	for _, k := range d.Kinds {
+		if k.Group == "" || k.Group == v.gv.Group && k.Version == v.gv.Version {
+			kinds = append(kinds, object{"group": k.Group, "version": k.Version, "kind": k.Kind})
+		}
+	}
+	shape[kindExtension] = kinds
+	return json.Marshal(shape)
+}
+
+func (v *version3) shared() ([]piece, error) { return nil, nil }
+
+func (v *version3) document(version string, p pieces) ([]byte, error) {
+	return json.Marshal(object{
+		"openapi": "3.0.0",
+		"info":    object{"title": "Kubernetes", "version": version},
+		"paths":   join(p.paths),
+		"components": object{
+			"schemas":         join(p.definitions),
+			"securitySchemes": object{"BearerToken": bearer()},
+		},
+	})
+}
+
+func (v *version3) binary(document []byte) ([]byte, error) {
+	parsed, err := openapi_v3.ParseDocument(document)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(parsed)
+}
