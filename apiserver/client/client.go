@@ -96,3 +96,7 @@ func storage(resource string) schema.GroupVersionResource {
 func rbac(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
 }
+
+func networking(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: resource}
+}

@@ -7,6 +7,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -43,6 +46,17 @@ var (
 	RoleBindings        = rbac("rolebindings")
 	ClusterRoles        = rbac("clusterroles")
 	ClusterRoleBindings = rbac("clusterrolebindings")
+
+	Services          = core("services")
+	Endpoints         = core("endpoints")
+	EndpointSlices    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	Ingresses         = networking("ingresses")
+	IngressClasses    = networking("ingressclasses")
+	NetworkPolicies   = networking("networkpolicies")
+	PodTemplates      = core("podtemplates")
+	NewEvents         = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"} // a view of Events
+	ComponentStatuses = core("componentstatuses")
+	Bindings          = core("bindings")
 
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
@@ -101,8 +115,28 @@ func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 		return ClusterRoleBindings, true
 	case *nodev1.RuntimeClass:
 		return RuntimeClasses, true
+	case *corev1.Service:
+		return Services, true
+	case *corev1.Endpoints:
+		return Endpoints, true
+	case *discoveryv1.EndpointSlice:
+		return EndpointSlices, true
+	case *networkingv1.Ingress:
+		return Ingresses, true
+	case *networkingv1.IngressClass:
+		return IngressClasses, true
+	case *networkingv1.NetworkPolicy:
+		return NetworkPolicies, true
+	case *corev1.PodTemplate:
+		return PodTemplates, true
+	case *eventsv1.Event:
+		return NewEvents, true
+	case *corev1.ComponentStatus:
+		return ComponentStatuses, true
+	case *corev1.Binding:
+		return Bindings, true
 	}
-	return schema.GroupVersionResource{}, false
+	return workloadOf(obj)
 }
 
 // RefOf names the object; it panics for a type that is not served.

@@ -16,16 +16,21 @@ import (
 func TestHeadings(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"Pod":            "Name|Ready|Status|Restarts|Age / IP|Node|Nominated Node|Readiness Gates",
-		"ReplicaSet":     "Name|Desired|Current|Ready|Age / Containers|Images|Selector",
-		"Node":           "Name|Status|Roles|Age|Version / Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime",
-		"Event":          "Last Seen|Type|Reason|Object|Message / Subobject|Source|First Seen|Count|Name",
-		"Namespace":      "Name|Status|Age / ",
-		"ConfigMap":      "Name|Data|Age / ",
-		"Secret":         "Name|Type|Data|Age / ",
-		"ServiceAccount": "Name|Secrets|Age / ",
-		"Lease":          "Name|Holder|Age / ",
-		"PriorityClass":  "Name|Value|Global-Default|Age|PreemptionPolicy / ",
+		"Pod":                   "Name|Ready|Status|Restarts|Age / IP|Node|Nominated Node|Readiness Gates",
+		"ReplicaSet":            "Name|Desired|Current|Ready|Age / Containers|Images|Selector",
+		"ReplicationController": "Name|Desired|Current|Ready|Age / Containers|Images|Selector",
+		"ControllerRevision":    "Name|Controller|Revision|Age / ",
+		"DaemonSet":             "Name|Desired|Current|Ready|Up-to-date|Available|Node Selector|Age / Containers|Images|Selector",
+		"Deployment":            "Name|Ready|Up-to-date|Available|Age / Containers|Images|Selector",
+		"StatefulSet":           "Name|Ready|Age / Containers|Images",
+		"Node":                  "Name|Status|Roles|Age|Version / Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime",
+		"Event":                 "Last Seen|Type|Reason|Object|Message / Subobject|Source|First Seen|Count|Name",
+		"Namespace":             "Name|Status|Age / ",
+		"ConfigMap":             "Name|Data|Age / ",
+		"Secret":                "Name|Type|Data|Age / ",
+		"ServiceAccount":        "Name|Secrets|Age / ",
+		"Lease":                 "Name|Holder|Age / ",
+		"PriorityClass":         "Name|Value|Global-Default|Age|PreemptionPolicy / ",
 	}
 	got := map[string]string{}
 	for _, r := range registry.Resources() {

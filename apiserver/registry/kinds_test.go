@@ -20,7 +20,7 @@ func TestCreation(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, obj, want string }{
 		{"ReplicaSet", webSet, ""},
-		{"ReplicaSet", `{}`, "spec.selector: Required value\nspec.template.spec.containers: Required value"},
+		{"ReplicaSet", `{}`, "spec.selector: Required value\nspec.template.metadata.labels: Invalid value\nspec.template.spec.containers: Required value"},
 		{"ReplicaSet", strings.Replace(webSet, "replicas: 2", "replicas: -1, minReadySeconds: -1", 1), "spec.replicas: Invalid value\nspec.minReadySeconds: Invalid value"},
 		{"ReplicaSet", strings.Replace(webSet, "labels: {a: b}", "labels: {a: c}", 1), "spec.template.metadata.labels: Invalid value"},
 		{"ReplicaSet", strings.Replace(webSet, "selector: {matchLabels: {a: b}}", "selector: {}", 1), "spec.selector: Invalid value"},

@@ -71,6 +71,12 @@ type Resource struct {
 	// left in its metadata; nil: never.
 	Held func(obj Object) bool
 
+	// Orphans: a deletion that does not say what becomes of the dependents leaves
+	// them behind, as upstream still does for its oldest kinds; OrphanWarning, if
+	// there is one, tells the client so.
+	Orphans       bool
+	OrphanWarning string
+
 	// ReturnDeleted: a deletion at once answers the object instead of a Status.
 	ReturnDeleted bool
 

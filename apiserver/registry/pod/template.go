@@ -1,10 +1,15 @@
 package pod
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/table"
+	"monopod/store"
 )
 
 // DefaultTemplate fills in what the template of a controller's pods leaves out:
@@ -20,4 +25,28 @@ func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.
 		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
 	return errs
+}
+
+// TemplateColumns are what -o wide shows of a controller's template.
+func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table.Column {
+	column := func(name, description string, cell func(*corev1.Container) string) table.Column {
+		return table.Text(name, description, func(obj T) string {
+			return joinContainers(of(obj), cell)
+		}).Wide()
+	}
+	return []table.Column{
+		column("Containers", "Names of the template's containers.", func(c *corev1.Container) string { return c.Name }),
+		column("Images", "Images of the template's containers.", func(c *corev1.Container) string { return c.Image }),
+	}
+}
+
+func joinContainers(template *corev1.PodTemplateSpec, cell func(*corev1.Container) string) string {
+	if template == nil {
+		return ""
+	}
+	var all []string
+	for i := range template.Spec.Containers {
+		all = append(all, cell(&template.Spec.Containers[i]))
+	}
+	return strings.Join(all, ",")
 }

@@ -1,0 +1,168 @@
+package workload
+
+import (
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/table"
+)
+
+func daemonSetResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.DaemonSets,
+		Kind:         "DaemonSet",
+		Namespaced:   true,
+		ShortNames:   []string{"ds"},
+		Categories:   []string{"all"},
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(appsv1.DaemonSet) },
+		Default:      daemonSetDefault,
+		Prepare:      daemonSetPrepare,
+		Validate:     daemonSetValidate,
+		Warnings: func(next, cur kind.Object) []string {
+			return templateWarnings(next, cur, &next.(*appsv1.DaemonSet).Spec.Template)
+		},
+		Columns: daemonSetColumns(),
+	}
+}
+
+func daemonSetHalves(obj kind.Object) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) {
+	ds := obj.(*appsv1.DaemonSet)
+	return &ds.Spec, &ds.Status
+}
+
+func daemonSetColumns() []table.Column {
+	number := func(name, description string, of func(*appsv1.DaemonSetStatus) int32) table.Column {
+		return table.Number(name, description, func(d *appsv1.DaemonSet) int64 { return int64(of(&d.Status)) })
+	}
+	return append(append([]table.Column{
+		table.Name(),
+		number("Desired", "Nodes that should run it.", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
+		number("Current", "Nodes that run it and should.", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
+		number("Ready", "Nodes where it is ready.", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
+		number("Up-to-date", "Nodes that run the newest template.", func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
+		number("Available", "Nodes where it has been ready for long enough.", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
+		table.Text("Node Selector", "Nodes it is for.", func(d *appsv1.DaemonSet) string {
+			return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
+		}),
+		table.Age(),
+	}, pod.TemplateColumns(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template })...),
+		table.Text("Selector", "Which pods belong to it.", func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) }).Wide())
+}
+
+// daemonSetDefault: upstream's SetDefaults_DaemonSet of apps/v1.
+func daemonSetDefault(obj kind.Object) {
+	ds := obj.(*appsv1.DaemonSet)
+	strategy := &ds.Spec.UpdateStrategy
+	kind.SetIfZero(&strategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	if strategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		kind.SetIfNil(&strategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		kind.SetIfNil(&strategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		kind.SetIfNil(&strategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	}
+	kind.SetIfNil(&ds.Spec.RevisionHistoryLimit, 10)
+	pod.DefaultTemplate(&ds.Spec.Template)
+}
+
+// daemonSetPrepare also counts the templates, in the annotation that apps/v1
+// shows upstream's old spec.templateGeneration by; clients can not change it.
+func daemonSetPrepare(next, cur kind.Object, subresource string) {
+	kind.SpecAndStatus(daemonSetHalves, daemonSetDefault)(next, cur, subresource)
+	ds, count := next.(*appsv1.DaemonSet), int64(1)
+	if cur != nil {
+		old := cur.(*appsv1.DaemonSet)
+		count = max(1, templateCount(old))
+		if subresource == "" && !equality.Semantic.DeepEqual(ds.Spec.Template, old.Spec.Template) {
+			count++
+		}
+	}
+	metav1.SetMetaDataAnnotation(&ds.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(count, 10))
+}
+
+func templateCount(ds *appsv1.DaemonSet) int64 {
+	count, err := strconv.ParseInt(ds.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return count
+}
+
+func daemonSetValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	ds := next.(*appsv1.DaemonSet)
+	if cur == nil {
+		return daemonSetSpec(&ds.Spec, field.NewPath("spec"))
+	}
+	old := cur.(*appsv1.DaemonSet)
+	if subresource == "status" {
+		return daemonSetStatus(&ds.Status, &old.Status, field.NewPath("status"))
+	}
+	path := field.NewPath("spec")
+	return append(daemonSetSpec(&ds.Spec, path), check.Immutable(path.Child("selector"), ds.Spec.Selector, old.Spec.Selector)...)
+}
+
+// daemonSetSpec says of a missing selector only that it matches no pod, as
+// upstream does.
+func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList {
+	at := path.Child("selector")
+	errs := metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at)
+	if len(errs) == 0 {
+		errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
+	}
+	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		errs = append(errs, field.Invalid(at, s, "empty selector is invalid for daemonset"))
+	}
+	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
+	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "DaemonSet")...)
+	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
+	errs = append(errs, daemonSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
+	return append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
+}
+
+func daemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.ErrorList {
+	if s.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		return daemonSetRolling(s.RollingUpdate, path.Child("rollingUpdate"))
+	}
+	return check.UnsetOr(path, s.Type, appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)
+}
+
+// daemonSetRolling: a node either loses its pod first or gets the new one first.
+func daemonSetRolling(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
+	unavailable, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
+	errs := check.IntOrPercent(unavailable, r.MaxUnavailable)
+	errs = append(errs, check.IntOrPercent(surge, r.MaxSurge)...)
+	errs = append(errs, check.AtMostAll(unavailable, r.MaxUnavailable)...)
+	errs = append(errs, check.AtMostAll(surge, r.MaxSurge)...)
+	switch hasUnavailable, hasSurge := !check.IsNothing(r.MaxUnavailable), !check.IsNothing(r.MaxSurge); {
+	case hasUnavailable && hasSurge:
+		errs = append(errs, field.Invalid(surge, r.MaxSurge.String(), "may not be set when maxUnavailable is non-zero"))
+	case !hasUnavailable && !hasSurge:
+		errs = append(errs, field.Required(unavailable, "cannot be 0 when maxSurge is 0"))
+	}
+	return errs
+}
+
+func daemonSetStatus(status, old *appsv1.DaemonSetStatus, path *field.Path) field.ErrorList {
+	errs := check.Counts(path,
+		check.Count{Name: "currentNumberScheduled", Value: int64(status.CurrentNumberScheduled)},
+		check.Count{Name: "numberMisscheduled", Value: int64(status.NumberMisscheduled)},
+		check.Count{Name: "desiredNumberScheduled", Value: int64(status.DesiredNumberScheduled)},
+		check.Count{Name: "numberReady", Value: int64(status.NumberReady)},
+		check.Count{Name: "observedGeneration", Value: status.ObservedGeneration},
+		check.Count{Name: "updatedNumberScheduled", Value: int64(status.UpdatedNumberScheduled)},
+		check.Count{Name: "numberAvailable", Value: int64(status.NumberAvailable)},
+		check.Count{Name: "numberUnavailable", Value: int64(status.NumberUnavailable)},
+	)
+	return append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
+}

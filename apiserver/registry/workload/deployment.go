@@ -1,0 +1,165 @@
+package workload
+
+import (
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/table"
+)
+
+func deploymentResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.Deployments,
+		Kind:         "Deployment",
+		Namespaced:   true,
+		ShortNames:   []string{"deploy"},
+		Categories:   []string{"all"},
+		Subresources: []string{"status", "scale"},
+		New:          func() kind.Object { return new(appsv1.Deployment) },
+		Default:      deploymentDefault,
+		Prepare:      deploymentPrepare,
+		Validate:     deploymentValidate,
+		Warnings:     deploymentWarnings,
+		Scale:        &kind.Scale{Of: deploymentScale, Set: deploymentRescale},
+		Columns:      deploymentColumns(),
+	}
+}
+
+func deploymentHalves(obj kind.Object) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
+	d := obj.(*appsv1.Deployment)
+	return &d.Spec, &d.Status
+}
+
+func deploymentColumns() []table.Column {
+	return append(append([]table.Column{
+		table.Name(),
+		table.Text("Ready", "Pods that are ready, of those wanted.", func(d *appsv1.Deployment) string {
+			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, orOne(d.Spec.Replicas))
+		}),
+		table.Count("Up-to-date", "Pods of the newest template.", func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
+		table.Count("Available", "Pods that have been ready for long enough.", func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
+		table.Age(),
+	}, pod.TemplateColumns(func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template })...),
+		table.Text("Selector", "Which pods belong to it.", func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) }).Wide())
+}
+
+// deploymentDefault: upstream's SetDefaults_Deployment of apps/v1.
+func deploymentDefault(obj kind.Object) {
+	d := obj.(*appsv1.Deployment)
+	kind.SetIfNil(&d.Spec.Replicas, 1)
+	kind.SetIfZero(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		rolling := &d.Spec.Strategy.RollingUpdate
+		kind.SetIfNil(rolling, appsv1.RollingUpdateDeployment{})
+		kind.SetIfNil(&(*rolling).MaxUnavailable, intstr.FromString("25%"))
+		kind.SetIfNil(&(*rolling).MaxSurge, intstr.FromString("25%"))
+	}
+	kind.SetIfNil(&d.Spec.RevisionHistoryLimit, 10)
+	kind.SetIfNil(&d.Spec.ProgressDeadlineSeconds, 600)
+	pod.DefaultTemplate(&d.Spec.Template)
+}
+
+// deploymentPrepare counts a change of annotations as one of the spec, because
+// they are copied to the replica sets; the status leaves labels alone.
+func deploymentPrepare(next, cur kind.Object, subresource string) {
+	kind.SpecAndStatus(deploymentHalves, deploymentDefault)(next, cur, subresource)
+	switch {
+	case cur == nil:
+	case subresource == "status":
+		next.SetLabels(maps.Clone(cur.GetLabels()))
+	case subresource == "" && !maps.Equal(next.GetAnnotations(), cur.GetAnnotations()):
+		next.SetGeneration(cur.GetGeneration() + 1)
+	}
+}
+
+func deploymentScale(obj kind.Object) *autoscalingv1.Scale {
+	d := obj.(*appsv1.Deployment)
+	return scaleOf(d, d.Spec.Replicas, d.Status.Replicas, selectorText(d.Spec.Selector))
+}
+
+func deploymentRescale(obj kind.Object, scale *autoscalingv1.Scale) {
+	obj.(*appsv1.Deployment).Spec.Replicas = new(scale.Spec.Replicas)
+}
+
+func deploymentWarnings(next, cur kind.Object) []string {
+	return podsWarnings(next, cur, &next.(*appsv1.Deployment).Spec.Template)
+}
+
+func deploymentValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	d := next.(*appsv1.Deployment)
+	if cur == nil {
+		return deploymentSpec(&d.Spec, field.NewPath("spec"))
+	}
+	old := cur.(*appsv1.Deployment)
+	if subresource == "status" {
+		return deploymentStatus(&d.Status, &old.Status, field.NewPath("status"))
+	}
+	path := field.NewPath("spec")
+	return append(deploymentSpec(&d.Spec, path), check.Immutable(path.Child("selector"), d.Spec.Selector, old.Spec.Selector)...)
+}
+
+func deploymentSpec(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {
+	errs := check.NilOrNonNegative(path.Child("replicas"), spec.Replicas)
+	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "deployment")...)
+	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
+	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
+	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
+	errs = append(errs, deploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
+	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
+	errs = append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
+	if s, at := spec.ProgressDeadlineSeconds, path.Child("progressDeadlineSeconds"); s != nil {
+		errs = append(errs, check.NonNegative(at, *s)...)
+		if *s <= spec.MinReadySeconds {
+			errs = append(errs, field.Invalid(at, *s, "must be greater than minReadySeconds"))
+		}
+	}
+	return errs
+}
+
+func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
+	rolling := path.Child("rollingUpdate")
+	switch s.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		if s.RollingUpdate != nil {
+			return field.ErrorList{field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'")}
+		}
+		return nil
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		return deploymentRolling(s.RollingUpdate, rolling)
+	}
+	return check.UnsetOr(path, s.Type, appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
+}
+
+// deploymentRolling: one of the two must give way for a rollout to move.
+func deploymentRolling(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
+	unavailable, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
+	errs := check.IntOrPercent(unavailable, r.MaxUnavailable)
+	errs = append(errs, check.IntOrPercent(surge, r.MaxSurge)...)
+	if check.IsNothing(r.MaxUnavailable) && check.IsNothing(r.MaxSurge) {
+		errs = append(errs, field.Invalid(unavailable, r.MaxUnavailable.String(), "may not be 0 when `maxSurge` is 0"))
+	}
+	return append(errs, check.AtMostAll(unavailable, r.MaxUnavailable)...)
+}
+
+func deploymentStatus(status, old *appsv1.DeploymentStatus, path *field.Path) field.ErrorList {
+	updated := check.Count{Name: "updatedReplicas", Value: int64(status.UpdatedReplicas)}
+	ready := check.Count{Name: "readyReplicas", Value: int64(status.ReadyReplicas)}
+	available := check.Count{Name: "availableReplicas", Value: int64(status.AvailableReplicas)}
+	errs := check.Counts(path, check.Count{Name: "observedGeneration", Value: status.ObservedGeneration},
+		check.Count{Name: "replicas", Value: int64(status.Replicas)}, updated, ready, available,
+		check.Count{Name: "unavailableReplicas", Value: int64(status.UnavailableReplicas)})
+	errs = append(errs, check.NilOrNonNegative(path.Child("terminatingReplicas"), status.TerminatingReplicas)...)
+	errs = append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
+	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", updated, ready, available)...)
+	return append(errs, check.AtMost(path, status.ReadyReplicas, "readyReplicas", available)...)
+}

@@ -1,0 +1,117 @@
+package workload
+
+import (
+	"maps"
+	"strconv"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/table"
+)
+
+func replicationControllerResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.ReplicationControllers,
+		Kind:         "ReplicationController",
+		Namespaced:   true,
+		ShortNames:   []string{"rc"},
+		Categories:   []string{"all"},
+		Subresources: []string{"status", "scale"},
+		New:          func() kind.Object { return new(corev1.ReplicationController) },
+		Default:      replicationControllerDefault,
+		Prepare:      kind.SpecAndStatus(replicationControllerHalves, replicationControllerDefault),
+		Validate:     replicationControllerValidate,
+		Orphans:      true,
+		Warnings: func(next, cur kind.Object) []string {
+			return podsWarnings(next, cur, next.(*corev1.ReplicationController).Spec.Template)
+		},
+		Fields: func(obj kind.Object) fields.Set {
+			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*corev1.ReplicationController).Status.Replicas))}
+		},
+		Scale:   &kind.Scale{Of: replicationControllerScale, Set: replicationControllerRescale},
+		Columns: replicationControllerColumns(),
+	}
+}
+
+func replicationControllerHalves(obj kind.Object) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+	rc := obj.(*corev1.ReplicationController)
+	return &rc.Spec, &rc.Status
+}
+
+func replicationControllerColumns() []table.Column {
+	return append(append([]table.Column{
+		table.Name(),
+		table.Number("Desired", "Pods wanted.", func(r *corev1.ReplicationController) int64 { return int64(orOne(r.Spec.Replicas)) }),
+		table.Number("Current", "Pods there are.", func(r *corev1.ReplicationController) int64 { return int64(r.Status.Replicas) }),
+		table.Number("Ready", "Pods that are ready.", func(r *corev1.ReplicationController) int64 { return int64(r.Status.ReadyReplicas) }),
+		table.Age(),
+	}, pod.TemplateColumns(func(r *corev1.ReplicationController) *corev1.PodTemplateSpec { return r.Spec.Template })...),
+		table.Text("Selector", "Which pods belong to it.", func(r *corev1.ReplicationController) string {
+			return labels.FormatLabels(r.Spec.Selector)
+		}).Wide())
+}
+
+// replicationControllerDefault: upstream's SetDefaults_ReplicationController; the
+// template's labels stand for those that were left out.
+func replicationControllerDefault(obj kind.Object) {
+	rc := obj.(*corev1.ReplicationController)
+	kind.SetIfNil(&rc.Spec.Replicas, 1)
+	template := rc.Spec.Template
+	if template == nil {
+		return
+	}
+	if len(rc.Spec.Selector) == 0 {
+		rc.Spec.Selector = maps.Clone(template.Labels)
+	}
+	if len(rc.Labels) == 0 {
+		rc.Labels = maps.Clone(template.Labels)
+	}
+	pod.DefaultTemplate(template)
+}
+
+func replicationControllerScale(obj kind.Object) *autoscalingv1.Scale {
+	rc := obj.(*corev1.ReplicationController)
+	return scaleOf(rc, rc.Spec.Replicas, rc.Status.Replicas, labels.Set(rc.Spec.Selector).AsSelector().String())
+}
+
+func replicationControllerRescale(obj kind.Object, scale *autoscalingv1.Scale) {
+	obj.(*corev1.ReplicationController).Spec.Replicas = new(scale.Spec.Replicas)
+}
+
+func replicationControllerValidate(next, _ kind.Object, subresource string) field.ErrorList {
+	rc := next.(*corev1.ReplicationController)
+	if subresource == "status" {
+		return replicationControllerStatus(&rc.Status, field.NewPath("status"))
+	}
+	spec, path := &rc.Spec, field.NewPath("spec")
+	errs := check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)
+	if len(spec.Selector) == 0 {
+		errs = append(errs, field.Required(path.Child("selector"), ""))
+	}
+	errs = append(errs, check.NilOrNonNegative(path.Child("replicas"), spec.Replicas)...)
+	at := path.Child("template")
+	if spec.Template == nil {
+		return append(errs, field.Required(at, ""))
+	}
+	errs = append(errs, labelErrors(labels.Set(spec.Selector).AsSelectorPreValidated(), spec.Template, at)...)
+	errs = append(errs, pod.ValidateTemplate(spec.Template, at)...)
+	return append(errs, foreverErrors(spec.Template, at, "ReplicationController")...)
+}
+
+func replicationControllerStatus(status *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
+	labelled := check.Count{Name: "fullyLabeledReplicas", Value: int64(status.FullyLabeledReplicas)}
+	ready := check.Count{Name: "readyReplicas", Value: int64(status.ReadyReplicas)}
+	available := check.Count{Name: "availableReplicas", Value: int64(status.AvailableReplicas)}
+	errs := check.Counts(path, check.Count{Name: "replicas", Value: int64(status.Replicas)}, labelled, ready, available,
+		check.Count{Name: "observedGeneration", Value: status.ObservedGeneration})
+	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", labelled, ready, available)...)
+	return append(errs, check.AtMost(path, status.ReadyReplicas, "readyReplicas", available)...)
+}

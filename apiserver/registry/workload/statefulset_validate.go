@@ -1,0 +1,128 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/pod"
+)
+
+func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p := spec.PodManagementPolicy; p != appsv1.OrderedReadyPodManagement && p != appsv1.ParallelPodManagement {
+		errs = append(errs, field.Invalid(path.Child("podManagementPolicy"), p,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
+	}
+	errs = append(errs, statefulSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
+	errs = append(errs, statefulSetRetention(spec.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy"))...)
+	errs = append(errs, check.NilOrNonNegative(path.Child("replicas"), spec.Replicas)...)
+	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
+	if spec.Ordinals != nil {
+		errs = append(errs, check.NonNegative(path.Child("ordinals", "start"), spec.Ordinals.Start)...)
+	}
+	errs = append(errs, check.UnsetOrNamed(path.Child("serviceName"), spec.ServiceName, validation.IsDNS1123Label)...)
+	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "statefulset")...)
+	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
+	errs = append(errs, pod.ValidateTemplate(withClaims(spec), path.Child("template"))...)
+	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
+	return append(errs, claimTemplates(spec.VolumeClaimTemplates, path.Child("volumeClaimTemplates"))...)
+}
+
+func statefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) field.ErrorList {
+	rolling := path.Child("rollingUpdate")
+	switch s.Type {
+	case appsv1.OnDeleteStatefulSetStrategyType:
+		if s.RollingUpdate != nil {
+			return field.ErrorList{field.Invalid(rolling, s.RollingUpdate, "only allowed for updateStrategy 'RollingUpdate'")}
+		}
+		return nil
+	case appsv1.RollingUpdateStatefulSetStrategyType:
+		return statefulSetRolling(s.RollingUpdate, rolling)
+	}
+	return field.ErrorList{field.Invalid(path, s, "must be 'RollingUpdate' or 'OnDelete'")}
+}
+
+func statefulSetRolling(r *appsv1.RollingUpdateStatefulSetStrategy, path *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	errs := check.NilOrNonNegative(path.Child("partition"), r.Partition)
+	if u, at := r.MaxUnavailable, path.Child("maxUnavailable"); u != nil {
+		errs = append(errs, check.IntOrPercent(at, u)...)
+		if check.IsNothing(u) {
+			errs = append(errs, field.Invalid(at, u.String(), "cannot be 0"))
+		}
+		errs = append(errs, check.AtMostAll(at, u)...)
+	}
+	return errs
+}
+
+func statefulSetRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, path *field.Path) field.ErrorList {
+	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	return append(check.UnsetOr(path.Child("whenDeleted"), p.WhenDeleted, retain, remove),
+		check.UnsetOr(path.Child("whenScaled"), p.WhenScaled, retain, remove)...)
+}
+
+// withClaims is the template as its pods will be: with a volume for each claim,
+// in the place of a volume of the same name.
+func withClaims(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
+	if len(spec.VolumeClaimTemplates) == 0 {
+		return &spec.Template
+	}
+	template := spec.Template
+	template.Spec.Volumes = slices.Clone(template.Spec.Volumes)
+	for i := range spec.VolumeClaimTemplates {
+		name := spec.VolumeClaimTemplates[i].Name
+		volume := corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}
+		at := slices.IndexFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		if at >= 0 {
+			template.Spec.Volumes[at] = volume
+		} else {
+			template.Spec.Volumes = append(template.Spec.Volumes, volume)
+		}
+	}
+	return &template
+}
+
+// claimTemplates checks what claims can not do without; the rest is checked when
+// they are made.
+func claimTemplates(claims []corev1.PersistentVolumeClaim, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range claims {
+		spec, at := &claims[i].Spec, path.Index(i).Child("spec")
+		if len(spec.AccessModes) == 0 {
+			errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
+		}
+		for j, mode := range spec.AccessModes {
+			errs = append(errs, check.UnsetOr(at.Child("accessModes").Index(j), mode, corev1.ReadWriteOnce,
+				corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
+		}
+		size, ok := spec.Resources.Requests[corev1.ResourceStorage]
+		switch storage := at.Child("resources").Key(string(corev1.ResourceStorage)); {
+		case !ok:
+			errs = append(errs, field.Required(storage, ""))
+		case size.Sign() <= 0:
+			errs = append(errs, field.Invalid(storage, size.String(), "must be greater than zero"))
+		}
+	}
+	return errs
+}
+
+func statefulSetStatus(status, old *appsv1.StatefulSetStatus, path *field.Path) field.ErrorList {
+	ready := check.Count{Name: "readyReplicas", Value: int64(status.ReadyReplicas)}
+	current := check.Count{Name: "currentReplicas", Value: int64(status.CurrentReplicas)}
+	updated := check.Count{Name: "updatedReplicas", Value: int64(status.UpdatedReplicas)}
+	available := check.Count{Name: "availableReplicas", Value: int64(status.AvailableReplicas)}
+	errs := check.Counts(path, check.Count{Name: "replicas", Value: int64(status.Replicas)}, ready, current, updated, available,
+		check.Count{Name: "observedGeneration", Value: status.ObservedGeneration})
+	errs = append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
+	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", ready, current, updated, available)...)
+	return append(errs, check.AtMost(path, status.ReadyReplicas, "status.readyReplicas", available)...)
+}
