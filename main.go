@@ -38,6 +38,8 @@ import (
 	"monopod/agent/cri"
 	"monopod/agent/fake"
 	"monopod/apiserver"
+	"monopod/apiserver/auth/rbac"
+	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
@@ -214,7 +216,7 @@ func run(ctx context.Context, cfg Config) error {
 
 // serve runs what stands on the registry.
 func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, state *storecmd.State) error {
-	if err := reg.Bootstrap(ctx); err != nil {
+	if err := bootstrap(ctx, reg); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	restored := state.Tell(log.Named("store"))
@@ -236,12 +238,14 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	if err != nil {
 		return err
 	}
+	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
 	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics, restored: restored}
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
 	server, err := apiserver.New(ctx, apiserver.Config{
 		Registry:      reg,
 		Authenticator: access.Authenticator(),
+		Authorizer:    roles,
 		Node:          n.find,
 		Checks:        checks(manager, elector, state),
 		Metrics:       metrics,
@@ -260,6 +264,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	// registry, and clients see them until the end.
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(parts, access) })
+	group.Go(func() error { return roles.Run(parts, reg) })
 	group.Go(func() error {
 		defer stopParts()
 		inner, innerCtx := errgroup.WithContext(groupCtx)
@@ -282,6 +287,14 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	log.Info("ready", zap.String("address", access.Address), zap.String("kubeconfig", cfg.path("admin.kubeconfig")),
 		zap.Int64("milliseconds", sinceExec().Milliseconds()))
 	return group.Wait()
+}
+
+// bootstrap creates what every cluster has.
+func bootstrap(ctx context.Context, reg *registry.Registry) error {
+	if err := reg.Bootstrap(ctx); err != nil {
+		return err
+	}
+	return policy.Bootstrap(ctx, reg)
 }
 
 // checks are the health of the API itself, of an etcd below it, and of each

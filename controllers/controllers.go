@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client/record"
+	"monopod/controllers/clusterroleaggregation"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
 	"monopod/controllers/kinds"
@@ -112,6 +113,10 @@ func All() []Entry {
 		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
 				return podgc.New(d, podgc.Config{Threshold: c.TerminatedPodGCThreshold})
+			}},
+		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
+			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+				return clusterroleaggregation.New(d), nil
 			}},
 		{Name: eventttl.Name,
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {

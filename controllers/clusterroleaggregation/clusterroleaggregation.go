@@ -1,0 +1,110 @@
+// Package clusterroleaggregation keeps the rules of ClusterRoles that are made
+// of others: admin, edit and view among them.
+package clusterroleaggregation
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller, upstream's.
+const Name = "clusterrole-aggregation-controller"
+
+// everything is the one key: a role may be part of any aggregate.
+type everything struct{}
+
+// Controller writes the rules.
+type Controller struct{ deps loop.Deps }
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps) *Controller { return &Controller{deps: deps} }
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[everything]{
+		Name: Name,
+		Sources: []loop.Source[everything]{{
+			Selector: client.Selector{Resource: client.ClusterRoles},
+			Keys:     func(_, _ client.Object) []everything { return []everything{{}} },
+		}},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+// reconcile writes the aggregates that are not what their parts make them. An
+// aggregate of aggregates comes right when their changes wake the loop again.
+func (c *Controller) reconcile(ctx context.Context, _ everything) (time.Duration, error) {
+	roles, err := client.List[*rbacv1.ClusterRole](ctx, c.deps.Client, client.Selector{})
+	if err != nil {
+		return 0, err
+	}
+	slices.SortFunc(roles, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+	var errs []error
+	for _, role := range roles {
+		if role.AggregationRule != nil {
+			errs = append(errs, c.write(ctx, role, roles))
+		}
+	}
+	return 0, errors.Join(errs...)
+}
+
+func (c *Controller) write(ctx context.Context, role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) error {
+	rules, err := rulesOf(role, roles)
+	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
+		return err
+	}
+	_, err = client.Update(ctx, c.deps.Client, role, "", func(cur *rbacv1.ClusterRole) error {
+		if cur.AggregationRule != nil {
+			cur.Rules = rules
+		}
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// rulesOf are the rules of the roles that the aggregate selects, in the order of
+// its selectors and the roles' names, each rule once.
+func rulesOf(aggregate *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
+	var rules []rbacv1.PolicyRule
+	for i := range aggregate.AggregationRule.ClusterRoleSelectors {
+		sel, err := metav1.LabelSelectorAsSelector(&aggregate.AggregationRule.ClusterRoleSelectors[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, role := range roles {
+			if role.Name != aggregate.Name && sel.Matches(labels.Set(role.Labels)) {
+				rules = withRules(rules, role.Rules)
+			}
+		}
+	}
+	return rules, nil
+}
+
+func withRules(have, more []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	for _, rule := range more {
+		if !slices.ContainsFunc(have, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
+			have = append(have, *rule.DeepCopy())
+		}
+	}
+	return have
+}
