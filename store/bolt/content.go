@@ -1,14 +1,18 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"runtime"
 	"strconv"
+	"sync"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sync/errgroup"
 
 	"monopod/store"
 )
@@ -157,9 +161,11 @@ func (h *header) apply(o *bbolt.Bucket, r store.Record) error {
 }
 
 // readObjects reads every object, copied out of the mapped file, and checks that
-// they are those the header is about.
+// they are those the header is about. It hands their entries to each, one at a
+// time, in any order.
 func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entry)) error {
 	var found digest
+	d := newDecoder(cfg, each)
 	err := tx.Bucket(objects).ForEach(func(k, v []byte) error {
 		if h.format > 1 {
 			value, ok := unseal(k, v)
@@ -173,25 +179,88 @@ func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entr
 		if !ok {
 			return fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", k)
 		}
-		e, err := decode(key, v, cfg)
-		if err == nil && each != nil {
-			each(e)
-		}
-		return err
+		d.add(key, bytes.Clone(v))
+		return nil
 	})
-	if err == nil && h.format > 1 && found != h.digest {
-		err = fmt.Errorf("%w: it has %d objects that are not the %d written last", ErrDamaged, found.count, h.digest.count)
+	if err = errors.Join(err, d.wait()); err != nil {
+		return err
 	}
-	return err
+	if h.format > 1 && found != h.digest {
+		return fmt.Errorf("%w: it has %d objects that are not the %d written last", ErrDamaged, found.count, h.digest.count)
+	}
+	return nil
 }
 
-// decode makes an entry of a key's value.
+// decodeBatch is how many objects a decoder's goroutine takes at once.
+const decodeBatch = 64
+
+// decoder decodes objects on every core: most of the time that opening a file
+// takes.
+type decoder struct {
+	cfg   store.Config
+	batch []encoded
+	group errgroup.Group
+
+	mu   sync.Mutex // held while each runs
+	each func(*store.Entry)
+}
+
+type encoded struct {
+	key  store.Key
+	data []byte
+}
+
+func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
+	d := &decoder{cfg: cfg, each: each}
+	d.group.SetLimit(runtime.GOMAXPROCS(0))
+	return d
+}
+
+// add takes data, which becomes the entry's.
+func (d *decoder) add(key store.Key, data []byte) {
+	if d.batch = append(d.batch, encoded{key, data}); len(d.batch) == decodeBatch {
+		d.flush()
+	}
+}
+
+func (d *decoder) flush() {
+	batch := d.batch
+	d.batch = nil
+	d.group.Go(func() error { return guard(func() error { return d.decode(batch) }) })
+}
+
+func (d *decoder) decode(batch []encoded) error {
+	for _, o := range batch {
+		e, err := decode(o.key, o.data, d.cfg)
+		if err != nil {
+			return err
+		}
+		d.hand(e)
+	}
+	return nil
+}
+
+func (d *decoder) hand(e *store.Entry) {
+	if d.each == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.each(e)
+}
+
+// wait returns when all is decoded.
+func (d *decoder) wait() error {
+	d.flush()
+	return d.group.Wait()
+}
+
+// decode makes an entry of a key's value, which becomes its own.
 func decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) {
 	kind, ok := cfg.Kind(key.Resource)
 	if !ok {
 		return nil, fmt.Errorf("%v: resource is not served by this version", key)
 	}
-	data = append([]byte(nil), data...)
 	obj := kind.New()
 	if err := json.Unmarshal(data, obj); err != nil {
 		return nil, fmt.Errorf("%v: %w", key, err)
