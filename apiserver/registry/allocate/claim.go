@@ -1,0 +1,320 @@
+package allocate
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"monopod/apiserver/registry/network"
+)
+
+// The words are upstream's (ipallocator, portallocator); clients look for them.
+var (
+	errFull      = errors.New("range is full")
+	errTakenIP   = errors.New("provided IP is already allocated")
+	errForeignIP = errors.New("the provided network does not match the current range")
+	errTakenPort = errors.New("provided port is already allocated")
+)
+
+// claim is what one write takes for its Service.
+type claim struct {
+	owner struct {
+		types.NamespacedName
+		types.UID
+	}
+	created bool
+
+	// kept is what the stored Service has: it is its own already.
+	keptIPs   map[netip.Addr]bool
+	keptPorts map[int32]bool
+
+	usedIPs   map[netip.Addr]bool
+	usedPorts map[int32]bool
+
+	ips   []netip.Addr
+	ports []int32
+}
+
+func newClaim(next, cur *corev1.Service) *claim {
+	c := &claim{
+		created: cur == nil,
+		keptIPs: map[netip.Addr]bool{}, keptPorts: map[int32]bool{},
+		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{},
+	}
+	c.owner.NamespacedName = types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
+	c.owner.UID = next.UID
+	if cur != nil {
+		see(&cur.Spec, c.keptIPs, c.keptPorts)
+		delete(c.keptPorts, 0)
+	}
+	return c
+}
+
+// wants says whether the Service needs anything that it does not have.
+func (c *claim) wants(spec *corev1.ServiceSpec) bool {
+	if needsIPs(spec) {
+		if len(spec.ClusterIPs) < len(spec.IPFamilies) {
+			return true
+		}
+		for _, text := range spec.ClusterIPs {
+			if ip, err := parse(text); err != nil || !c.keptIPs[ip] {
+				return true
+			}
+		}
+	}
+	if network.NeedsHealthCheck(spec) && !c.keptPorts[spec.HealthCheckNodePort] {
+		return true
+	}
+	return network.NeedsNodePorts(spec) && slices.ContainsFunc(spec.Ports, func(p corev1.ServicePort) bool {
+		return !c.keptPorts[p.NodePort] && (p.NodePort != 0 || givesNodePorts(spec))
+	})
+}
+
+func needsIPs(spec *corev1.ServiceSpec) bool {
+	return network.NeedsAddress(spec) && !network.Headless(spec)
+}
+
+// givesNodePorts: a load balancer that reaches pods by itself may do without.
+func givesNodePorts(spec *corev1.ServiceSpec) bool {
+	give := spec.AllocateLoadBalancerNodePorts
+	return spec.Type == corev1.ServiceTypeNodePort ||
+		spec.Type == corev1.ServiceTypeLoadBalancer && (give == nil || *give)
+}
+
+func parse(text string) (netip.Addr, error) {
+	ip := netutils.ParseIPSloppy(text) // as validation reads it
+	addr, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return addr, fmt.Errorf("%q is no address", text)
+	}
+	return addr.Unmap(), nil
+}
+
+// addresses gives the Service one of each of its families.
+func (s *Services) addresses(c *claim, service *corev1.Service) error {
+	spec := &service.Spec
+	if !needsIPs(spec) {
+		return nil
+	}
+	for i, family := range spec.IPFamilies {
+		if i == len(spec.ClusterIPs) {
+			ip, err := c.anyIP(s.rangeOf(family))
+			if err != nil {
+				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
+			}
+			spec.ClusterIPs = append(spec.ClusterIPs, ip.String())
+			continue
+		}
+		if err := c.thisIP(s.rangeOf(family), spec.ClusterIPs[i]); err != nil {
+			return invalid(service, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs,
+				fmt.Sprintf("failed to allocate IP %s: %v", spec.ClusterIPs[i], err))})
+		}
+	}
+	if len(spec.ClusterIPs) > 0 {
+		spec.ClusterIP = spec.ClusterIPs[0]
+	}
+	return nil
+}
+
+func (s *Services) rangeOf(family corev1.IPFamily) netip.Prefix {
+	for _, prefix := range s.cfg.Addresses {
+		if familyOf(prefix) == family {
+			return prefix
+		}
+	}
+	return netip.Prefix{}
+}
+
+func familyOf(prefix netip.Prefix) corev1.IPFamily {
+	if prefix.Addr().Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func (c *claim) thisIP(from netip.Prefix, text string) error {
+	ip, err := parse(text)
+	switch {
+	case err != nil:
+		return err
+	case c.keptIPs[ip]:
+		return nil
+	case !usable(from, ip):
+		return errForeignIP
+	case c.usedIPs[ip]:
+		return errTakenIP
+	}
+	c.takeIP(ip)
+	return nil
+}
+
+func (c *claim) takeIP(ip netip.Addr) {
+	c.ips, c.usedIPs[ip] = append(c.ips, ip), true
+}
+
+// usable: the first address of a range is the network's, and the last of IPv4
+// is for all.
+func usable(from netip.Prefix, ip netip.Addr) bool {
+	if !from.Contains(ip) || ip == from.Addr() {
+		return false
+	}
+	return !ip.Is4() || from.Contains(ip.Next())
+}
+
+func (c *claim) anyIP(from netip.Prefix) (netip.Addr, error) {
+	size := addresses(from)
+	offset, found := anyOf(size, band(size, 16, 256), func(i uint64) bool {
+		ip := at(from, i)
+		return usable(from, ip) && !c.usedIPs[ip] && !c.keptIPs[ip]
+	})
+	if !found {
+		return netip.Addr{}, errFull
+	}
+	ip := at(from, offset)
+	c.takeIP(ip)
+	return ip, nil
+}
+
+// addresses is how many there are in a range; of a large one, as many as matter.
+func addresses(prefix netip.Prefix) uint64 {
+	return 1 << min(prefix.Addr().BitLen()-prefix.Bits(), 32)
+}
+
+// at is the i-th address of a range.
+func at(prefix netip.Prefix, i uint64) netip.Addr {
+	raw := prefix.Addr().AsSlice()
+	for b := len(raw) - 1; i > 0 && b >= 0; b-- {
+		i += uint64(raw[b])
+		raw[b] = byte(i)
+		i >>= 8
+	}
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr
+}
+
+// band is how much of the beginning of a range is left to those who ask by
+// number: a share of it, at least 16 (upstream: calculateRangeOffset).
+func band(size, share, most uint64) uint64 {
+	if size <= 16 {
+		return 0
+	}
+	return min(max(size/share, 16), most)
+}
+
+// anyOf finds a free place at random from lower up to size, else below lower.
+func anyOf(size, lower uint64, free func(uint64) bool) (uint64, bool) {
+	for _, part := range [][2]uint64{{lower, size}, {0, lower}} {
+		count := part[1] - part[0]
+		if count == 0 {
+			continue
+		}
+		start := rand.Uint64N(count)
+		for i := range count {
+			if place := part[0] + (start+i)%count; free(place) {
+				return place, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// ports gives the Service its ports of the nodes.
+func (s *Services) ports(c *claim, service *corev1.Service) error {
+	spec := &service.Spec
+	if network.NeedsNodePorts(spec) {
+		if err := s.nodePorts(c, service); err != nil {
+			return err
+		}
+	}
+	if !network.NeedsHealthCheck(spec) {
+		return nil
+	}
+	path := field.NewPath("spec", "healthCheckNodePort")
+	return s.port(c, service, path, &spec.HealthCheckNodePort)
+}
+
+// nodePorts gives ports of one number, of TCP and UDP, one node port.
+func (s *Services) nodePorts(c *claim, service *corev1.Service) error {
+	spec := &service.Spec
+	given := map[int32]int32{} // by the Service's own port
+	for _, p := range slices.Backward(spec.Ports) {
+		if p.NodePort != 0 {
+			given[p.Port] = p.NodePort
+		}
+	}
+	done := map[int32]int32{}
+	for i := range spec.Ports {
+		p := &spec.Ports[i]
+		if p.NodePort == 0 && !givesNodePorts(spec) {
+			continue
+		}
+		if p.NodePort == 0 {
+			p.NodePort = given[p.Port]
+		}
+		if p.NodePort != 0 && done[p.Port] == p.NodePort {
+			continue
+		}
+		if err := s.port(c, service, field.NewPath("spec", "ports").Index(i).Child("nodePort"), &p.NodePort); err != nil {
+			return err
+		}
+		given[p.Port], done[p.Port] = p.NodePort, p.NodePort
+	}
+	return nil
+}
+
+// port takes the port that is asked for, or any.
+func (s *Services) port(c *claim, service *corev1.Service, path *field.Path, port *int32) error {
+	if *port == 0 {
+		found, err := c.anyPort(s)
+		if err != nil {
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+		}
+		*port = found
+		return nil
+	}
+	if err := c.thisPort(s, *port); err != nil {
+		return invalid(service, field.ErrorList{field.Invalid(path, *port, err.Error())})
+	}
+	return nil
+}
+
+func (c *claim) thisPort(s *Services, port int32) error {
+	switch {
+	case c.keptPorts[port]:
+		return nil
+	case slices.Contains(c.ports, port) && !c.created:
+		return nil // validation looks at the protocols
+	case !s.cfg.Ports.Contains(int(port)):
+		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", s.cfg.Ports.String())
+	case c.usedPorts[port]:
+		return errTakenPort
+	}
+	c.takePort(port)
+	return nil
+}
+
+func (c *claim) takePort(port int32) {
+	c.ports, c.usedPorts[port] = append(c.ports, port), true
+}
+
+func (c *claim) anyPort(s *Services) (int32, error) {
+	first, size := int32(s.cfg.Ports.Base), uint64(s.cfg.Ports.Size)
+	place, found := anyOf(size, band(size, 32, 128), func(i uint64) bool {
+		port := first + int32(i)
+		return !c.usedPorts[port] && !c.keptPorts[port]
+	})
+	if !found {
+		return 0, errFull
+	}
+	port := first + int32(place)
+	c.takePort(port)
+	return port, nil
+}

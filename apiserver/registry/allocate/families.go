@@ -1,0 +1,159 @@
+package allocate
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/network"
+)
+
+// families decides of which families next has addresses: ipFamilyPolicy and
+// ipFamilies, by what the client says, what was before, and what there are ranges
+// of. It follows upstream's initIPFamilyFields.
+func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
+	spec, path := &next.Spec, field.NewPath("spec")
+	if !network.NeedsAddress(spec) || cur != nil && settled(spec, &cur.Spec) {
+		return nil
+	}
+	familyPolicy(spec, cur)
+	if errs := network.ValidateClusterIPs(spec, path); len(errs) > 0 {
+		return errs
+	}
+	errs := shrink(spec, cur, path)
+	errs = append(errs, onePolicy(spec, path)...)
+	errs = append(errs, s.inferFamilies(spec, path)...)
+	if len(errs) > 0 {
+		return errs
+	}
+	if spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0 {
+		s.addFamilies(spec, 2) // endpoints come from elsewhere, of any family
+		return nil
+	}
+	if errs := s.configured(spec, path); len(errs) > 0 {
+		return errs
+	}
+	s.addFamilies(spec, len(s.cfg.Addresses))
+	return nil
+}
+
+// settled: a Service that takes what it gets stays as it is when the cluster
+// gets another family.
+func settled(next, cur *corev1.ServiceSpec) bool {
+	return policyOf(next) == corev1.IPFamilyPolicyPreferDualStack && policyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
+		slices.Equal(next.ClusterIPs, cur.ClusterIPs) && slices.Equal(next.IPFamilies, cur.IPFamilies)
+}
+
+func policyOf(spec *corev1.ServiceSpec) corev1.IPFamilyPolicy {
+	if spec.IPFamilyPolicy == nil {
+		return ""
+	}
+	return *spec.IPFamilyPolicy
+}
+
+func familyPolicy(spec *corev1.ServiceSpec, cur *corev1.Service) {
+	switch {
+	case spec.IPFamilyPolicy != nil:
+	case cur != nil && cur.Spec.IPFamilyPolicy != nil:
+		spec.IPFamilyPolicy = new(*cur.Spec.IPFamilyPolicy)
+	case spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+	default:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
+	}
+}
+
+// shrink takes the second family away where SingleStack says so; without that
+// a client may not leave it out.
+func shrink(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) field.ErrorList {
+	if cur == nil {
+		return nil
+	}
+	old, at := &cur.Spec, path.Child("ipFamilyPolicy")
+	if policyOf(spec) == corev1.IPFamilyPolicySingleStack {
+		if slices.Equal(spec.ClusterIPs, old.ClusterIPs) && len(spec.ClusterIPs) > 1 {
+			spec.ClusterIPs = spec.ClusterIPs[:1]
+		}
+		if slices.Equal(spec.IPFamilies, old.IPFamilies) && len(spec.IPFamilies) > 1 {
+			spec.IPFamilies = spec.IPFamilies[:1]
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	if n := len(spec.ClusterIPs); n > 0 && n < len(old.ClusterIPs) {
+		errs = append(errs, field.Invalid(at, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP"))
+	}
+	if n := len(spec.IPFamilies); n > 0 && n < len(old.IPFamilies) {
+		errs = append(errs, field.Invalid(at, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family"))
+	}
+	return errs
+}
+
+// onePolicy: SingleStack has one of each.
+func onePolicy(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	if policyOf(spec) != corev1.IPFamilyPolicySingleStack {
+		return nil
+	}
+	const two = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
+	var errs field.ErrorList
+	at := path.Child("ipFamilyPolicy")
+	if len(spec.ClusterIPs) == 2 {
+		errs = append(errs, field.Invalid(at, spec.IPFamilyPolicy, fmt.Sprintf(two, "cluster IPs")))
+	}
+	if len(spec.IPFamilies) == 2 {
+		errs = append(errs, field.Invalid(at, spec.IPFamilyPolicy, fmt.Sprintf(two, "IP families")))
+	}
+	return errs
+}
+
+// inferFamilies takes families from the addresses asked for.
+func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, ip := range spec.ClusterIPs {
+		if ip == corev1.ClusterIPNone {
+			break
+		}
+		family := network.FamilyOf(ip)
+		switch {
+		case i < len(spec.IPFamilies):
+		case !s.rangeOf(family).IsValid():
+			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), spec.ClusterIPs,
+				fmt.Sprintf("%s is not configured on this cluster", family)))
+		default:
+			spec.IPFamilies = append(spec.IPFamilies, family)
+		}
+	}
+	return errs
+}
+
+// configured: there are ranges of what is asked for.
+func (s *Services) configured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if policyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+	}
+	for i, family := range spec.IPFamilies {
+		if !s.rangeOf(family).IsValid() {
+			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
+		}
+	}
+	return errs
+}
+
+// addFamilies completes the families: the default one, and for policies of two
+// the other, as far as there are.
+func (s *Services) addFamilies(spec *corev1.ServiceSpec, there int) {
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{familyOf(s.cfg.Addresses[0])}
+	}
+	if policyOf(spec) == corev1.IPFamilyPolicySingleStack || len(spec.IPFamilies) > 1 || there < 2 {
+		return
+	}
+	other := corev1.IPv4Protocol
+	if spec.IPFamilies[0] == corev1.IPv4Protocol {
+		other = corev1.IPv6Protocol
+	}
+	spec.IPFamilies = append(spec.IPFamilies, other)
+}

@@ -1,0 +1,134 @@
+package network
+
+import (
+	"fmt"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// IngressClassAnnotation is how Ingresses named their class before they had a
+// field for it.
+const IngressClassAnnotation = "kubernetes.io/ingress.class"
+
+func ingressResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.Ingresses,
+		Kind:         "Ingress",
+		Namespaced:   true,
+		ShortNames:   []string{"ing"},
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(networkingv1.Ingress) },
+		Prepare:      ingressPrepare,
+		Validate:     ingressValidate,
+		Warnings:     ingressWarnings,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Class", "Which controller it is for.", ingressClassOf),
+			table.Text("Hosts", "Names it answers to.", ingressHosts),
+			table.Text("Address", "Where it is reached.", ingressAddress),
+			table.Text("Ports", "Ports it listens on.", func(i *networkingv1.Ingress) string {
+				if len(i.Spec.TLS) > 0 {
+					return "80, 443"
+				}
+				return "80"
+			}),
+			table.Age(),
+		},
+	}
+}
+
+func ingressPrepare(next, cur kind.Object, subresource string) {
+	ingress := next.(*networkingv1.Ingress)
+	if cur == nil {
+		ingress.Status, ingress.Generation = networkingv1.IngressStatus{}, 1
+		return
+	}
+	old := cur.(*networkingv1.Ingress)
+	switch subresource {
+	case "delete":
+		return
+	case "status":
+		ingress.Spec = *old.Spec.DeepCopy()
+		return
+	}
+	ingress.Status = *old.Status.DeepCopy()
+	if !equality.Semantic.DeepEqual(ingress.Spec, old.Spec) {
+		ingress.Generation = old.Generation + 1
+	}
+}
+
+func ingressWarnings(next, cur kind.Object) []string {
+	_, old := next.GetAnnotations()[IngressClassAnnotation]
+	if cur != nil || !old {
+		return nil
+	}
+	return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", IngressClassAnnotation)}
+}
+
+func ingressClassOf(i *networkingv1.Ingress) string {
+	if i.Spec.IngressClassName == nil {
+		return table.None
+	}
+	return *i.Spec.IngressClassName
+}
+
+// ingressHosts counts what it leaves out by rules, as upstream does.
+func ingressHosts(i *networkingv1.Ingress) string {
+	var all []string
+	more := false
+	for _, rule := range i.Spec.Rules {
+		more = more || len(all) == shown
+		if !more && rule.Host != "" {
+			all = append(all, rule.Host)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return "*"
+	case more:
+		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-shown)
+	}
+	return strings.Join(all, ",")
+}
+
+func ingressAddress(i *networkingv1.Ingress) string {
+	var all []string
+	for _, in := range i.Status.LoadBalancer.Ingress {
+		all = appendAddress(all, in.IP, in.Hostname)
+	}
+	return strings.Join(all, ",")
+}
+
+func ingressValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	ingress := next.(*networkingv1.Ingress)
+	if subresource == "status" {
+		return ingressStatus(ingress, cur.(*networkingv1.Ingress))
+	}
+	errs := ingressSpec(&ingress.Spec, field.NewPath("spec"))
+	if class, set := ingress.Annotations[IngressClassAnnotation]; cur == nil && set &&
+		ingress.Spec.IngressClassName != nil && class != *ingress.Spec.IngressClassName {
+		errs = append(errs, field.Invalid(field.NewPath("annotations").Child(IngressClassAnnotation), class,
+			"must match `ingressClassName` when both are specified"))
+	}
+	return errs
+}
+
+func ingressStatus(ingress, old *networkingv1.Ingress) field.ErrorList {
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	var known []string
+	for _, in := range old.Status.LoadBalancer.Ingress {
+		known = append(known, in.IP)
+	}
+	var errs field.ErrorList
+	for i, in := range ingress.Status.LoadBalancer.Ingress {
+		errs = append(errs, balancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
+	}
+	return errs
+}

@@ -1,0 +1,153 @@
+package network
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"monopod/apiserver/registry/check"
+)
+
+func ingressSpec(spec *networkingv1.IngressSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.Rules) == 0 && spec.DefaultBackend == nil {
+		errs = append(errs, field.Invalid(path, spec.Rules, "either `defaultBackend` or `rules` must be specified"))
+	}
+	if spec.DefaultBackend != nil {
+		errs = append(errs, ingressBackend(spec.DefaultBackend, path.Child("defaultBackend"))...)
+	}
+	for i := range spec.Rules {
+		errs = append(errs, ingressRule(&spec.Rules[i], path.Child("rules").Index(i))...)
+	}
+	for i := range spec.TLS {
+		errs = append(errs, ingressTLS(&spec.TLS[i], path.Child("tls").Index(i))...)
+	}
+	return append(errs, nilOrNamed(path.Child("ingressClassName"), spec.IngressClassName, check.Subdomain)...)
+}
+
+func ingressTLS(tls *networkingv1.IngressTLS, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, host := range tls.Hosts {
+		errs = append(errs, check.Invalid(path.Child("hosts").Index(i), host, hostName(host))...)
+	}
+	return append(errs, check.UnsetOrNamed(path.Child("secretName"), tls.SecretName, check.Subdomain)...)
+}
+
+// hostName is a DNS name, or one whose first label is "*".
+func hostName(host string) []string {
+	if strings.Contains(host, "*") {
+		return validation.IsWildcardDNS1123Subdomain(host)
+	}
+	return validation.IsDNS1123Subdomain(host)
+}
+
+func ingressRule(rule *networkingv1.IngressRule, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if rule.Host != "" {
+		at := path.Child("host")
+		if netutils.ParseIPSloppy(rule.Host) != nil {
+			errs = append(errs, field.Invalid(at, rule.Host, "must be a DNS name, not an IP address"))
+		}
+		errs = append(errs, check.Invalid(at, rule.Host, hostName(rule.Host))...)
+	}
+	if rule.HTTP == nil {
+		return errs
+	}
+	paths := path.Child("http", "paths")
+	if len(rule.HTTP.Paths) == 0 {
+		errs = append(errs, field.Required(paths, ""))
+	}
+	for i := range rule.HTTP.Paths {
+		errs = append(errs, ingressPath(&rule.HTTP.Paths[i], paths.Index(i))...)
+	}
+	return errs
+}
+
+func ingressPath(p *networkingv1.HTTPIngressPath, path *field.Path) field.ErrorList {
+	if p.PathType == nil {
+		return field.ErrorList{field.Required(path.Child("pathType"), "pathType must be specified")}
+	}
+	at := path.Child("path")
+	errs := check.NilOr(path.Child("pathType"), p.PathType, networkingv1.PathTypeExact,
+		networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
+	switch *p.PathType {
+	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
+		errs = append(errs, absolutePath(p.Path, at)...)
+		errs = append(errs, plainPath(p.Path, at)...)
+	case networkingv1.PathTypeImplementationSpecific:
+		if p.Path != "" {
+			errs = append(errs, absolutePath(p.Path, at)...)
+		}
+	}
+	return append(errs, ingressBackend(&p.Backend, path.Child("backend"))...)
+}
+
+func absolutePath(text string, path *field.Path) field.ErrorList {
+	if strings.HasPrefix(text, "/") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, text, "must be an absolute path")}
+}
+
+// plainPath has no part that a proxy might read differently from the next.
+func plainPath(text string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, part := range []string{"//", "/./", "/../", "%2f", "%2F"} {
+		if strings.Contains(text, part) {
+			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("must not contain '%s'", part)))
+		}
+	}
+	for _, end := range []string{"/..", "/."} {
+		if strings.HasSuffix(text, end) {
+			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("cannot end with '%s'", end)))
+		}
+	}
+	return errs
+}
+
+// ingressBackend is a Service or any object of the namespace.
+func ingressBackend(backend *networkingv1.IngressBackend, path *field.Path) field.ErrorList {
+	switch service, resource := backend.Service, backend.Resource; {
+	case service != nil && resource != nil:
+		return field.ErrorList{field.Invalid(path, "", "cannot set both resource and service backends")}
+	case service != nil:
+		return serviceBackend(service, path)
+	case resource != nil:
+		return resourceBackend(resource, path.Child("resource"))
+	}
+	return field.ErrorList{field.Invalid(path, "", "resource or service backend is required")}
+}
+
+func serviceBackend(service *networkingv1.IngressServiceBackend, path *field.Path) field.ErrorList {
+	at, port := path.Child("service"), service.Port
+	errs := check.Named(at.Child("name"), service.Name, func(name string) []string {
+		return apivalidation.NameIsDNS1035Label(name, false)
+	})
+	switch {
+	case port.Name != "" && port.Number != 0:
+		return append(errs, field.Invalid(path, "", "cannot set both port name & port number"))
+	case port.Name != "":
+		return append(errs, check.Invalid(at.Child("port", "name"), port.Name, validation.IsValidPortName(port.Name))...)
+	case port.Number != 0:
+		return append(errs, check.Invalid(at.Child("port", "number"), port.Number, validation.IsValidPortNum(int(port.Number)))...)
+	}
+	return append(errs, field.Required(path, "port name or number is required"))
+}
+
+func resourceBackend(ref *corev1.TypedLocalObjectReference, path *field.Path) field.ErrorList {
+	return typedReference(ref.APIGroup, ref.Kind, ref.Name, path)
+}
+
+// typedReference checks the group, kind and name of any object.
+func typedReference(group *string, kindName, name string, path *field.Path) field.ErrorList {
+	errs := nilOrNamed(path.Child("apiGroup"), group, validation.IsDNS1123Subdomain)
+	errs = append(errs, check.Named(path.Child("kind"), kindName, content.IsPathSegmentName)...)
+	return append(errs, check.Named(path.Child("name"), name, content.IsPathSegmentName)...)
+}

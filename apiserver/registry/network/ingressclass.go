@@ -1,0 +1,110 @@
+package network
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// maxController is the longest name of an ingress controller (upstream's
+// maxLenIngressClassController).
+const maxController = 250
+
+func ingressClassResource() kind.Resource {
+	return kind.Resource{
+		GVR:      client.IngressClasses,
+		Kind:     "IngressClass",
+		New:      func() kind.Object { return new(networkingv1.IngressClass) },
+		Default:  ingressClassDefault,
+		Prepare:  ingressClassPrepare,
+		Validate: ingressClassValidate,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Controller", "Who serves Ingresses of this class.", func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
+			table.Text("Parameters", "More for the controller.", ingressClassParameters),
+			table.Age(),
+		},
+	}
+}
+
+func ingressClassDefault(obj kind.Object) {
+	if p := obj.(*networkingv1.IngressClass).Spec.Parameters; p != nil {
+		kind.SetIfNil(&p.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+	}
+}
+
+func ingressClassPrepare(next, cur kind.Object, subresource string) {
+	class := next.(*networkingv1.IngressClass)
+	if cur == nil {
+		class.Generation = 1
+		return
+	}
+	old := cur.(*networkingv1.IngressClass)
+	ingressClassDefault(class)
+	if subresource == "" && !equality.Semantic.DeepEqual(class.Spec, old.Spec) {
+		class.Generation = old.Generation + 1
+	}
+}
+
+// ingressClassParameters is "Kind.group/name".
+func ingressClassParameters(c *networkingv1.IngressClass) string {
+	p := c.Spec.Parameters
+	switch {
+	case p == nil:
+		return table.None
+	case p.APIGroup != nil:
+		return p.Kind + "." + *p.APIGroup + "/" + p.Name
+	}
+	return p.Kind + "/" + p.Name
+}
+
+func ingressClassValidate(next, cur kind.Object, _ string) field.ErrorList {
+	spec, path := &next.(*networkingv1.IngressClass).Spec, field.NewPath("spec")
+	var errs field.ErrorList
+	controller := path.Child("controller")
+	if cur != nil {
+		errs = check.Immutable(controller, spec.Controller, cur.(*networkingv1.IngressClass).Spec.Controller)
+	}
+	switch {
+	case spec.Controller == "":
+		errs = append(errs, field.Required(controller, ""))
+	default:
+		if len(spec.Controller) > maxController {
+			errs = append(errs, field.TooLong(controller, "", maxController))
+		}
+		errs = append(errs, validation.IsDomainPrefixedPath(controller, spec.Controller)...)
+	}
+	if spec.Parameters != nil {
+		errs = append(errs, ingressClassReference(spec.Parameters, path.Child("parameters"))...)
+	}
+	return errs
+}
+
+// ingressClassReference names a namespace exactly when it says so; Scope is set
+// by default.
+func ingressClassReference(p *networkingv1.IngressClassParametersReference, path *field.Path) field.ErrorList {
+	errs := typedReference(p.APIGroup, p.Kind, p.Name, path)
+	at := path.Child("namespace")
+	switch *p.Scope {
+	case networkingv1.IngressClassParametersReferenceScopeCluster:
+		if p.Namespace != nil {
+			errs = append(errs, field.Forbidden(at, "`parameters.scope` is set to 'Cluster'"))
+		}
+	case networkingv1.IngressClassParametersReferenceScopeNamespace:
+		if p.Namespace == nil {
+			return append(errs, field.Required(at, "`parameters.scope` is set to 'Namespace'"))
+		}
+		errs = append(errs, check.Invalid(at, *p.Namespace, apivalidation.ValidateNamespaceName(*p.Namespace, false))...)
+	default:
+		errs = append(errs, check.NilOr(path.Child("scope"), p.Scope, networkingv1.IngressClassParametersReferenceScopeCluster,
+			networkingv1.IngressClassParametersReferenceScopeNamespace)...)
+	}
+	return errs
+}

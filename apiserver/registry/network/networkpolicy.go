@@ -1,0 +1,226 @@
+package network
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func networkPolicyResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.NetworkPolicies,
+		Kind:       "NetworkPolicy",
+		Namespaced: true,
+		ShortNames: []string{"netpol"},
+		New:        func() kind.Object { return new(networkingv1.NetworkPolicy) },
+		Default:    networkPolicyDefault,
+		Prepare:    networkPolicyPrepare,
+		Validate:   networkPolicyValidate,
+		Warnings:   networkPolicyWarnings,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Pod-Selector", "Which pods it is for.", func(p *networkingv1.NetworkPolicy) string {
+				return metav1.FormatLabelSelector(&p.Spec.PodSelector)
+			}),
+			table.Age(),
+		},
+	}
+}
+
+// networkPolicyDefault: a policy is about what comes in, and about what goes out
+// if it says anything about that.
+func networkPolicyDefault(obj kind.Object) {
+	spec := &obj.(*networkingv1.NetworkPolicy).Spec
+	for i := range spec.Ingress {
+		policyPortsDefault(spec.Ingress[i].Ports)
+	}
+	for i := range spec.Egress {
+		policyPortsDefault(spec.Egress[i].Ports)
+	}
+	if len(spec.PolicyTypes) > 0 {
+		return
+	}
+	spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	if len(spec.Egress) > 0 {
+		spec.PolicyTypes = append(spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	}
+}
+
+func policyPortsDefault(ports []networkingv1.NetworkPolicyPort) {
+	for i := range ports {
+		kind.SetIfNil(&ports[i].Protocol, corev1.ProtocolTCP)
+	}
+}
+
+func networkPolicyPrepare(next, cur kind.Object, subresource string) {
+	policy := next.(*networkingv1.NetworkPolicy)
+	if cur == nil {
+		policy.Generation = 1
+		return
+	}
+	networkPolicyDefault(policy)
+	old := cur.(*networkingv1.NetworkPolicy)
+	if subresource == "" && !equality.Semantic.DeepEqual(policy.Spec, old.Spec) {
+		policy.Generation = old.Generation + 1
+	}
+}
+
+func networkPolicyValidate(next, cur kind.Object, _ string) field.ErrorList {
+	var known []string
+	if cur != nil {
+		for _, block := range policyBlocks(cur.(*networkingv1.NetworkPolicy)) {
+			known = append(append(known, block.block.CIDR), block.block.Except...)
+		}
+	}
+	spec, path := &next.(*networkingv1.NetworkPolicy).Spec, field.NewPath("spec")
+	errs := labelSelector(&spec.PodSelector, path.Child("podSelector"))
+	for i, rule := range spec.Ingress {
+		errs = append(errs, policyRule(rule.Ports, rule.From, path.Child("ingress").Index(i), "from", known)...)
+	}
+	for i, rule := range spec.Egress {
+		errs = append(errs, policyRule(rule.Ports, rule.To, path.Child("egress").Index(i), "to", known)...)
+	}
+	return append(errs, policyTypes(spec.PolicyTypes, path.Child("policyTypes"))...)
+}
+
+func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
+}
+
+func policyTypes(types []networkingv1.PolicyType, path *field.Path) field.ErrorList {
+	if len(types) > 2 {
+		return field.ErrorList{field.Invalid(path, &types, "may not specify more than two policyTypes")}
+	}
+	var errs field.ErrorList
+	for i := range types {
+		errs = append(errs, check.NilOr(path.Index(i), &types[i], networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress)...)
+	}
+	return errs
+}
+
+func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, path *field.Path, direction string, known []string) field.ErrorList {
+	var errs field.ErrorList
+	for i := range ports {
+		errs = append(errs, policyPort(&ports[i], path.Child("ports").Index(i))...)
+	}
+	for i := range peers {
+		errs = append(errs, policyPeer(&peers[i], path.Child(direction).Index(i), known)...)
+	}
+	return errs
+}
+
+func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.ErrorList {
+	errs := check.NilOr(path.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	end := path.Child("endPort")
+	switch {
+	case p.Port == nil && p.EndPort != nil:
+		return append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is not specified"))
+	case p.Port == nil:
+		return errs
+	case p.Port.Type == intstr.String && p.EndPort != nil:
+		errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric"))
+	}
+	errs = append(errs, portNumberOrName(path.Child("port"), *p.Port)...)
+	if p.Port.Type == intstr.String || p.EndPort == nil {
+		return errs
+	}
+	if *p.EndPort < p.Port.IntVal {
+		errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
+	}
+	return append(errs, check.Invalid(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))...)
+}
+
+// policyPeer is pods by their labels and those of their namespace, or addresses.
+func policyPeer(peer *networkingv1.NetworkPolicyPeer, path *field.Path, known []string) field.ErrorList {
+	var errs field.ErrorList
+	pods := peer.PodSelector != nil || peer.NamespaceSelector != nil
+	if peer.PodSelector != nil {
+		errs = append(errs, labelSelector(peer.PodSelector, path.Child("podSelector"))...)
+	}
+	if peer.NamespaceSelector != nil {
+		errs = append(errs, labelSelector(peer.NamespaceSelector, path.Child("namespaceSelector"))...)
+	}
+	if peer.IPBlock != nil {
+		errs = append(errs, ipBlock(peer.IPBlock, path.Child("ipBlock"), known)...)
+	}
+	switch {
+	case pods && peer.IPBlock != nil:
+		errs = append(errs, field.Forbidden(path, "may not specify both ipBlock and another peer"))
+	case !pods && peer.IPBlock == nil:
+		errs = append(errs, field.Required(path, "must specify a peer"))
+	}
+	return errs
+}
+
+// ipBlock is a range of addresses without some smaller ranges of it.
+func ipBlock(block *networkingv1.IPBlock, path *field.Path, known []string) field.ErrorList {
+	at := path.Child("cidr")
+	if block.CIDR == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := legacyCIDR(at, block.CIDR, known)
+	_, outer, err := netutils.ParseCIDRSloppy(block.CIDR)
+	if err != nil {
+		return errs
+	}
+	for i, except := range block.Except {
+		at := path.Child("except").Index(i)
+		errs = append(errs, legacyCIDR(at, except, known)...)
+		_, inner, err := netutils.ParseCIDRSloppy(except)
+		if err != nil {
+			continue
+		}
+		outerBits, _ := outer.Mask.Size()
+		innerBits, _ := inner.Mask.Size()
+		if !outer.Contains(inner.IP) || outerBits >= innerBits {
+			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
+		}
+	}
+	return errs
+}
+
+// policyBlock is an address range and where it stands.
+type policyBlock struct {
+	block *networkingv1.IPBlock
+	path  *field.Path
+}
+
+func policyBlocks(policy *networkingv1.NetworkPolicy) []policyBlock {
+	var all []policyBlock
+	add := func(peers []networkingv1.NetworkPolicyPeer, path *field.Path) {
+		for i, peer := range peers {
+			if peer.IPBlock != nil {
+				all = append(all, policyBlock{peer.IPBlock, path.Index(i).Child("ipBlock")})
+			}
+		}
+	}
+	for i, rule := range policy.Spec.Ingress {
+		add(rule.From, field.NewPath("spec", "ingress").Index(i).Child("from"))
+	}
+	for i, rule := range policy.Spec.Egress {
+		add(rule.To, field.NewPath("spec", "egress").Index(i).Child("to"))
+	}
+	return all
+}
+
+func networkPolicyWarnings(next, _ kind.Object) []string {
+	var warnings []string
+	for _, b := range policyBlocks(next.(*networkingv1.NetworkPolicy)) {
+		warnings = append(warnings, validation.GetWarningsForCIDR(b.path.Child("cidr"), b.block.CIDR)...)
+		for i, except := range b.block.Except {
+			warnings = append(warnings, validation.GetWarningsForCIDR(b.path.Child("except").Index(i), except)...)
+		}
+	}
+	return warnings
+}

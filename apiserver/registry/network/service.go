@@ -1,0 +1,115 @@
+package network
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+)
+
+func serviceResource() kind.Resource {
+	return kind.Resource{
+		GVR:           client.Services,
+		Kind:          "Service",
+		Namespaced:    true,
+		ShortNames:    []string{"svc"},
+		Categories:    []string{"all"},
+		Subresources:  []string{"status"},
+		New:           func() kind.Object { return new(corev1.Service) },
+		ValidName:     apivalidation.NameIsDNS1035Label,
+		Default:       serviceDefault,
+		Prepare:       servicePrepare,
+		Validate:      serviceValidate,
+		ReturnDeleted: true,
+		Fields: func(obj kind.Object) fields.Set {
+			spec := &obj.(*corev1.Service).Spec
+			return fields.Set{"spec.clusterIP": spec.ClusterIP, "spec.type": string(spec.Type)}
+		},
+		Warnings: serviceWarnings,
+		Columns:  serviceColumns(),
+	}
+}
+
+// serviceDefault follows upstream's SetDefaults_Service; addresses and node
+// ports come later.
+func serviceDefault(obj kind.Object) {
+	service := obj.(*corev1.Service)
+	spec := &service.Spec
+	kind.SetIfZero(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	serviceAffinityDefault(spec)
+	kind.SetIfZero(&spec.Type, corev1.ServiceTypeClusterIP)
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		kind.SetIfZero(&port.Protocol, corev1.ProtocolTCP)
+		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
+			port.TargetPort = intstr.FromInt32(port.Port)
+		}
+	}
+	serviceTrafficDefault(service)
+}
+
+// serviceAffinityDefault: three hours (upstream: DefaultClientIPServiceAffinitySeconds).
+func serviceAffinityDefault(spec *corev1.ServiceSpec) {
+	switch spec.SessionAffinity {
+	case corev1.ServiceAffinityNone:
+		spec.SessionAffinityConfig = nil
+	case corev1.ServiceAffinityClientIP:
+		kind.SetIfNil(&spec.SessionAffinityConfig, corev1.SessionAffinityConfig{})
+		kind.SetIfNil(&spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
+		kind.SetIfNil(&spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, corev1.DefaultClientIPServiceAffinitySeconds)
+	}
+}
+
+func serviceTrafficDefault(service *corev1.Service) {
+	spec := &service.Spec
+	if FromOutside(spec) {
+		kind.SetIfZero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+	}
+	if inCluster(spec.Type) {
+		kind.SetIfNil(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+	}
+	if spec.Type != corev1.ServiceTypeLoadBalancer {
+		return
+	}
+	kind.SetIfNil(&spec.AllocateLoadBalancerNodePorts, true)
+	for i := range service.Status.LoadBalancer.Ingress {
+		if ingress := &service.Status.LoadBalancer.Ingress[i]; ingress.IP != "" {
+			kind.SetIfNil(&ingress.IPMode, corev1.LoadBalancerIPModeVIP)
+		}
+	}
+}
+
+// inCluster: Services that the cluster itself carries traffic for.
+func inCluster(t corev1.ServiceType) bool {
+	return t == corev1.ServiceTypeClusterIP || onNodes(t)
+}
+
+// onNodes: Services with ports on the nodes.
+func onNodes(t corev1.ServiceType) bool {
+	return t == corev1.ServiceTypeNodePort || t == corev1.ServiceTypeLoadBalancer
+}
+
+// NeedsNodePorts: the Service has ports on the nodes.
+func NeedsNodePorts(spec *corev1.ServiceSpec) bool { return onNodes(spec.Type) }
+
+// NeedsAddress: the Service has an address of the cluster, or says that it wants
+// none ("None").
+func NeedsAddress(spec *corev1.ServiceSpec) bool { return spec.Type != corev1.ServiceTypeExternalName }
+
+// NeedsHealthCheck: load balancers ask each node whether it has endpoints.
+func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
+	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// FromOutside: traffic may come from outside of the cluster.
+func FromOutside(spec *corev1.ServiceSpec) bool {
+	return onNodes(spec.Type) || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
+}
+
+// Headless: the Service has no address of its own.
+func Headless(spec *corev1.ServiceSpec) bool {
+	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
+}

@@ -1,0 +1,184 @@
+package network
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"monopod/apiserver/registry/check"
+)
+
+const keptOnceSet = "may not change once set"
+
+// ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy
+// against each other; path is that of the spec. It is asked before addresses are
+// allocated and again afterwards.
+func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	if spec.Type == corev1.ServiceTypeExternalName {
+		return nil // has none
+	}
+	ips := path.Child("clusterIPs")
+	errs := clusterIPsAgree(spec, ips)
+	errs = append(errs, families(spec.IPFamilies, path.Child("ipFamilies"))...)
+	errs = append(errs, check.NilOr(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+	malformed := clusterIPsForm(spec.ClusterIPs, ips)
+	errs = append(errs, malformed...)
+	if len(spec.ClusterIPs) > 2 {
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
+	}
+	if len(malformed) > 0 {
+		return errs
+	}
+	return append(errs, clusterIPsFamilies(spec, ips)...)
+}
+
+// clusterIPsAgree: clusterIP is the first of clusterIPs.
+func clusterIPsAgree(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	switch {
+	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
+		return field.ErrorList{field.Invalid(path, spec.ClusterIPs, "must be empty when `clusterIP` is not specified")}
+	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
+		return field.ErrorList{field.Required(path, "")}
+	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
+		return field.ErrorList{field.Invalid(path, spec.ClusterIPs, "first value must match `clusterIP`")}
+	}
+	return nil
+}
+
+func families(all []corev1.IPFamily, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, family := range all {
+		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
+			errs = append(errs, field.NotSupported(path.Index(i), family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+		}
+		if slices.Contains(all[:i], family) {
+			errs = append(errs, field.Duplicate(path.Index(i), family))
+		}
+	}
+	return errs
+}
+
+func clusterIPsForm(ips []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, ip := range ips {
+		if i == 0 && ip == corev1.ClusterIPNone {
+			if len(ips) > 1 {
+				errs = append(errs, field.Invalid(path, ips, "'None' must be the first and only value"))
+			}
+			continue
+		}
+		errs = append(errs, legacyIP(path.Index(i), ip, nil)...)
+	}
+	return errs
+}
+
+// clusterIPsFamilies: one address of each family, and of the family that stands
+// at its place.
+func clusterIPsFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.ClusterIPs) > 1 {
+		if dual, err := netutils.IsDualStackIPStrings(spec.ClusterIPs); err != nil || !dual {
+			errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+		}
+	}
+	if Headless(spec) {
+		return errs
+	}
+	for i, ip := range spec.ClusterIPs {
+		if i < len(spec.IPFamilies) && FamilyOf(ip) != spec.IPFamilies[i] {
+			errs = append(errs, field.Invalid(path.Index(i), ip,
+				fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", spec.IPFamilies[i], i)))
+		}
+	}
+	return errs
+}
+
+// FamilyOf is the family of an address.
+func FamilyOf(ip string) corev1.IPFamily {
+	if netutils.IsIPv6String(ip) {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// serviceUpdate keeps what may not change while the Service has addresses: all
+// but a second address, that may come and go.
+func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if NeedsAddress(next) && NeedsAddress(cur) {
+		errs = append(errs, clusterIPsUpdate(next, cur, path)...)
+		errs = append(errs, familiesUpdate(next, cur, path)...)
+	}
+	if next.Type == corev1.ServiceTypeLoadBalancer && cur.Type == corev1.ServiceTypeLoadBalancer && !equalPointers(next.LoadBalancerClass, cur.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, keptOnceSet))
+	}
+	if NeedsHealthCheck(next) && NeedsHealthCheck(cur) && next.HealthCheckNodePort != cur.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(path.Child("healthCheckNodePort"), "field is immutable"))
+	}
+	return errs
+}
+
+func equalPointers[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	if Headless(next) && Headless(cur) {
+		return nil
+	}
+	var errs field.ErrorList
+	first := path.Child("clusterIPs").Index(0)
+	switch has, had := len(next.ClusterIPs), len(cur.ClusterIPs); {
+	case has == 0 && had > 0:
+		return field.ErrorList{field.Invalid(first, next.ClusterIPs, "primary clusterIP can not be unset")}
+	case had == 0:
+		return nil
+	case has == had:
+		return keptAll(path.Child("clusterIPs"), next.ClusterIPs, cur.ClusterIPs)
+	case next.ClusterIPs[0] != cur.ClusterIPs[0]:
+		errs = append(errs, field.Invalid(first, next.ClusterIPs, keptOnceSet))
+	}
+	if len(next.ClusterIPs) == 1 && !singleStack(next) {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+	}
+	return errs
+}
+
+func keptAll(path *field.Path, next, cur []string) field.ErrorList {
+	var errs field.ErrorList
+	for i := range cur {
+		if next[i] != cur[i] {
+			errs = append(errs, field.Invalid(path.Index(i), next, keptOnceSet))
+		}
+	}
+	return errs
+}
+
+func familiesUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	has, had := len(next.IPFamilies), len(cur.IPFamilies)
+	if Headless(next) || Headless(cur) || had == 0 {
+		return nil
+	}
+	first := path.Child("ipFamilies").Index(0)
+	if has == 0 {
+		return field.ErrorList{field.Invalid(first, next.IPFamilies, "primary ipFamily can not be unset")}
+	}
+	var errs field.ErrorList
+	for i := range min(has, had) {
+		if next.IPFamilies[i] != cur.IPFamilies[i] {
+			errs = append(errs, field.Invalid(first, next.IPFamilies, keptOnceSet))
+		}
+	}
+	if has < had && !singleStack(next) {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
+	}
+	return errs
+}
+
+func singleStack(spec *corev1.ServiceSpec) bool {
+	return spec.IPFamilyPolicy != nil && *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
+}

@@ -1,0 +1,138 @@
+package network
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+func serviceColumns() []table.Column {
+	return []table.Column{
+		table.Name(),
+		table.Text("Type", "How the Service is reached.", func(s *corev1.Service) string { return string(s.Spec.Type) }),
+		table.Text("Cluster-IP", "Its address in the cluster.", func(s *corev1.Service) string {
+			if len(s.Spec.ClusterIPs) == 0 {
+				return table.None
+			}
+			return s.Spec.ClusterIPs[0]
+		}),
+		table.Text("External-IP", "Its addresses for the outside.", serviceExternal),
+		table.Text("Port(s)", "Its ports, with those of the nodes.", servicePortList),
+		table.Age(),
+		table.Text("Selector", "Which pods are behind it.", func(s *corev1.Service) string { return labels.FormatLabels(s.Spec.Selector) }).Wide(),
+	}
+}
+
+// serviceExternal is where it is reached from outside; "<pending>" until a load
+// balancer says.
+func serviceExternal(s *corev1.Service) string {
+	switch s.Spec.Type {
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
+		return table.OrNone(strings.Join(s.Spec.ExternalIPs, ","))
+	case corev1.ServiceTypeExternalName:
+		return s.Spec.ExternalName
+	case corev1.ServiceTypeLoadBalancer:
+		var all []string
+		for _, in := range s.Status.LoadBalancer.Ingress {
+			all = appendAddress(all, in.IP, in.Hostname)
+		}
+		if all = append(all, s.Spec.ExternalIPs...); len(all) > 0 {
+			return strings.Join(all, ",")
+		}
+		return "<pending>"
+	}
+	return table.Unknown
+}
+
+// appendAddress adds the address, or else the name, of a load balancer.
+func appendAddress(all []string, ip, hostname string) []string {
+	switch {
+	case ip != "":
+		return append(all, ip)
+	case hostname != "":
+		return append(all, hostname)
+	}
+	return all
+}
+
+func servicePortList(s *corev1.Service) string {
+	var all []string
+	for _, p := range s.Spec.Ports {
+		if p.NodePort > 0 {
+			all = append(all, fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol))
+		} else {
+			all = append(all, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+		}
+	}
+	return table.OrNone(strings.Join(all, ","))
+}
+
+// serviceWarnings names what is stored but has no effect, or another form to be
+// written in.
+func serviceWarnings(next, _ kind.Object) []string {
+	service := next.(*corev1.Service)
+	spec := &service.Spec
+	var warnings []string
+	if _, old := service.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; old {
+		warnings = append(warnings, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+	}
+	if d := spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
+	}
+	return append(warnings, serviceIgnored(spec, field.NewPath("spec"))...)
+}
+
+func serviceIgnored(spec *corev1.ServiceSpec, path *field.Path) []string {
+	var warnings []string
+	if Headless(spec) {
+		warnings = append(warnings, headlessWarnings(spec)...)
+	} else {
+		warnings = append(warnings, addressWarnings(path.Child("clusterIPs"), spec.ClusterIPs)...)
+	}
+	warnings = append(warnings, addressWarnings(path.Child("externalIPs"), spec.ExternalIPs)...)
+	if netutils.ParseIPSloppy(spec.LoadBalancerIP) != nil { // never validated
+		warnings = append(warnings, validation.GetWarningsForIP(path.Child("loadBalancerIP"), spec.LoadBalancerIP)...)
+	}
+	for i, cidr := range spec.LoadBalancerSourceRanges {
+		warnings = append(warnings, validation.GetWarningsForCIDR(path.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr))...)
+	}
+	external := spec.Type == corev1.ServiceTypeExternalName
+	if external && len(spec.ExternalIPs) > 0 {
+		warnings = append(warnings, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q", spec.Type))
+	}
+	if !external && spec.ExternalName != "" {
+		warnings = append(warnings, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
+	}
+	return warnings
+}
+
+func addressWarnings(path *field.Path, ips []string) []string {
+	var warnings []string
+	for i, ip := range ips {
+		warnings = append(warnings, validation.GetWarningsForIP(path.Index(i), ip)...)
+	}
+	return warnings
+}
+
+func headlessWarnings(spec *corev1.ServiceSpec) []string {
+	var warnings []string
+	if spec.LoadBalancerIP != "" {
+		warnings = append(warnings, "spec.loadBalancerIP is ignored for headless services")
+	}
+	if len(spec.ExternalIPs) > 0 {
+		warnings = append(warnings, "spec.externalIPs is ignored for headless services")
+	}
+	if spec.SessionAffinity != corev1.ServiceAffinityNone {
+		warnings = append(warnings, "spec.SessionAffinity is ignored for headless services")
+	}
+	return warnings
+}

@@ -1,0 +1,146 @@
+package network
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"monopod/apiserver/registry/check"
+)
+
+const loadBalancerOnly = "may only be used when `type` is 'LoadBalancer'"
+
+// serviceLoadBalancer checks what only load balancers may say. The odd path is
+// upstream's.
+func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
+	ranges := path.Child("LoadBalancerSourceRanges")
+	if len(spec.LoadBalancerSourceRanges) > 0 && !balanced {
+		errs = append(errs, field.Forbidden(ranges, loadBalancerOnly))
+	}
+	for i, cidr := range spec.LoadBalancerSourceRanges {
+		errs = append(errs, legacyCIDR(ranges.Index(i), strings.TrimSpace(cidr), nil)...)
+	}
+	if spec.AllocateLoadBalancerNodePorts != nil && !balanced {
+		errs = append(errs, field.Forbidden(path.Child("allocateLoadBalancerNodePorts"), loadBalancerOnly))
+	}
+	class := path.Child("loadBalancerClass")
+	switch {
+	case spec.LoadBalancerClass == nil:
+	case balanced:
+		errs = append(errs, check.Invalid(class, *spec.LoadBalancerClass, validation.IsQualifiedName(*spec.LoadBalancerClass))...)
+	default:
+		errs = append(errs, field.Forbidden(class, loadBalancerOnly))
+	}
+	return errs
+}
+
+// serviceSourceAnnotation is the old way to write loadBalancerSourceRanges, heard
+// where the field is empty.
+func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
+	text, set := service.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if !set || len(service.Spec.LoadBalancerSourceRanges) > 0 {
+		return nil
+	}
+	var errs field.ErrorList
+	path := field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	if service.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		errs = append(errs, field.Forbidden(path, loadBalancerOnly))
+	}
+	if strings.TrimSpace(text) == "" {
+		return errs
+	}
+	for cidr := range strings.SplitSeq(text, ",") {
+		errs = append(errs, legacyCIDR(path, strings.TrimSpace(cidr), nil)...)
+	}
+	return errs
+}
+
+// serviceTraffic checks the policies by which traffic finds its endpoint.
+func serviceTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	errs := serviceExternalTraffic(spec, path.Child("externalTrafficPolicy"))
+	errs = append(errs, serviceHealthCheck(spec, path.Child("healthCheckNodePort"))...)
+	internal := path.Child("internalTrafficPolicy")
+	if spec.InternalTrafficPolicy == nil && inCluster(spec.Type) {
+		errs = append(errs, field.Required(internal, ""))
+	}
+	errs = append(errs, check.NilOr(internal, spec.InternalTrafficPolicy,
+		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+	return append(errs, check.NilOr(path.Child("trafficDistribution"), spec.TrafficDistribution,
+		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode,
+		corev1.ServiceTrafficDistributionPreferSameZone)...)
+}
+
+func serviceExternalTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	policy := spec.ExternalTrafficPolicy
+	if FromOutside(spec) {
+		return check.OneOf(path, policy, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	}
+	if policy != "" {
+		return field.ErrorList{field.Invalid(path, policy, "may only be set for externally-accessible services")}
+	}
+	return nil
+}
+
+func serviceHealthCheck(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	port := spec.HealthCheckNodePort
+	switch needed := NeedsHealthCheck(spec); {
+	case needed && port == 0:
+		return field.ErrorList{field.Required(path, "")}
+	case needed:
+		return check.Invalid(path, port, validation.IsValidPortNum(int(port)))
+	case port != 0:
+		return field.ErrorList{field.Invalid(path, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")}
+	}
+	return nil
+}
+
+// serviceStatus checks what a load balancer reports.
+func serviceStatus(service, old *corev1.Service) field.ErrorList {
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	ingress := service.Status.LoadBalancer.Ingress
+	if service.Spec.Type != corev1.ServiceTypeLoadBalancer && len(ingress) > 0 {
+		return field.ErrorList{field.Forbidden(path, "may only be used when `spec.type` is LoadBalancer")}
+	}
+	var known []string
+	for _, in := range old.Status.LoadBalancer.Ingress {
+		known = append(known, in.IP)
+	}
+	var errs field.ErrorList
+	for i, in := range ingress {
+		errs = append(errs, balancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
+		errs = append(errs, balancerMode(path.Index(i).Child("ipMode"), in)...)
+	}
+	return errs
+}
+
+// balancerAddress checks an address and a name, either of which may be empty.
+func balancerAddress(path *field.Path, ip, hostname string, known []string) field.ErrorList {
+	var errs field.ErrorList
+	if ip != "" {
+		errs = append(errs, legacyIP(path.Child("ip"), ip, known)...)
+	}
+	if hostname == "" {
+		return errs
+	}
+	at := path.Child("hostname")
+	errs = append(errs, check.Invalid(at, hostname, validation.IsDNS1123Subdomain(hostname))...)
+	if netutils.ParseIPSloppy(hostname) != nil {
+		errs = append(errs, field.Invalid(at, hostname, "must be a DNS name, not an IP address"))
+	}
+	return errs
+}
+
+func balancerMode(path *field.Path, in corev1.LoadBalancerIngress) field.ErrorList {
+	switch {
+	case in.IP != "" && in.IPMode == nil:
+		return field.ErrorList{field.Required(path, "must be specified when `ip` is set")}
+	case in.IP == "" && in.IPMode != nil:
+		return field.ErrorList{field.Forbidden(path, "may not be specified when `ip` is not set")}
+	}
+	return check.NilOr(path, in.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
+}

@@ -1,0 +1,200 @@
+package network
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+)
+
+// maxAffinitySeconds is a day (upstream: MaxClientIPServiceAffinitySeconds).
+const maxAffinitySeconds = 24 * 60 * 60
+
+func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	service := next.(*corev1.Service)
+	if subresource == "status" {
+		return serviceStatus(service, cur.(*corev1.Service))
+	}
+	var errs field.ErrorList
+	if cur != nil {
+		errs = serviceUpdate(&service.Spec, &cur.(*corev1.Service).Spec, field.NewPath("spec"))
+	}
+	errs = append(errs, serviceTopology(service.Annotations)...)
+	errs = append(errs, serviceSpec(&service.Spec, field.NewPath("spec"))...)
+	return append(errs, serviceSourceAnnotation(service)...)
+}
+
+// serviceTopology: the old annotation and the newer one may not disagree.
+func serviceTopology(annotations map[string]string) field.ErrorList {
+	hints, old := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	mode, newer := annotations[corev1.AnnotationTopologyMode]
+	if !old || !newer || hints == mode {
+		return nil
+	}
+	path := field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode)
+	return field.ErrorList{field.Invalid(path, mode,
+		fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints))}
+}
+
+func serviceSpec(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	errs := serviceForm(spec, path)
+	errs = append(errs, servicePorts(spec, path.Child("ports"))...)
+	errs = append(errs, metavalidation.ValidateLabels(spec.Selector, path.Child("selector"))...)
+	errs = append(errs, serviceAffinity(spec, path)...)
+	errs = append(errs, ValidateClusterIPs(spec, path)...)
+	for i, ip := range spec.ExternalIPs {
+		errs = append(errs, serviceExternalIP(path.Child("externalIPs").Index(i), ip)...)
+	}
+	errs = append(errs, check.OneOf(path.Child("type"), spec.Type, corev1.ServiceTypeClusterIP,
+		corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
+	errs = append(errs, serviceNodePorts(spec, path.Child("ports"))...)
+	errs = append(errs, serviceDuplicates(spec.Ports, path.Child("ports"))...)
+	errs = append(errs, serviceLoadBalancer(spec, path)...)
+	return append(errs, serviceTraffic(spec, path)...)
+}
+
+// serviceForm checks what each type must and must not have.
+func serviceForm(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.Ports) == 0 && !Headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, field.Required(path.Child("ports"), ""))
+	}
+	switch {
+	case onNodes(spec.Type) && Headless(spec):
+		errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
+			fmt.Sprintf("may not be set to 'None' for %s services", spec.Type)))
+	case spec.Type == corev1.ServiceTypeExternalName:
+		errs = append(errs, serviceExternalName(spec, path)...)
+	}
+	return errs
+}
+
+func serviceExternalName(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	const refusal = "may not be set for ExternalName services"
+	if len(spec.ClusterIPs) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("clusterIPs"), refusal))
+	}
+	if len(spec.IPFamilies) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("ipFamilies"), refusal))
+	}
+	if spec.IPFamilyPolicy != nil {
+		errs = append(errs, field.Forbidden(path.Child("ipFamilyPolicy"), refusal))
+	}
+	name := strings.TrimSuffix(spec.ExternalName, ".") // the dot that says it is complete
+	return append(errs, check.Named(path.Child("externalName"), name, validation.IsDNS1123Subdomain)...)
+}
+
+func serviceAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	errs := check.OneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	config := spec.SessionAffinityConfig
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP || config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+		return errs // defaults see to the rest
+	}
+	if seconds := *config.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinitySeconds {
+		errs = append(errs, field.Invalid(path.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), seconds,
+			fmt.Sprintf("must be greater than 0 and less than %d", maxAffinitySeconds)))
+	}
+	return errs
+}
+
+func serviceExternalIP(path *field.Path, ip string) field.ErrorList {
+	if errs := legacyIP(path, ip, nil); len(errs) > 0 {
+		return errs
+	}
+	return ordinaryIP(path, ip)
+}
+
+func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i := range spec.Ports {
+		port, at := &spec.Ports[i], path.Index(i)
+		errs = append(errs, servicePortName(port.Name, len(spec.Ports) > 1, names, at.Child("name"))...)
+		errs = append(errs, servicePort(port, at)...)
+	}
+	return errs
+}
+
+// servicePortName: where there are several ports each has a name of its own.
+func servicePortName(name string, required bool, names map[string]bool, path *field.Path) field.ErrorList {
+	if name == "" {
+		if required {
+			return field.ErrorList{field.Required(path, "")}
+		}
+		return nil
+	}
+	errs := check.Invalid(path, name, validation.IsDNS1123Label(name))
+	if names[name] {
+		errs = append(errs, field.Duplicate(path, name))
+	}
+	names[name] = true
+	return errs
+}
+
+func servicePort(port *corev1.ServicePort, path *field.Path) field.ErrorList {
+	errs := check.Invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))
+	errs = append(errs, protocol(path.Child("protocol"), port.Protocol)...)
+	errs = append(errs, portNumberOrName(path.Child("targetPort"), port.TargetPort)...)
+	return append(errs, appProtocol(path.Child("appProtocol"), port.AppProtocol)...)
+}
+
+func protocol(path *field.Path, p corev1.Protocol) field.ErrorList {
+	return check.OneOf(path, p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+}
+
+func appProtocol(path *field.Path, name *string) field.ErrorList {
+	return nilOrNamed(path, name, validation.IsQualifiedName)
+}
+
+func portNumberOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
+	if port.Type == intstr.Int {
+		return check.Invalid(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
+	}
+	return check.Invalid(path, port.StrVal, validation.IsValidPortName(port.StrVal))
+}
+
+// serviceNodePorts: none in a Service that is for the cluster alone, and none
+// twice for one protocol.
+func serviceNodePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	type nodePort struct {
+		protocol corev1.Protocol
+		number   int32
+	}
+	var refused, twice field.ErrorList
+	seen := map[nodePort]bool{}
+	for i, p := range spec.Ports {
+		if p.NodePort == 0 {
+			continue
+		}
+		at, id := path.Index(i).Child("nodePort"), nodePort{p.Protocol, p.NodePort}
+		if spec.Type == corev1.ServiceTypeClusterIP {
+			refused = append(refused, field.Forbidden(at, "may not be used when `type` is 'ClusterIP'"))
+		}
+		if seen[id] {
+			twice = append(twice, field.Duplicate(at, p.NodePort))
+		}
+		seen[id] = true
+	}
+	return append(refused, twice...)
+}
+
+func serviceDuplicates(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[corev1.ServicePort]bool{}
+	for i, p := range ports {
+		id := corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}
+		if seen[id] {
+			errs = append(errs, field.Duplicate(path.Index(i), id))
+		}
+		seen[id] = true
+	}
+	return errs
+}
