@@ -177,9 +177,6 @@ func headline(text string) string {
 	return string(runes[:min(len(runes), maxWarning)])
 }
 
-// protobufMagic begins every protobuf body (upstream: the k8s envelope).
-var protobufMagic = []byte("k8s\x00")
-
 // decodeProtobuf reads the envelope and what is in it; what it says of its kind
 // is left in obj.
 func decodeProtobuf(data []byte, obj any) error {

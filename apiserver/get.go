@@ -74,6 +74,9 @@ func (s *Server) shape(r *http.Request, res *registry.Resource, f format, e *sto
 	case "PartialObjectMetadata":
 		return partial(e.Object), nil
 	}
+	if f.media == typeProtobuf {
+		return e.Object, nil
+	}
 	if pretty(r) {
 		return json.RawMessage(e.JSON), nil
 	}
@@ -82,14 +85,17 @@ func (s *Server) shape(r *http.Request, res *registry.Resource, f format, e *sto
 
 // answer sends an object that a write returned. A Scale has no Table.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, f format, t target, code int, obj registry.Object) error {
-	data, err := s.registry.JSON(r.Context(), obj)
-	if err != nil {
-		return err
-	}
 	if f.as == "Table" && t.ref.Subresource == "scale" {
 		f.as = ""
 	}
-	v, err := s.shape(r, t.res, f, &store.Entry{Object: obj, JSON: data})
+	e := &store.Entry{Object: obj}
+	if f.media != typeProtobuf {
+		var err error
+		if e.JSON, err = s.registry.JSON(r.Context(), obj); err != nil {
+			return err
+		}
+	}
+	v, err := s.shape(r, t.res, f, e)
 	if err != nil {
 		return err
 	}

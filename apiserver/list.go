@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -191,11 +192,14 @@ func (s *Server) listTable(w http.ResponseWriter, r *http.Request, res *registry
 // sendList splices the entries' own bytes into a list, straight into the answer:
 // a long list never stands in memory as a whole.
 func (s *Server) sendList(w http.ResponseWriter, r *http.Request, f format, res *registry.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	if f.media == typeProtobuf {
+		return s.sendProtobufList(w, r, res, entries, meta)
+	}
 	head, err := listHead(res, meta)
 	if err != nil {
 		return err
 	}
-	if f.yaml || pretty(r) {
+	if f.media == typeYAML || pretty(r) {
 		var whole bytes.Buffer
 		writeList(&whole, head, entries)
 		s.send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
@@ -205,13 +209,31 @@ func (s *Server) sendList(w http.ResponseWriter, r *http.Request, f format, res 
 	for _, e := range entries {
 		size += len(e.JSON)
 	}
-	w.Header().Set("Content-Type", typeJSON)
-	w.Header().Set("Content-Length", strconv.Itoa(size))
-	w.WriteHeader(http.StatusOK)
-	out := bufio.NewWriterSize(w, listBuffer)
-	writeList(out, head, entries)
-	out.Flush() // a client that went away is no error of ours
+	stream(begin(w, r, typeJSON, http.StatusOK, size), func(out io.Writer) { writeList(out, head, entries) })
 	return nil
+}
+
+// sendProtobufList encodes one item after the other into the answer.
+func (s *Server) sendProtobufList(w http.ResponseWriter, r *http.Request, res *registry.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	list, err := newProtobufList(res.GVR.GroupVersion().WithKind(res.Kind+"List"), meta, entries)
+	if err != nil {
+		return err
+	}
+	stream(begin(w, r, typeProtobuf, http.StatusOK, list.length()), func(out io.Writer) {
+		if err := list.write(out); err != nil {
+			s.Log.Error("cannot encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
+			panic(http.ErrAbortHandler) // the answer has begun
+		}
+	})
+	return nil
+}
+
+// stream writes an answer in large pieces and ends it.
+func stream(w io.WriteCloser, write func(io.Writer)) {
+	out := bufio.NewWriterSize(w, listBuffer)
+	write(out)
+	out.Flush() // a client that went away is no error of ours
+	w.Close()
 }
 
 const (

@@ -3,9 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"errors"
-	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,74 +15,32 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const (
-	typeJSON = "application/json"
-	typeYAML = "application/yaml"
-
-	// typeProtobuf is read, but never written: every client that asks for it takes
-	// JSON too.
-	typeProtobuf = "application/vnd.kubernetes.protobuf"
-)
-
-// format is how a client wants to be answered.
-type format struct {
-	yaml bool
-	// contentType is what the answer calls itself; empty: JSON or YAML.
-	contentType string
-	as          string // "", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"
-}
-
-// negotiate takes the first media type of the Accept header that is served;
-// JSON when there is no header. as lists the shapes this request can have.
-func negotiate(r *http.Request, as ...string) (format, error) {
-	accept := r.Header.Get("Accept")
-	if accept == "" {
-		return format{}, nil
-	}
-	for part := range strings.SplitSeq(accept, ",") {
-		if f, ok := acceptable(part, as); ok {
-			return f, nil
-		}
-	}
-	return format{}, &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-		Message: "only the following media types are accepted: " + typeJSON + ", " + typeYAML,
-	}}
-}
-
-// negotiateWrite is negotiate for a request that writes, which has to know how
-// to answer before it does.
-func negotiateWrite(r *http.Request) (format, error) {
-	return negotiate(r, "Table", "PartialObjectMetadata")
-}
-
-// versions are the versions of the shapes that are served.
-var versions = map[string]string{"APIGroupDiscoveryList": "v2"}
-
-func acceptable(part string, as []string) (format, bool) {
-	typ, params, err := mime.ParseMediaType(part)
-	if err != nil {
-		return format{}, false
-	}
-	f := format{as: params["as"]}
-	if f.as != "" && !slices.Contains(as, f.as) {
-		return f, false
-	}
-	if want, ok := versions[f.as]; ok && params["v"] != want {
-		return f, false
-	}
-	switch typ {
-	case typeJSON, "*/*", "application/*":
-		return f, true
-	case typeYAML, "text/yaml":
-		f.yaml = true
-		return f, f.as == ""
-	}
-	return f, false
-}
-
-// send answers with v as JSON or YAML; v may be JSON already.
+// send answers with v, as the client wants it; v may be JSON already, where
+// that is not protobuf.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, f format, code int, v any) {
+	data, err := encode(r, f, v)
+	if err != nil {
+		s.unsendable(w, r, err)
+		return
+	}
+	out := begin(w, r, f.header(), code, len(data))
+	out.Write(data) // a client that went away is no error of ours
+	out.Close()
+}
+
+// unsendable says why there is no answer; as JSON, which every Status has.
+func (s *Server) unsendable(w http.ResponseWriter, r *http.Request, err error) {
+	status := statusOf(err)
+	if status.Code >= http.StatusInternalServerError {
+		s.Log.Error("cannot encode an answer", zap.String("path", r.URL.Path), zap.Error(err))
+	}
+	s.send(w, r, format{}, int(status.Code), status)
+}
+
+func encode(r *http.Request, f format, v any) ([]byte, error) {
+	if f.media == typeProtobuf {
+		return protobufOf(v)
+	}
 	data, ok := v.([]byte)
 	var err error
 	switch {
@@ -94,26 +50,16 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, f format, code int
 	default:
 		data, err = json.Marshal(v)
 	}
-	if err == nil && f.yaml {
+	if err == nil && f.media == typeYAML {
 		data, err = yaml.JSONToYAML(data)
 	}
-	if err != nil {
-		s.Log.Error("cannot encode an answer", zap.String("path", r.URL.Path), zap.Error(err))
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	typ := or(f.contentType, typeJSON)
-	if f.yaml {
-		typ = typeYAML
-	}
-	w.Header().Set("Content-Type", typ)
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	w.WriteHeader(code)
-	w.Write(data) // a client that went away is no error of ours
+	return data, err
 }
 
 // pretty says that the answer is for somebody to read.
-func pretty(r *http.Request) bool { return r.URL.Query().Get("pretty") == "true" }
+func pretty(r *http.Request) bool {
+	return strings.Contains(r.URL.RawQuery, "pretty=") && r.URL.Query().Get("pretty") == "true"
+}
 
 // success is the Status of a request that has nothing else to answer.
 func success(code int32, details *metav1.StatusDetails) *metav1.Status {

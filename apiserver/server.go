@@ -57,6 +57,7 @@ type Server struct {
 	registry *registry.Registry
 	openapi  *openapi.Documents
 	counters counters
+	frames   frames
 	stop     context.Context
 }
 

@@ -2,13 +2,13 @@ package apiserver
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -26,19 +26,7 @@ const (
 
 // watch streams changes until the client leaves, time is up, or it lags.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts listOptions) error {
-	f, err := negotiate(r, "Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), watchTime(opts))
-	defer cancel()
-	defer context.AfterFunc(s.stop, cancel)()
-
-	initial, rev, err := s.watchStart(ctx, opts)
-	if err != nil {
-		return err
-	}
-	changes, sel, err := s.registry.Changes(ctx, opts.sel, rev)
+	f, err := negotiateStream(r)
 	if err != nil {
 		return err
 	}
@@ -46,36 +34,64 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts li
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.watchTime(opts))
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
+	start, err := s.watchStart(ctx, opts)
+	if err != nil {
+		return err
+	}
 	s.counters.watches.Inc()
 	defer s.counters.watches.Dec()
-	w.Header().Set("Content-Type", typeJSON)
+	if isWebSocket(r) {
+		return s.watchSocket(ctx, w, r, enc, start, opts)
+	}
+	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
-	st := &watchStream{w: w, flush: http.NewResponseController(w).Flush, enc: enc, rev: rev}
-	for _, e := range initial {
-		st.send(watch.Added, e)
-	}
-	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
-		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-	}
-	st.run(ctx, changes, sel, opts.AllowWatchBookmarks, s)
+	st := &watchStream{out: overHTTP{w, http.NewResponseController(w)}, enc: enc}
+	st.run(ctx, start, opts, s)
 	return nil
 }
 
 // watchTime is how long the watch may take: what the client asked for, or some
-// time between minWatch and twice that, so that not all come back at once.
-func watchTime(opts listOptions) time.Duration {
+// time between the shortest and twice that, so that not all come back at once.
+func (s *Server) watchTime(opts listOptions) time.Duration {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		return time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
 	return minWatch + rand.N(minWatch)
 }
 
-// watchStart is what a watch sends before the changes, and the revision they
-// start from: everything there is when the client names no revision or asks for
-// initial events, else nothing.
-func (s *Server) watchStart(ctx context.Context, opts listOptions) ([]*store.Entry, int64, error) {
+// watchStart is where a watch begins.
+type watchStart struct {
+	initial []*store.Entry // sent before the changes
+	rev     int64          // the changes come after it
+	changes <-chan *store.Event
+	sel     store.Selector
+	// refused is what the watch has to say at once, and nothing else.
+	refused *metav1.Status
+}
+
+// watchStart begins with everything there is when the client names no revision
+// or asks for initial events, else with nothing. A revision that left the
+// history is an event, as upstream has it, not an answer.
+func (s *Server) watchStart(ctx context.Context, opts listOptions) (watchStart, error) {
+	var start watchStart
+	var err error
+	start.initial, start.rev, err = s.watchFrom(ctx, opts)
+	if err != nil {
+		return start, err
+	}
+	start.changes, start.sel, err = s.registry.Changes(ctx, opts.sel, start.rev)
+	if apierrors.IsResourceExpired(err) {
+		return watchStart{refused: statusOf(err)}, nil
+	}
+	return start, err
+}
+
+func (s *Server) watchFrom(ctx context.Context, opts listOptions) ([]*store.Entry, int64, error) {
 	asked := opts.SendInitialEvents
-	if (asked == nil && opts.rev > 0) || (asked != nil && !*asked && opts.rev > 0) {
+	if (asked == nil || !*asked) && opts.rev > 0 {
 		return nil, opts.rev, nil
 	}
 	if asked != nil && !*asked {
@@ -88,17 +104,58 @@ func (s *Server) watchStart(ctx context.Context, opts listOptions) ([]*store.Ent
 	return entries, rev, err
 }
 
-// watchStream writes the events of one watch.
-type watchStream struct {
-	w     http.ResponseWriter
-	flush func() error
-	enc   *encoder
-	rev   int64 // everything up to here was sent
-	buf   []byte
-	err   error // the client went away
+// pipe is what carries the events of a watch: frames, any number at a time.
+type pipe interface {
+	write(frames []byte) error
+	flush() error
 }
 
-func (st *watchStream) run(ctx context.Context, changes <-chan *store.Event, sel store.Selector, bookmarks bool, s *Server) {
+type overHTTP struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (o overHTTP) write(frames []byte) error {
+	_, err := o.w.Write(frames)
+	return err
+}
+
+func (o overHTTP) flush() error { return o.control.Flush() }
+
+const (
+	// pending is how much a watch gathers before it writes, while more events wait,
+	// and kept what it keeps of its buffer when none do, in bytes.
+	pending = 32 << 10
+	kept    = 2 << 10
+)
+
+// watchStream writes the events of one watch.
+type watchStream struct {
+	out pipe
+	enc *encoder
+	rev int64  // everything up to here was sent
+	buf []byte // frames not yet written
+	err error  // the client went away
+}
+
+func (st *watchStream) run(ctx context.Context, start watchStart, opts listOptions, s *Server) {
+	if start.refused != nil {
+		st.refuse(start.refused)
+		return
+	}
+	st.rev = start.rev
+	for _, e := range start.initial {
+		st.send(watch.Added, e)
+	}
+	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
+		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	start.initial = nil // a long watch needs it no more
+	st.follow(ctx, start.changes, start.sel, opts.AllowWatchBookmarks, s)
+}
+
+// follow sends the changes until ctx ends or they do.
+func (st *watchStream) follow(ctx context.Context, changes <-chan *store.Event, sel store.Selector, bookmarks bool, s *Server) {
 	var tick <-chan time.Time
 	if bookmarks {
 		t := s.Clock.NewTicker(bookmarkEvery)
@@ -109,12 +166,15 @@ func (st *watchStream) run(ctx context.Context, changes <-chan *store.Event, sel
 		select {
 		case ev, ok := <-changes:
 			if !ok {
+				st.flush()
 				return
 			}
 			st.event(ev, sel)
 			continue
-		default: // nothing waits: what was written goes out
-			st.err = st.flush()
+		default: // nothing waits: what was gathered goes out
+			if st.flush(); st.err != nil {
+				return
+			}
 		}
 		select {
 		case ev, ok := <-changes:
@@ -125,106 +185,83 @@ func (st *watchStream) run(ctx context.Context, changes <-chan *store.Event, sel
 		case <-tick:
 			st.bookmark(nil)
 		case <-ctx.Done():
+			st.last(ctx, bookmarks)
 			return
 		}
+	}
+}
+
+// last tells a client whose time is up how far it is, so that its next watch
+// goes on from there.
+func (st *watchStream) last(ctx context.Context, bookmarks bool) {
+	if bookmarks && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		st.bookmark(nil)
+		st.flush()
 	}
 }
 
 func (st *watchStream) event(ev *store.Event, sel store.Selector) {
 	switch {
 	case ev.Lagged():
-		status := statusOf(registry.ErrExpired("too old resource version: the watch fell behind"))
-		data, err := json.Marshal(status)
-		st.write(watch.Error, data, err)
+		st.refuse(statusOf(registry.ErrExpired("too old resource version: the watch fell behind")))
 		return
 	case !ev.Progress():
 		typ, e := registry.Seen(sel, ev)
-		if e, st.err = registry.Shown(st.enc.res, e); st.err != nil {
-			return
-		}
-		st.send(typ, e)
+		frame, err := st.enc.shared(typ, e)
+		st.write(frame, err)
 	}
 	st.rev = ev.Rev
 }
 
+// refuse ends the watch with an error that is an event.
+func (st *watchStream) refuse(status *metav1.Status) {
+	object, err := st.enc.status(status)
+	st.add(watch.Error, object, err)
+	st.flush()
+}
+
 func (st *watchStream) send(typ watch.EventType, e *store.Entry) {
-	data, err := st.enc.encode(e)
-	st.write(typ, data, err)
+	object, err := st.enc.object(e)
+	st.add(typ, object, err)
 }
 
 // bookmark tells how far the watch is, in an object with nothing but that.
 func (st *watchStream) bookmark(annotations map[string]string) {
-	data, err := st.enc.bookmark(strconv.FormatInt(st.rev, 10), annotations)
-	st.write(watch.Bookmark, data, err)
+	object, err := st.enc.bookmark(strconv.FormatInt(st.rev, 10), annotations)
+	st.add(watch.Bookmark, object, err)
 }
 
-func (st *watchStream) write(typ watch.EventType, object []byte, err error) {
-	if st.err != nil || err != nil {
-		st.err = err
+func (st *watchStream) add(typ watch.EventType, object []byte, err error) {
+	if err == nil {
+		st.buf = st.enc.frame(st.buf, typ, object)
+	}
+	st.write(nil, err)
+}
+
+// write gathers frames until there are enough of them.
+func (st *watchStream) write(frame []byte, err error) {
+	st.err = errors.Join(st.err, err)
+	if st.err != nil {
 		return
 	}
-	st.buf = append(st.buf[:0], `{"type":"`...)
-	st.buf = append(st.buf, typ...)
-	st.buf = append(st.buf, `","object":`...)
-	st.buf = append(st.buf, object...)
-	st.buf = append(st.buf, "}\n"...)
-	_, st.err = st.w.Write(st.buf)
+	st.buf = append(st.buf, frame...)
+	if len(st.buf) >= pending || st.enc.bare {
+		st.err = st.out.write(st.buf)
+		st.buf = st.buf[:0]
+	}
 }
 
-// encoder gives objects the shape that the client of a watch wants.
-type encoder struct {
-	res     *registry.Resource
-	as      string
-	include metav1.IncludeObjectPolicy
-	headed  bool // a Table's columns were sent
-	s       *Server
-}
-
-func newEncoder(r *http.Request, res *registry.Resource, f format, s *Server) (*encoder, error) {
-	include, err := includeObject(r)
-	return &encoder{res: res, as: f.as, include: include, s: s}, err
-}
-
-func (e *encoder) encode(entry *store.Entry) ([]byte, error) {
-	switch e.as {
-	case "":
-		return entry.JSON, nil
-	case "Table":
-		t := newTable(e.res, e.include)
-		if e.headed {
-			t.ColumnDefinitions = nil
-		}
-		e.headed = true
-		t.ResourceVersion = entry.Object.GetResourceVersion()
-		if err := t.add(entry, e.s.now()); err != nil {
-			return nil, err
-		}
-		return json.Marshal(t)
+// flush sends what was gathered. A watch that becomes quiet keeps no large buffer.
+func (st *watchStream) flush() {
+	if st.err != nil {
+		return
 	}
-	return json.Marshal(partial(entry.Object))
-}
-
-func (e *encoder) bookmark(resourceVersion string, annotations map[string]string) ([]byte, error) {
-	meta, err := json.Marshal(annotations)
-	if err != nil {
-		return nil, err
+	if len(st.buf) > 0 {
+		st.err = st.out.write(st.buf)
 	}
-	kind, version := e.res.Kind, e.res.GVR.GroupVersion().String()
-	switch e.as {
-	case "Table":
-		return json.Marshal(&metav1.Table{
-			TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: metav1.SchemeGroupVersion.String()},
-			ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion},
-			Rows:     []metav1.TableRow{},
-		})
-	case "":
-	default:
-		kind, version = "PartialObjectMetadata", metav1.SchemeGroupVersion.String()
+	st.buf = st.buf[:0]
+	if cap(st.buf) > kept {
+		st.buf = nil
 	}
-	extra := ""
-	if len(annotations) > 0 {
-		extra = `,"annotations":` + string(meta)
-	}
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":%q,"creationTimestamp":null%s}}`,
-		kind, version, resourceVersion, extra), nil
+	st.err = errors.Join(st.err, st.out.flush())
 }

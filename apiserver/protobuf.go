@@ -1,0 +1,159 @@
+package apiserver
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/store"
+)
+
+// A protobuf body is four bytes of magic and an envelope, a runtime.Unknown:
+// what it holds (1), the message itself (2), two texts that stay empty (3, 4).
+// A list has its metadata in field 1 and its items in 2; the event of a watch
+// its type in 1 and, in 2, a RawExtension whose field 1 is a whole body. All
+// fields are of the same wire type, a length and so many bytes.
+const (
+	field1 = 1<<3 | 2
+	field2 = 2<<3 | 2
+)
+
+// protobufMagic begins every protobuf body (upstream: the k8s envelope).
+var protobufMagic = []byte("k8s\x00")
+
+// message is a type with a generated protobuf form.
+type message interface {
+	Size() int
+	MarshalToSizedBuffer(data []byte) (int, error)
+}
+
+// asMessage is v as a message; 406 for a type that has no such form.
+func asMessage(v any) (message, error) {
+	if m, ok := v.(message); ok {
+		return m, nil
+	}
+	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: fmt.Sprintf("object %T does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message", v),
+	}}
+}
+
+// appendField begins a field of size bytes.
+func appendField(b []byte, tag byte, size int) []byte {
+	return binary.AppendUvarint(append(b, tag), uint64(size))
+}
+
+// sizeOfField is how long a field of size bytes is as a whole.
+func sizeOfField(size int) int { return 1 + sizeOfVarint(uint64(size)) + size }
+
+func sizeOfVarint(v uint64) int {
+	n := 1
+	for ; v >= 0x80; v >>= 7 {
+		n++
+	}
+	return n
+}
+
+// appendMessage appends m, which has size bytes.
+func appendMessage(b []byte, m message, size int) ([]byte, error) {
+	at := len(b)
+	b = append(b, make([]byte, size)...)
+	if _, err := m.MarshalToSizedBuffer(b[at:]); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// sizeOfBody is how long the body is that holds size bytes of the kind.
+func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
+	kind := runtime.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
+	return len(protobufMagic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
+}
+
+// bodyTail ends every envelope.
+const bodyTail = "\x1a\x00\x22\x00"
+
+// appendBody begins the body that holds size bytes of the kind; bodyTail ends it.
+func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
+	version := gvk.GroupVersion().String()
+	b = append(b, protobufMagic...)
+	b = appendField(b, field1, sizeOfField(len(version))+sizeOfField(len(gvk.Kind)))
+	b = append(appendField(b, field1, len(version)), version...)
+	b = append(appendField(b, field2, len(gvk.Kind)), gvk.Kind...)
+	return appendField(b, field2, size)
+}
+
+// protobufOf is v, an object whose TypeMeta is set, as a body.
+func protobufOf(v any) ([]byte, error) {
+	m, err := asMessage(v)
+	if err != nil {
+		return nil, err
+	}
+	var gvk schema.GroupVersionKind
+	if o, ok := v.(runtime.Object); ok {
+		gvk = o.GetObjectKind().GroupVersionKind()
+	}
+	size := m.Size()
+	b, err := appendMessage(appendBody(make([]byte, 0, sizeOfBody(gvk, size)), gvk, size), m, size)
+	return append(b, bodyTail...), err
+}
+
+// protobufEvent appends an event of a watch, which holds object, a body.
+func protobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
+	raw := sizeOfField(len(object))
+	b = append(appendField(b, field1, len(typ)), typ...)
+	b = appendField(appendField(b, field2, raw), field1, len(object))
+	return append(b, object...)
+}
+
+// protobufList is a list of entries on its way out, one item at a time.
+type protobufList struct {
+	gvk   schema.GroupVersionKind
+	meta  metav1.ListMeta
+	items []message
+	sizes []int
+	size  int // of the list without its envelope
+}
+
+func newProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*protobufList, error) {
+	l := &protobufList{gvk: gvk, meta: meta, items: make([]message, len(entries)), sizes: make([]int, len(entries))}
+	l.size = sizeOfField(meta.Size())
+	for i, e := range entries {
+		m, err := asMessage(e.Object)
+		if err != nil {
+			return nil, err
+		}
+		l.items[i], l.sizes[i] = m, m.Size()
+		l.size += sizeOfField(l.sizes[i])
+	}
+	return l, nil
+}
+
+// length is the whole body's, in bytes.
+func (l *protobufList) length() int { return sizeOfBody(l.gvk, l.size) }
+
+// write writes the body to something that keeps its own error.
+func (l *protobufList) write(w io.Writer) error {
+	size := l.meta.Size()
+	b := appendField(appendBody(nil, l.gvk, l.size), field1, size)
+	b, err := appendMessage(b, &l.meta, size)
+	if err != nil {
+		return err
+	}
+	w.Write(b)
+	for i, m := range l.items {
+		if b, err = appendMessage(appendField(b[:0], field2, l.sizes[i]), m, l.sizes[i]); err != nil {
+			return err
+		}
+		w.Write(b)
+	}
+	io.WriteString(w, bodyTail)
+	return nil
+}
