@@ -32,6 +32,11 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	if ref.Subresource != "" && !res.Serves(ref.Subresource) {
 		return nil, errNoSubresource(ref)
 	}
+	if ref.Subresource == "eviction" {
+		return r.updateEviction(ctx, ref, change)
+	}
+	var claims held
+	defer claims.release()
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
 		if cur == nil {
 			return nil, apierrors.NewNotFound(res.GVR.GroupResource(), ref.Name)
@@ -43,13 +48,13 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 		if next == nil {
 			return nil, errBadRequest("an update needs an object")
 		}
-		return r.replace(ctx, res, next, cur, ref.Subresource)
+		return r.replace(ctx, res, next, cur, ref.Subresource, &claims)
 	})
 }
 
 // replace makes next what may be stored in the place of cur, or nil when it was
-// the last thing that held a deletion.
-func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string) (Object, error) {
+// the last thing that held a deletion. What it takes of the cluster is in claims.
+func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, claims *held) (Object, error) {
 	if err := r.sameObject(res, next, cur); err != nil {
 		return nil, err
 	}
@@ -67,6 +72,9 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 		res.Prepare(next, cur, sub)
 	}
 	defaults(res, next)
+	if err := r.claim(ctx, next, cur, sub, claims); err != nil {
+		return nil, err
+	}
 	if errs := validateUpdate(res, next, cur, sub); len(errs) > 0 {
 		return nil, errInvalid(res, cur.GetName(), errs)
 	}

@@ -36,7 +36,8 @@ func TestEmptiesThenGoes(t *testing.T) {
 		api := apitest.New(t)
 		api.Run(New(api.Deps(), Config{}))
 		pod := apitest.Pod("x", "p", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
-		api.Create(namespace("x"), namespace("y"), secret("x", "s"), secret("y", "s"), pod)
+		account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "default"}}
+		api.Create(namespace("x"), namespace("y"), secret("x", "s"), secret("y", "s"), account, pod)
 		api.Delete(namespace("x"), "")
 		apitest.Settle(5 * time.Second)
 		ns, ok := apitest.Get[*corev1.Namespace](api, "", "x")

@@ -21,7 +21,7 @@ func Resource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"po"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status", "log", "exec", "attach", "portforward", "binding"},
+		Subresources: []string{"status", "log", "exec", "attach", "portforward", "proxy", "binding", "eviction", "ephemeralcontainers", "resize"},
 		New:          func() kind.Object { return new(corev1.Pod) },
 		Default:      podDefault,
 		Prepare:      podPrepare,
@@ -30,8 +30,9 @@ func Resource() kind.Resource {
 
 		ReturnDeleted: true,
 
-		Fields:  podFields,
-		Columns: podColumns(),
+		Warnings: podWarnings,
+		Fields:   podFields,
+		Columns:  podColumns(),
 	}
 }
 
@@ -73,6 +74,10 @@ func podPrepare(next, cur kind.Object, subresource string) {
 		podSpecPrepare(pod, cur.(*corev1.Pod))
 	case "status":
 		podStatusPrepare(pod, cur.(*corev1.Pod))
+	case "ephemeralcontainers":
+		podPartPrepare(pod, cur.(*corev1.Pod), takeEphemeral)
+	case "resize":
+		podPartPrepare(pod, cur.(*corev1.Pod), takeResources)
 	}
 }
 

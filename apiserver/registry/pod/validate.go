@@ -25,6 +25,10 @@ func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	switch subresource {
 	case "status":
 		return podStatusUpdate(pod, old, field.NewPath("status"))
+	case "ephemeralcontainers":
+		return ephemeralUpdate(pod, old, spec)
+	case "resize":
+		return resizeUpdate(pod, old, spec)
 	case "binding":
 		return check.Invalid(spec.Child("nodeName"), pod.Spec.NodeName, check.Subdomain(pod.Spec.NodeName))
 	}

@@ -48,6 +48,7 @@ func containersValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 		names[c.Name] = true
 	}
 	errs = append(errs, hostPortsValidate(spec, path)...)
+	errs = append(errs, ephemeralValidate(spec, path.Child("ephemeralContainers"))...)
 	for i := range spec.InitContainers {
 		errs = append(errs, initContainerValidate(&spec.InitContainers[i], path.Child("initContainers").Index(i))...)
 	}

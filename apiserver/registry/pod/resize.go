@@ -1,0 +1,133 @@
+package pod
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// takeResources carries over what the containers ask for. Which container is
+// which their names say; resizeUpdate refuses others in another order.
+func takeResources(next, sent *corev1.PodSpec) {
+	takeFrom(next.Containers, sent.Containers)
+	takeFrom(next.InitContainers, sent.InitContainers)
+	if !sameNames(next.Containers, sent.Containers) {
+		next.Containers = sent.Containers
+	}
+	if !sameNames(next.InitContainers, sent.InitContainers) {
+		next.InitContainers = sent.InitContainers
+	}
+}
+
+func takeFrom(next, sent []corev1.Container) {
+	for i := range sent {
+		at := slices.IndexFunc(next, func(c corev1.Container) bool { return c.Name == sent[i].Name })
+		if at >= 0 {
+			next[at].Resources, next[at].ResizePolicy = sent[i].Resources, sent[i].ResizePolicy
+		}
+	}
+}
+
+func sameNames(a, b []corev1.Container) bool {
+	return slices.EqualFunc(a, b, func(x, y corev1.Container) bool { return x.Name == y.Name })
+}
+
+// resizeUpdate lets cpu and memory of the containers that run change (upstream:
+// validation.ValidatePodResize).
+func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
+	if errs := resizable(old); len(errs) > 0 {
+		return errs
+	}
+	if !sameNames(pod.Spec.Containers, old.Spec.Containers) {
+		return field.ErrorList{field.Forbidden(spec.Child("containers"), "containers may not be added, removed, renamed or reordered on resize")}
+	}
+	if !sameNames(pod.Spec.InitContainers, old.Spec.InitContainers) {
+		return field.ErrorList{field.Forbidden(spec.Child("initContainers"), "initContainers may not be added, removed, renamed or reordered on resize")}
+	}
+	errs := podSpecValidate(&pod.Spec, spec)
+	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
+		errs = append(errs, field.Invalid(spec, is, "Pod QOS Class may not change as a result of resizing"))
+	}
+	for i := range pod.Spec.Containers {
+		at := spec.Child("containers").Index(i).Child("resources")
+		errs = append(errs, containerResize(&pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, at)...)
+	}
+	return append(errs, initResize(pod.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))...)
+}
+
+// resizable is what is against any resize of the pod.
+func resizable(pod *corev1.Pod) field.ErrorList {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	}
+	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
+	}
+	return nil
+}
+
+// initResize: init containers that must end before the next begins keep what
+// they have.
+func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range next {
+		at := path.Index(i).Child("resources")
+		switch {
+		case isSidecar(&old[i]):
+			errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, at)...)
+		case !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources):
+			errs = append(errs, field.Forbidden(at, "resources for non-sidecar init containers are immutable"))
+		}
+	}
+	return errs
+}
+
+func containerResize(next, old *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if removed(next.Requests, old.Requests) {
+		errs = append(errs, field.Forbidden(path.Child("requests"), "resource requests cannot be removed"))
+	}
+	if removed(next.Limits, old.Limits) {
+		errs = append(errs, field.Forbidden(path.Child("limits"), "resource limits cannot be removed"))
+	}
+	if !equality.Semantic.DeepEqual(otherThanCPUMemory(next), otherThanCPUMemory(old)) {
+		errs = append(errs, field.Forbidden(path, "only cpu and memory resources are mutable"))
+	}
+	return errs
+}
+
+// removed says that cpu or memory was set and no longer is.
+func removed(next, old corev1.ResourceList) bool {
+	for _, name := range resized() {
+		_, was := old[name]
+		if _, is := next[name]; was && !is {
+			return true
+		}
+	}
+	return false
+}
+
+// resized are the resources that can be resized.
+func resized() []corev1.ResourceName {
+	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+}
+
+// otherThanCPUMemory is what a resize may not change, for comparison.
+func otherThanCPUMemory(r *corev1.ResourceRequirements) []string {
+	var out []string
+	for side, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
+		for name, amount := range list {
+			if !slices.Contains(resized(), name) {
+				out = append(out, fmt.Sprintf("%s %s %s", side, name, amount.String()))
+			}
+		}
+	}
+	for _, c := range r.Claims {
+		out = append(out, "claim "+c.Name+" "+c.Request)
+	}
+	slices.Sort(out)
+	return out
+}
