@@ -94,6 +94,11 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err
 	}
+	var claims held
+	defer claims.release()
+	if err := r.claim(ctx, obj, nil, "", &claims); err != nil {
+		return nil, err
+	}
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)

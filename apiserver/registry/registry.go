@@ -23,6 +23,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
@@ -37,6 +38,8 @@ type (
 type Config struct {
 	Clock clock.Clock // nil: the real one
 	Log   *zap.Logger // nil: silent
+
+	Services allocate.Config // what Services are given
 }
 
 // Registry serves resources out of a store. It does not close the store.
@@ -45,6 +48,7 @@ type Registry struct {
 	clock     clock.Clock
 	log       *zap.Logger
 	admission admission.Chain
+	services  *allocate.Services
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
 	byType    map[reflect.Type]*Resource
@@ -81,6 +85,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 		r.log = zap.NewNop()
 	}
 	r.admission = admission.New(r)
+	r.services = newServices(r, cfg.Services)
 	for i := range resources {
 		res := &resources[i]
 		r.byGVR[res.GVR] = res

@@ -1,0 +1,38 @@
+package registry
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/allocate"
+)
+
+// held are the reservations of one write; a write that runs again has several.
+type held []func()
+
+func (h *held) release() {
+	for _, release := range *h {
+		release()
+	}
+}
+
+// claim gives a Service what it needs of the cluster's addresses and ports. They
+// are next's until claims is released, and from then on if it was stored.
+func (r *Registry) claim(ctx context.Context, next, cur Object, sub string, claims *held) error {
+	service, ok := next.(*corev1.Service)
+	if !ok || sub != "" {
+		return nil
+	}
+	old, _ := cur.(*corev1.Service)
+	release, err := r.services.Claim(ctx, service, old)
+	*claims = append(*claims, release)
+	return err
+}
+
+func newServices(r *Registry, cfg allocate.Config) *allocate.Services {
+	return allocate.New(cfg, func(ctx context.Context) ([]*corev1.Service, error) {
+		return client.List[*corev1.Service](ctx, r, client.Selector{})
+	})
+}
