@@ -32,6 +32,9 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	if ref.Subresource != "" && !res.Serves(ref.Subresource) {
 		return nil, errNoSubresource(ref)
 	}
+	if ref.Subresource == "eviction" {
+		return r.updateEviction(ctx, ref, change)
+	}
 	var claims held
 	defer claims.release()
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
