@@ -36,6 +36,8 @@ type (
 
 // Config of a Registry. The zero value works.
 type Config struct {
+	// Roles keep users from granting what they may not do; nil: they may grant all.
+	Roles admission.Roles
 	Clock clock.Clock // nil: the real one
 	Log   *zap.Logger // nil: silent
 
@@ -84,7 +86,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	if r.log == nil {
 		r.log = zap.NewNop()
 	}
-	r.admission = admission.New(r)
+	r.admission = admission.New(r, cfg.Roles)
 	r.services = newServices(r, cfg.Services)
 	for i := range resources {
 		res := &resources[i]

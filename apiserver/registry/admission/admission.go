@@ -87,14 +87,17 @@ type Plugin struct {
 // Chain asks its plugins in their order.
 type Chain []Plugin
 
-// New is the chain of this server; plugins read what is stored through c.
-func New(c client.Client) Chain {
+// New is the chain of this server; plugins read what is stored through c. roles
+// may be nil: then everybody may grant everything.
+func New(c client.Client, roles Roles) Chain {
 	return Chain{
 		namespaceLifecycle(c),
 		serviceAccount(c),
 		priority(c),
 		defaultTolerationSeconds(),
 		podSecurity(c),
+		nodeRestriction(c),
+		roleEscalation(c, roles),
 	}
 }
 

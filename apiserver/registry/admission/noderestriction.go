@@ -1,0 +1,260 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+)
+
+// nodeRestriction lets an agent, known as system:node:NAME of group system:nodes,
+// write its own Node and Lease, the status of the pods bound to it, its mirror
+// pods, and tokens for its pods, and nothing of another node (upstream:
+// plugin/pkg/admission/noderestriction).
+func nodeRestriction(c client.Client) Plugin {
+	return Plugin{Name: "NodeRestriction", Validate: func(ctx context.Context, r *Request) error {
+		user, ok := auth.Known(ctx)
+		if !ok || !slices.Contains(user.Groups, auth.Nodes) {
+			return nil
+		}
+		name, ok := strings.CutPrefix(user.Name, auth.NodePrefix)
+		if !ok || name == "" {
+			return r.Forbid(fmt.Errorf("could not determine node from user %q", user.Name))
+		}
+		n := restricted{Request: r, client: c, node: name}
+		if err := n.check(ctx); err != nil {
+			if api := apierrors.APIStatus(nil); errors.As(err, &api) {
+				return err
+			}
+			return r.Forbid(err)
+		}
+		return nil
+	}}
+}
+
+// restricted is one write of the agent on node.
+type restricted struct {
+	*Request
+	client client.Client
+	node   string
+}
+
+func (n restricted) check(ctx context.Context) error {
+	switch n.Resource.GVR {
+	case client.Pods:
+		return n.pod(ctx)
+	case client.Nodes:
+		return n.ownNode()
+	case client.ServiceAccounts:
+		return n.token(ctx)
+	case client.Leases:
+		return n.lease()
+	}
+	if n.Resource.GVR.Resource == "csinodes" && n.Name != n.node {
+		return fmt.Errorf("can only access CSINode with the same name as the requesting node")
+	}
+	return nil
+}
+
+func (n restricted) pod(ctx context.Context) error {
+	switch {
+	case n.Subresource == "" && n.Operation == Create:
+		return n.mirror(ctx, n.Object.(*corev1.Pod))
+	case n.Subresource == "" && n.Operation == Delete:
+		return n.boundHere("delete pods")
+	case n.Subresource == "status":
+		if old := n.Old; old != nil && !maps.Equal(n.Object.GetLabels(), old.GetLabels()) {
+			return fmt.Errorf("node %q cannot update labels through pod status", n.node)
+		}
+		return n.boundHere("update pod status for pods")
+	case n.Subresource == "eviction":
+		return n.boundHere("evict pods")
+	}
+	return fmt.Errorf("unexpected operation %q on pods subresource %q, node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
+}
+
+func (n restricted) boundHere(what string) error {
+	if pod, ok := n.Old.(*corev1.Pod); !ok || pod.Spec.NodeName != n.node {
+		return fmt.Errorf("node %q can only %s with spec.nodeName set to itself", n.node, what)
+	}
+	return nil
+}
+
+// mirror is what shows a static pod: it may refer to nothing of the cluster's, as
+// it would get at it that way.
+func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
+	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
+		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, n.node)
+	}
+	if pod.Spec.NodeName != n.node {
+		return fmt.Errorf("node %q can only create pods with spec.nodeName set to itself", n.node)
+	}
+	if err := n.ownerOf(ctx, pod); err != nil {
+		return err
+	}
+	if pod.Spec.ServiceAccountName != "" {
+		return fmt.Errorf("node %q can not create pods that reference a service account", n.node)
+	}
+	if refersToObjects(pod) {
+		return fmt.Errorf("node %q can not create pods that reference secrets, configmaps, persistentvolumeclaims or resourceclaims", n.node)
+	}
+	return nil
+}
+
+// ownerOf wants a pod's only owner to be the node, if it has any.
+func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
+	if len(pod.OwnerReferences) == 0 {
+		return nil
+	}
+	owner := pod.OwnerReferences[0]
+	if len(pod.OwnerReferences) > 1 || owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != n.node ||
+		owner.Controller == nil || !*owner.Controller || owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
+		return fmt.Errorf("node %q can only create pods with an owner reference set to itself", n.node)
+	}
+	node, err := client.Get[*corev1.Node](ctx, n.client, "", n.node)
+	if err != nil {
+		return err
+	}
+	if owner.UID != node.UID {
+		return fmt.Errorf("node %s UID mismatch: expected %s got %s", n.node, owner.UID, node.UID)
+	}
+	return nil
+}
+
+// refersToObjects says that the pod reads objects of its namespace.
+func refersToObjects(pod *corev1.Pod) bool {
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	return len(pod.Spec.ImagePullSecrets) > 0 || len(pod.Spec.ResourceClaims) > 0 ||
+		slices.ContainsFunc(pod.Spec.Volumes, volumeOfObjects) || slices.ContainsFunc(containers, envOfObjects)
+}
+
+func volumeOfObjects(v corev1.Volume) bool {
+	if p := v.Projected; p != nil {
+		return slices.ContainsFunc(p.Sources, func(s corev1.VolumeProjection) bool {
+			return s.Secret != nil || s.ConfigMap != nil || s.ServiceAccountToken != nil || s.ClusterTrustBundle != nil
+		})
+	}
+	return v.Secret != nil || v.ConfigMap != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+}
+
+func envOfObjects(c corev1.Container) bool {
+	return slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil || e.ConfigMapRef != nil }) ||
+		slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.ValueFrom != nil && (e.ValueFrom.SecretKeyRef != nil || e.ValueFrom.ConfigMapKeyRef != nil)
+		})
+}
+
+// ownNode also keeps the agent from moving itself to where it would get other
+// pods: taints, and labels that are the cluster's.
+func (n restricted) ownNode() error {
+	if n.Name != n.node {
+		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
+	}
+	next, ok := n.Object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	var was corev1.Node
+	if old, ok := n.Old.(*corev1.Node); ok {
+		was = *old
+		if !equality.Semantic.DeepEqual(next.Spec.Taints, was.Spec.Taints) {
+			return fmt.Errorf("node %q is not allowed to modify taints", n.node)
+		}
+		if !equality.Semantic.DeepEqual(next.OwnerReferences, was.OwnerReferences) {
+			return fmt.Errorf("node %q is not allowed to modify ownerReferences", n.node)
+		}
+	}
+	if labels := forbiddenLabels(next.Labels, was.Labels); len(labels) > 0 {
+		return fmt.Errorf("node %q is not allowed to modify labels: %s", n.node, strings.Join(labels, ", "))
+	}
+	return nil
+}
+
+// forbiddenLabels are those that differ and are not the agent's to set.
+func forbiddenLabels(next, was map[string]string) []string {
+	var wrong []string
+	for key := range union(next, was) {
+		value, is := next[key]
+		if old, had := was[key]; is == had && value == old || agentsLabel(key) {
+			continue
+		}
+		wrong = append(wrong, key)
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func union(a, b map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	return all
+}
+
+// agentsLabel is a label that a kubelet may set on its node: one outside of
+// Kubernetes' domains, or of its own (upstream: kubeletapis.IsKubeletLabel).
+func agentsLabel(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	if domain == key || !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io") {
+		return true
+	}
+	if inDomain(domain, "kubelet.kubernetes.io") || inDomain(domain, "node.kubernetes.io") {
+		return true
+	}
+	switch key {
+	case corev1.LabelHostname, corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
+		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch":
+		return true
+	}
+	return false
+}
+
+func inDomain(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
+
+// token is for a pod that runs here, as the account that the pod runs as.
+func (n restricted) token(ctx context.Context) error {
+	req, ok := n.Object.(*authenticationv1.TokenRequest)
+	if !ok || n.Subresource != "token" {
+		return nil
+	}
+	ref := req.Spec.BoundObjectRef
+	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
+		return errors.New("node requested token not bound to a pod")
+	}
+	if ref.UID == "" {
+		return errors.New("node requested token with a pod binding without a uid")
+	}
+	pod, err := client.Get[*corev1.Pod](ctx, n.client, n.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return err
+	case pod.UID != ref.UID:
+		return fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	case pod.Spec.NodeName != n.node:
+		return errors.New("node requested token bound to a pod scheduled on a different node")
+	case pod.Spec.ServiceAccountName != n.Name:
+		return fmt.Errorf("node requested token for service account %q, the pod runs as %q", n.Name, pod.Spec.ServiceAccountName)
+	}
+	return nil
+}
+
+func (n restricted) lease() error {
+	if n.Namespace != corev1.NamespaceNodeLease {
+		return fmt.Errorf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	}
+	if n.Name != n.node {
+		return errors.New("can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}

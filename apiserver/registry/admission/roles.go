@@ -1,0 +1,202 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+)
+
+// Roles tells what users may do.
+type Roles interface {
+	auth.Authorizer
+	// Rules are all that a user has in a namespace; an error names what of it is
+	// not known.
+	Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error)
+}
+
+// roleEscalation keeps users from granting what they do not have: a role may hold
+// and a binding may hand out only what its writer may do, unless they have the
+// verb escalate on the role, or bind on the role bound (upstream: the policy-based
+// storages of registry/rbac). The masters and this process' own parts may all.
+func roleEscalation(c client.Client, roles Roles) Plugin {
+	return Plugin{Name: "RoleEscalation", Validate: func(ctx context.Context, r *Request) error {
+		user, ok := auth.Known(ctx)
+		if roles == nil || !ok || slices.Contains(user.Groups, auth.Masters) || r.Object == nil || r.Subresource != "" {
+			return nil
+		}
+		e := escalation{client: c, roles: roles, user: user, Request: r}
+		switch next := r.Object.(type) {
+		case *rbacv1.Role:
+			return e.role(ctx, next.Rules, false)
+		case *rbacv1.ClusterRole:
+			return e.role(ctx, next.Rules, next.AggregationRule != nil || aggregated(r.Old))
+		case *rbacv1.RoleBinding:
+			return e.binding(ctx, next.RoleRef, next.Subjects)
+		case *rbacv1.ClusterRoleBinding:
+			return e.binding(ctx, next.RoleRef, next.Subjects)
+		}
+		return nil
+	}}
+}
+
+func aggregated(old kind.Object) bool {
+	role, ok := old.(*rbacv1.ClusterRole)
+	return ok && role.AggregationRule != nil
+}
+
+// escalation is one write of a role or a binding.
+type escalation struct {
+	*Request
+	client client.Client
+	roles  Roles
+	user   auth.User
+}
+
+// role wants the user to have the rules; for an aggregate, which may come to hold
+// any, everything.
+func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggregate bool) error {
+	if e.onlyCollected() {
+		return nil
+	}
+	name := ""
+	if e.Operation == Update {
+		name = e.Name
+	}
+	if ok, err := e.may(ctx, "escalate", e.Resource.GVR.Resource, name); ok || err != nil {
+		return err
+	}
+	if aggregate && e.missing(ctx, everything()) != nil {
+		return e.Forbid(errors.New("must have cluster-admin privileges to use the aggregationRule"))
+	}
+	return e.confirm(ctx, rules)
+}
+
+// onlyCollected says that the update is about what garbage collection looks at.
+func (e escalation) onlyCollected() bool {
+	if e.Old == nil {
+		return false
+	}
+	next := e.Object.DeepCopyObject().(kind.Object)
+	next.SetOwnerReferences(e.Old.GetOwnerReferences())
+	next.SetFinalizers(e.Old.GetFinalizers())
+	next.SetManagedFields(e.Old.GetManagedFields())
+	next.SetResourceVersion(e.Old.GetResourceVersion())
+	return equality.Semantic.DeepEqual(next, e.Old)
+}
+
+// binding wants the user to have the rules of the role bound.
+func (e escalation) binding(ctx context.Context, role rbacv1.RoleRef, subjects []rbacv1.Subject) error {
+	if e.onlyCollected() || e.sameBinding(role, subjects) {
+		return nil
+	}
+	resource := client.ClusterRoles.Resource
+	if role.Kind == "Role" {
+		resource = client.Roles.Resource
+	}
+	if ok, err := e.may(ctx, "bind", resource, role.Name); ok || err != nil {
+		return err
+	}
+	rules, err := e.rulesOf(ctx, role)
+	if err != nil {
+		return err
+	}
+	return e.confirm(ctx, rules)
+}
+
+// sameBinding says that the update grants nothing.
+func (e escalation) sameBinding(role rbacv1.RoleRef, subjects []rbacv1.Subject) bool {
+	switch old := e.Old.(type) {
+	case *rbacv1.RoleBinding:
+		return old.RoleRef == role && equality.Semantic.DeepEqual(old.Subjects, subjects)
+	case *rbacv1.ClusterRoleBinding:
+		return old.RoleRef == role && equality.Semantic.DeepEqual(old.Subjects, subjects)
+	}
+	return false
+}
+
+func (e escalation) rulesOf(ctx context.Context, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+	if ref.Kind == "Role" {
+		role, err := client.Get[*rbacv1.Role](ctx, e.client, e.Namespace, ref.Name)
+		if err != nil {
+			return nil, err
+		}
+		return role.Rules, nil
+	}
+	role, err := client.Get[*rbacv1.ClusterRole](ctx, e.client, "", ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	return role.Rules, nil
+}
+
+func (e escalation) may(ctx context.Context, verb, resource, name string) (bool, error) {
+	ok, _, err := e.roles.Authorize(ctx, auth.Attributes{
+		User: e.user, Verb: verb, Group: rbacv1.GroupName, Version: "*", Resource: resource, Namespace: e.Namespace, Name: name})
+	return ok, err
+}
+
+func (e escalation) confirm(ctx context.Context, rules []rbacv1.PolicyRule) error {
+	if err := e.missing(ctx, rules); err != nil {
+		return e.Forbid(err)
+	}
+	return nil
+}
+
+// missing tells, in upstream's words, what of the rules the user does not have.
+func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) error {
+	have, unknown := e.roles.Rules(ctx, e.user, e.Namespace)
+	ok, lacking := validation.Covers(have, rules)
+	if ok {
+		return nil
+	}
+	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		e.user.Name, e.user.Groups, strings.Join(describeRules(lacking), "\n"))
+	if unknown != nil {
+		text += fmt.Sprintf("; resolution errors: [%v]", unknown)
+	}
+	return errors.New(text)
+}
+
+// everything is what only a cluster-admin has.
+func everything() []rbacv1.PolicyRule {
+	all := []string{"*"}
+	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
+}
+
+// describeRules are single rules as upstream prints them, those that differ in
+// their verb alone on one line.
+func describeRules(rules []rbacv1.PolicyRule) []string {
+	var order []string
+	verbs := map[string][]string{}
+	for _, r := range rules {
+		var parts []string
+		for _, field := range []struct {
+			name   string
+			values []string
+		}{{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames}} {
+			if len(field.values) > 0 {
+				parts = append(parts, fmt.Sprintf("%s:%q", field.name, field.values))
+			}
+		}
+		about := strings.Join(parts, ", ")
+		if verbs[about] == nil {
+			order = append(order, about)
+		}
+		verbs[about] = append(verbs[about], r.Verbs...)
+	}
+	slices.Sort(order)
+	for i, about := range order {
+		order[i] = fmt.Sprintf("{%s, Verbs:%q}", about, verbs[about])
+	}
+	return order
+}
