@@ -210,12 +210,13 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	reg := registry.New(state, registry.Resources(), registry.Config{Log: log.Named("registry")})
-	return errors.Join(serve(ctx, cfg, log, reg, state), state.Close())
+	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
+	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Log: log.Named("registry")})
+	return errors.Join(serve(ctx, cfg, log, reg, roles, state), state.Close())
 }
 
 // serve runs what stands on the registry.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, state *storecmd.State) error {
+func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, roles *rbac.Authorizer, state *storecmd.State) error {
 	if err := bootstrap(ctx, reg); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -238,7 +239,6 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	if err != nil {
 		return err
 	}
-	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
 	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics, restored: restored}
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

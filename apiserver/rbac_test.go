@@ -1,0 +1,168 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"monopod/apiserver"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/auth/rbac"
+	"monopod/apiserver/auth/rbac/policy"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+// serveRBAC is a server that decides by stored roles. Any token is that of the
+// user it names, with the groups after a "+".
+func serveRBAC(t *testing.T) api {
+	t.Helper()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	roles := rbac.New(rbac.Config{})
+	reg := registry.New(s, resources, registry.Config{Roles: roles})
+	for _, err := range []error{reg.Bootstrap(t.Context()), policy.Bootstrap(t.Context(), reg)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- roles.Run(t.Context(), reg) }()
+	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authorizer: roles,
+		Authenticator: auth.Any(auth.Token(token, auth.Admin), named())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(srv.Handler())
+	t.Cleanup(func() {
+		h.Close()
+		<-done
+		s.Close()
+	})
+	return api{t, h.URL, h.Client(), reg}
+}
+
+const roleOf = `{"metadata":{"name":"%s"},"rules":[{"apiGroups":[""],"resources":["%s"],"verbs":["%s"]}]}`
+
+// bindingTo grants a role, KIND/NAME, to a user.
+func bindingTo(name, role, user string) string {
+	kind, role, _ := strings.Cut(role, "/")
+	return fmt.Sprintf(`{"metadata":{"name":"%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"%s","name":"%s"},"subjects":[{"kind":"User","name":"%s"}]}`,
+		name, kind, role, user)
+}
+
+const (
+	rbacRoles    = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+	rbacBindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+	clusterRoles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+)
+
+// until asks again until the answer has the code: roles count from a moment after
+// they are written.
+func (a api) until(code int, method, path, body string, header ...string) map[string]any {
+	a.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		got, out := a.read(method, path, body, header...)
+		if got == code {
+			return out
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatalf("%s %s: %d %v, want %d", method, path, got, out, code)
+		}
+	}
+}
+
+// Users grant what they have, and no more.
+func TestEscalation(t *testing.T) {
+	t.Parallel()
+	a := serveRBAC(t)
+	joe := "Authorization: Bearer joe"
+	a.until(403, "POST", rbacRoles, fmt.Sprintf(roleOf, "x", "pods", "get"), asJSON, joe)
+	a.until(201, "POST", rbacRoles, `{"metadata":{"name":"granter"},"rules":[
+		{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles","rolebindings"],"verbs":["create","update","patch","get"]},
+		{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}]}`, asJSON)
+	a.until(201, "POST", rbacRoles, fmt.Sprintf(roleOf, "secrets", "secrets", "get"), asJSON)
+	a.until(201, "POST", rbacBindings, bindingTo("joe", "Role/granter", "joe"), asJSON)
+	a.until(201, "POST", rbacRoles, fmt.Sprintf(roleOf, "mine", "pods", `get","list`), asJSON, joe)
+	for name, c := range map[string]struct{ method, path, body, says string }{
+		"a role with more": {"POST", rbacRoles, fmt.Sprintf(roleOf, "more", "secrets", `get","list`),
+			"roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"joe\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n" +
+				`{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}`},
+		"a role that grows":      {"PATCH", rbacRoles + "/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "not currently held"},
+		"a binding to more":      {"POST", rbacBindings, bindingTo("b", "Role/secrets", "joe"), "not currently held"},
+		"a binding to the admin": {"POST", rbacBindings, bindingTo("b", "ClusterRole/cluster-admin", "joe"), "not currently held"},
+		"a binding to nothing":   {"POST", rbacBindings, bindingTo("b", "Role/none", "joe"), `roles.rbac.authorization.k8s.io "none" not found`},
+	} {
+		_, out := a.read(c.method, c.path, c.body, "Content-Type: application/merge-patch+json", joe)
+		if c.method == "POST" {
+			_, out = a.read(c.method, c.path, c.body, asJSON, joe)
+		}
+		if message, _ := out["message"].(string); !strings.Contains(message, c.says) {
+			t.Errorf("%s: %q, want %q", name, message, c.says)
+		}
+	}
+	a.until(201, "POST", rbacBindings, bindingTo("to-mine", "Role/mine", "jack"), asJSON, joe)
+	a.until(200, "GET", pods, "", "Authorization: Bearer jack")
+
+	// The verbs bind and escalate lift it.
+	a.until(201, "POST", rbacRoles, `{"metadata":{"name":"lifter"},"rules":[
+		{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["bind"],"resourceNames":["secrets"]},
+		{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["escalate"],"resourceNames":["mine"]}]}`, asJSON)
+	a.until(201, "POST", rbacBindings, bindingTo("joe2", "Role/lifter", "joe"), asJSON)
+	a.until(201, "POST", rbacBindings, bindingTo("to-secrets", "Role/secrets", "jack"), asJSON, joe)
+	a.until(200, "PATCH", rbacRoles+"/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "Content-Type: application/merge-patch+json", joe)
+}
+
+// An agent writes what is its own.
+func TestNodeRestriction(t *testing.T) {
+	t.Parallel()
+	a := serveRBAC(t)
+	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"agents"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"system:node"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
+	agent := "Authorization: Bearer system:node:n1+system:nodes"
+	node := `{"metadata":{"name":"%s"%s}}`
+	a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(node, "n1", ""), asJSON, agent)
+	for _, n := range []string{"n1", "n2"} {
+		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`, `"spec":{"nodeName":"`+n+`",`, 1), asJSON)
+	}
+	status := `{"status":{"phase":"Running"}}`
+	lease := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	merge := "Content-Type: application/merge-patch+json"
+	for name, c := range map[string]struct {
+		method, path, body, typ string
+		code                    int
+		says                    string
+	}{
+		"another node":            {"POST", "/api/v1/nodes", fmt.Sprintf(node, "n2", ""), asJSON, 403, `node "n1" is not allowed to modify node "n2"`},
+		"its taints":              {"PATCH", "/api/v1/nodes/n1", `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`, merge, 403, "not allowed to modify taints"},
+		"the cluster's labels":    {"PATCH", "/api/v1/nodes/n1", `{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`, merge, 403, "node-restriction.kubernetes.io/x"},
+		"its own labels":          {"PATCH", "/api/v1/nodes/n1", `{"metadata":{"labels":{"acme.com/x":"y","kubernetes.io/hostname":"n1"}}}`, merge, 200, ""},
+		"a pod's status":          {"PATCH", pods + "/on-n1/status", status, merge, 200, ""},
+		"another's pod's status":  {"PATCH", pods + "/on-n2/status", status, merge, 403, "with spec.nodeName set to itself"},
+		"a pod's labels":          {"PATCH", pods + "/on-n1/status", `{"metadata":{"labels":{"x":"y"}}}`, merge, 403, "cannot update labels"},
+		"a pod that is no mirror": {"POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 403, "mirror pods"},
+		"a mirror": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`, `"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}`, 1),
+			`"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 201, ""},
+		"another's pod":     {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
+		"its lease":         {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
+		"another's lease":   {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
+		"a lease elsewhere": {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1), `{"metadata":{"name":"n1"}}`, asJSON, 403, "kube-node-lease"},
+	} {
+		code, out := a.read(c.method, c.path, c.body, c.typ, agent)
+		if message, _ := out["message"].(string); code != c.code || !strings.Contains(message, c.says) {
+			t.Errorf("%s: %d %v", name, code, out)
+		}
+	}
+}
+
+// named takes any bearer token for the user that it names.
+func named() auth.Authenticator {
+	return auth.Func(func(r *http.Request) (auth.User, bool) {
+		name, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		parts := strings.Split(name, "+")
+		return auth.User{Name: parts[0], Groups: append(parts[1:], auth.Authenticated)}, ok
+	})
+}
