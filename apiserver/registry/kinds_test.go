@@ -56,7 +56,7 @@ func TestCreation(t *testing.T) {
 		{"Event", `{metadata: {namespace: a}, involvedObject: {namespace: b}}`, "involvedObject.namespace: Invalid value"},
 		{"Event", `{metadata: {namespace: a}, involvedObject: {kind: Node}}`, "involvedObject.namespace: Invalid value"},
 		{"Event", `{metadata: {namespace: a}, involvedObject: {namespace: a}, eventTime: "2026-01-01T00:00:00.000000Z"}`,
-			"reportingController: Required value\nreportingInstance: Required value\naction: Required value\nreason: Required value\ntype: Required value"},
+			"reportingComponent: Required value\nreportingComponent: Invalid value\nreportingComponent: Invalid value\nreportingInstance: Required value\naction: Required value\nreason: Required value"},
 	} {
 		name := c.kind + " " + c.obj[:min(len(c.obj), 80)]
 		t.Run(name, func(t *testing.T) {

@@ -10,13 +10,17 @@ import (
 // Resources are the kinds of this package, in the order discovery lists them.
 func Resources() []kind.Resource {
 	return []kind.Resource{
+		bindingResource(),
+		componentStatusResource(),
 		configMapResource(),
 		eventResource(),
 		namespaceResource(),
 		nodeResource(),
 		pod.Resource(),
+		podTemplateResource(),
 		secretResource(),
 		serviceAccountResource(),
+		newEventResource(),
 		leaseResource(),
 	}
 }

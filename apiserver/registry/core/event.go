@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func eventResource() kind.Resource {
 		ShortNames: []string{"ev"},
 		New:        func() kind.Object { return new(corev1.Event) },
 		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
-			return eventValidate(next.(*corev1.Event))
+			return eventValidate(next.(*corev1.Event), "reportingComponent")
 		},
 		Fields:     eventFields,
 		Columns:    eventColumns(),
@@ -117,36 +118,49 @@ func eventSource(ev *corev1.Event) string {
 	return component + ", " + host
 }
 
-func eventValidate(ev *corev1.Event) field.ErrorList {
+// Lengths of texts in events that carry eventTime, in bytes (upstream's
+// pkg/apis/core/validation/events.go).
+const (
+	maxEventText = 128
+	maxEventNote = 1024
+)
+
+// eventValidate is what upstream asks of events of both versions; reporter is how
+// the version calls the one who reports.
+func eventValidate(ev *corev1.Event, reporter string) field.ErrorList {
 	errs := eventNamespace(ev)
 	if ev.EventTime.IsZero() {
 		return errs
 	}
-	errs = append(errs, check.Named(field.NewPath("reportingController"), ev.ReportingController, validation.IsQualifiedName)...)
-	errs = append(errs, eventText("reportingInstance", ev.ReportingInstance)...)
-	errs = append(errs, eventText("action", ev.Action)...)
-	errs = append(errs, eventText("reason", ev.Reason)...)
-	if len(ev.Message) > 1024 {
-		errs = append(errs, field.TooLong(field.NewPath("message"), "", 1024))
+	at := field.NewPath(reporter)
+	errs = append(errs, check.Required(at, ev.ReportingController)...)
+	errs = append(errs, check.Invalid(at, ev.ReportingController, validation.IsQualifiedName(ev.ReportingController))...)
+	for _, f := range []struct{ name, value string }{
+		{"reportingInstance", ev.ReportingInstance}, {"action", ev.Action}, {"reason", ev.Reason},
+	} {
+		errs = append(errs, check.Required(field.NewPath(f.name), f.value)...)
+		errs = append(errs, eventLength(f.name, f.value, maxEventText)...)
 	}
-	return append(errs, check.OneOf(field.NewPath("type"), ev.Type, corev1.EventTypeNormal, corev1.EventTypeWarning)...)
+	return append(errs, eventLength("message", ev.Message, maxEventNote)...)
 }
 
-// eventText is required and may have 128 bytes, in events that carry eventTime.
-func eventText(name, value string) field.ErrorList {
-	if len(value) > 128 {
-		return field.ErrorList{field.TooLong(field.NewPath(name), "", 128)}
+func eventLength(name, value string, most int) field.ErrorList {
+	if len(value) <= most {
+		return nil
 	}
-	return check.Required(field.NewPath(name), value)
+	return field.ErrorList{field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most))}
 }
 
 // eventNamespace puts an event beside what it is about; those about
-// cluster-scoped objects live in default, newer ones also in kube-system.
+// cluster-scoped objects live in default. Newer ones, that carry eventTime, may be
+// beside something else, and about cluster-scoped objects also in kube-system.
 func eventNamespace(ev *corev1.Event) field.ErrorList {
-	about := ev.InvolvedObject.Namespace
-	clusterWide := about == "" && (ev.Namespace == metav1.NamespaceDefault ||
-		ev.Namespace == metav1.NamespaceSystem && !ev.EventTime.IsZero())
-	if about == ev.Namespace || clusterWide {
+	about, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
+	ok := about == ev.Namespace || newer
+	if about == "" {
+		ok = ev.Namespace == metav1.NamespaceDefault || newer && ev.Namespace == metav1.NamespaceSystem
+	}
+	if ok {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}

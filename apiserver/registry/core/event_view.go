@@ -1,0 +1,173 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+	"monopod/store"
+)
+
+// newEventResource is events.k8s.io/v1: the same events as those of v1, with
+// other names for their fields and stricter rules.
+func newEventResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.NewEvents,
+		Kind:       "Event",
+		Namespaced: true,
+		ShortNames: []string{"ev"},
+		View:       &kind.View{Of: client.Events, Show: showEvent, Store: storeEvent},
+		New:        func() kind.Object { return new(eventsv1.Event) },
+		Validate:   newEventValidate,
+		Fields:     newEventFields,
+		Columns:    newEventColumns(),
+	}
+}
+
+func showEvent(stored kind.Object) kind.Object {
+	ev := stored.(*corev1.Event).DeepCopy()
+	out := &eventsv1.Event{
+		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
+		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
+		Action: ev.Action, Reason: ev.Reason, Regarding: ev.InvolvedObject, Related: ev.Related, Note: ev.Message, Type: ev.Type,
+		DeprecatedSource: ev.Source, DeprecatedFirstTimestamp: ev.FirstTimestamp,
+		DeprecatedLastTimestamp: ev.LastTimestamp, DeprecatedCount: ev.Count,
+	}
+	out.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("Event"))
+	if ev.Series != nil {
+		out.Series = &eventsv1.EventSeries{Count: ev.Series.Count, LastObservedTime: ev.Series.LastObservedTime}
+	}
+	return out
+}
+
+func storeEvent(shown kind.Object) kind.Object { return oldEvent(shown.(*eventsv1.Event).DeepCopy()) }
+
+// oldEvent takes over what ev points to.
+func oldEvent(ev *eventsv1.Event) *corev1.Event {
+	out := &corev1.Event{
+		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
+		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
+		Action: ev.Action, Reason: ev.Reason, InvolvedObject: ev.Regarding, Related: ev.Related, Message: ev.Note, Type: ev.Type,
+		Source: ev.DeprecatedSource, FirstTimestamp: ev.DeprecatedFirstTimestamp,
+		LastTimestamp: ev.DeprecatedLastTimestamp, Count: ev.DeprecatedCount,
+	}
+	out.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Event"))
+	if ev.Series != nil {
+		out.Series = &corev1.EventSeries{Count: ev.Series.Count, LastObservedTime: ev.Series.LastObservedTime}
+	}
+	return out
+}
+
+// newEventFields are upstream's AddFieldLabelConversionsForEvent.
+func newEventFields(obj kind.Object) fields.Set {
+	ev := obj.(*eventsv1.Event)
+	about := &ev.Regarding
+	return fields.Set{
+		"regarding.kind":            about.Kind,
+		"regarding.namespace":       about.Namespace,
+		"regarding.name":            about.Name,
+		"regarding.uid":             string(about.UID),
+		"regarding.apiVersion":      about.APIVersion,
+		"regarding.resourceVersion": about.ResourceVersion,
+		"regarding.fieldPath":       about.FieldPath,
+		"reason":                    ev.Reason,
+		"reportingController":       ev.ReportingController,
+		"type":                      ev.Type,
+	}
+}
+
+// newEventColumns are those of the older events, over the same cells.
+func newEventColumns() []table.Column {
+	columns := eventColumns()
+	for i := range columns {
+		cell := columns[i].Cell
+		columns[i].Cell = func(obj store.Object, now time.Time) any {
+			return cell(oldEvent(obj.(*eventsv1.Event)), now)
+		}
+	}
+	return columns
+}
+
+// newEventValidate is upstream's for this version; its paths are those of the
+// older fields.
+func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
+	ev := oldEvent(next.(*eventsv1.Event))
+	errs := eventValidate(ev, "reportingController")
+	if cur == nil {
+		errs = append(errs, eventSeries(ev.Series)...)
+		return append(errs, newEventCreate(ev)...)
+	}
+	old := oldEvent(cur.(*eventsv1.Event))
+	if !equality.Semantic.DeepEqual(ev.Series, old.Series) {
+		errs = append(errs, eventSeries(ev.Series)...)
+	}
+	return append(errs, newEventUpdate(ev, old)...)
+}
+
+func eventSeries(series *corev1.EventSeries) field.ErrorList {
+	if series == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if series.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
+	}
+	if series.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
+}
+
+// newEventCreate wants none of the fields that eventTime and series stand for.
+func newEventCreate(ev *corev1.Event) field.ErrorList {
+	var errs field.ErrorList
+	if ev.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if ev.Type != corev1.EventTypeNormal && ev.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", ev.Type)))
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"firstTimestamp", !ev.FirstTimestamp.IsZero()},
+		{"lastTimestamp", !ev.LastTimestamp.IsZero()},
+		{"count", ev.Count != 0},
+		{"source", ev.Source != corev1.EventSource{}},
+	} {
+		if f.set {
+			errs = append(errs, field.Invalid(field.NewPath(f.name), "", "needs to be unset"))
+		}
+	}
+	return errs
+}
+
+// newEventUpdate: only the series and the metadata change. Some clients carry
+// more than microseconds, which is no change.
+func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
+	errs := check.Immutable(field.NewPath("involvedObject"), ev.InvolvedObject, old.InvolvedObject)
+	errs = append(errs, check.Immutable(field.NewPath("reason"), ev.Reason, old.Reason)...)
+	errs = append(errs, check.Immutable(field.NewPath("message"), ev.Message, old.Message)...)
+	errs = append(errs, check.Immutable(field.NewPath("source"), ev.Source, old.Source)...)
+	errs = append(errs, check.Immutable(field.NewPath("firstTimestamp"), ev.FirstTimestamp, old.FirstTimestamp)...)
+	errs = append(errs, check.Immutable(field.NewPath("lastTimestamp"), ev.LastTimestamp, old.LastTimestamp)...)
+	errs = append(errs, check.Immutable(field.NewPath("count"), ev.Count, old.Count)...)
+	errs = append(errs, check.Immutable(field.NewPath("type"), ev.Type, old.Type)...)
+	if !ev.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
+		errs = append(errs, check.Immutable(field.NewPath("eventTime"), ev.EventTime, old.EventTime)...)
+	}
+	errs = append(errs, check.Immutable(field.NewPath("action"), ev.Action, old.Action)...)
+	errs = append(errs, check.Immutable(field.NewPath("related"), ev.Related, old.Related)...)
+	errs = append(errs, check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController)...)
+	return append(errs, check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance)...)
+}

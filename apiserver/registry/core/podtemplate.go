@@ -1,0 +1,60 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/table"
+)
+
+func podTemplateResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.PodTemplates,
+		Kind:       "PodTemplate",
+		Namespaced: true,
+		New:        func() kind.Object { return new(corev1.PodTemplate) },
+		Default:    func(obj kind.Object) { pod.DefaultTemplate(podTemplateOf(obj)) },
+		Prepare:    podTemplatePrepare,
+		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
+			return pod.ValidateTemplate(podTemplateOf(next), field.NewPath("template"))
+		},
+		Warnings: func(next, _ kind.Object) []string {
+			template := podTemplateOf(next)
+			return pod.Warnings(field.NewPath("template"), &template.ObjectMeta, &template.Spec)
+		},
+		ReturnDeleted: true,
+		Columns:       podTemplateColumns(),
+	}
+}
+
+func podTemplateOf(obj kind.Object) *corev1.PodTemplateSpec {
+	return &obj.(*corev1.PodTemplate).Template
+}
+
+func podTemplatePrepare(next, cur kind.Object, subresource string) {
+	if cur == nil {
+		next.SetGeneration(1)
+		return
+	}
+	pod.DefaultTemplate(podTemplateOf(next))
+	if subresource == "" && !equality.Semantic.DeepEqual(podTemplateOf(next), podTemplateOf(cur)) {
+		next.SetGeneration(cur.GetGeneration() + 1)
+	}
+}
+
+// podTemplateColumns show always what controllers' columns show with -o wide.
+func podTemplateColumns() []table.Column {
+	columns := []table.Column{table.Name()}
+	for _, c := range pod.TemplateColumns(func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }) {
+		c.Priority = 0
+		columns = append(columns, c)
+	}
+	return append(columns, table.Text("Pod Labels", "Labels of the template's pods.", func(t *corev1.PodTemplate) string {
+		return labels.FormatLabels(t.Template.Labels)
+	}))
+}

@@ -1,0 +1,61 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/table"
+)
+
+// componentStatusResource is what kubectl get cs asks for: the health of the
+// parts, asked when it is.
+func componentStatusResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.ComponentStatuses,
+		Kind:       "ComponentStatus",
+		ShortNames: []string{"cs"},
+		Verbs:      []string{"get", "list"},
+		Virtual:    true,
+		New:        func() kind.Object { return new(corev1.ComponentStatus) },
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Status", "Healthy, Unhealthy or Unknown.", componentHealth),
+			table.Text("Message", "What it said.", func(c *corev1.ComponentStatus) string { return componentCondition(c).Message }),
+			table.Text("Error", "Why it is not healthy.", func(c *corev1.ComponentStatus) string { return componentCondition(c).Error }),
+		},
+	}
+}
+
+func componentCondition(c *corev1.ComponentStatus) corev1.ComponentCondition {
+	for _, condition := range c.Conditions {
+		if condition.Type == corev1.ComponentHealthy {
+			return condition
+		}
+	}
+	return corev1.ComponentCondition{}
+}
+
+func componentHealth(c *corev1.ComponentStatus) string {
+	switch componentCondition(c).Status {
+	case corev1.ConditionTrue:
+		return "Healthy"
+	case corev1.ConditionFalse:
+		return "Unhealthy"
+	}
+	return "Unknown"
+}
+
+// bindingResource is the older way to bind a pod: a POST to the namespace's
+// bindings instead of the pod's.
+func bindingResource() kind.Resource {
+	return kind.Resource{
+		GVR:        client.Bindings,
+		Kind:       "Binding",
+		Namespaced: true,
+		Verbs:      []string{"create"},
+		Virtual:    true,
+		New:        func() kind.Object { return new(corev1.Binding) },
+		Columns:    []table.Column{table.Name(), table.Age()},
+	}
+}
