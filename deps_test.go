@@ -16,7 +16,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client":        {"monopod/store"},
 	"monopod/apiserver/table":         {"monopod/store"},
 	"monopod/apiserver/patch":         {},
-	"monopod/apiserver/registry":      {"monopod/apiserver/auth", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
+	"monopod/apiserver/registry":      {"monopod/apiserver/openapi/definitions", "monopod/apiserver/openapi/kept", "monopod/apiserver/auth", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver/auth":          {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/openapi":       {"monopod/apiserver/auth", "monopod/apiserver/registry", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver":               {"monopod/store"},

@@ -71,6 +71,7 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
+	r.track(ctx, res, "", obj, nil)
 	defaults(res, obj)
 	if err := r.admission.Mutate(ctx, admitted); err != nil {
 		return err

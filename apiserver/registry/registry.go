@@ -25,6 +25,7 @@ import (
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/managed"
 	"monopod/store"
 )
 
@@ -38,8 +39,8 @@ type (
 type Config struct {
 	// Roles keep users from granting what they may not do; nil: they may grant all.
 	Roles admission.Roles
-	Clock clock.Clock // nil: the real one
-	Log   *zap.Logger // nil: silent
+	Clock clock.WithDelayedExecution // nil: the real one
+	Log   *zap.Logger                // nil: silent
 
 	Services allocate.Config // what Services are given
 }
@@ -47,9 +48,10 @@ type Config struct {
 // Registry serves resources out of a store. It does not close the store.
 type Registry struct {
 	store     store.Store
-	clock     clock.Clock
+	clock     clock.WithDelayedExecution
 	log       *zap.Logger
 	admission admission.Chain
+	fields    *managed.Fields
 	services  *allocate.Services
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
@@ -86,6 +88,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	if r.log == nil {
 		r.log = zap.NewNop()
 	}
+	r.fields = managed.New(r.clock)
 	r.admission = admission.New(r, cfg.Roles)
 	r.services = newServices(r, cfg.Services)
 	for i := range resources {

@@ -14,6 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/managed"
 	"monopod/apiserver/registry/pod"
 )
 
@@ -48,6 +49,7 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 		if next == nil {
 			return nil, errBadRequest("an update needs an object")
 		}
+		r.track(ctx, res, ref.Subresource, next, cur)
 		return r.replace(ctx, res, next, cur, ref.Subresource, &claims)
 	})
 }
@@ -84,6 +86,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if deletionDone(res, next) {
 		return nil, nil
 	}
+	managed.KeepTimes(next, cur)
 	return next, nil
 }
 
@@ -144,8 +147,12 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, ref client.Re
 		return nil, errNoSubresource(ref)
 	}
 	ref.Subresource = ""
-	obj, err := r.Update(ctx, ref, func(cur Object) (Object, error) {
-		scale, err := change(res.Scale.Of(cur))
+	obj, err := r.Update(untracked(ctx), ref, func(cur Object) (Object, error) {
+		old, err := managed.ScaleOf(res, cur)
+		if err != nil {
+			return nil, err
+		}
+		scale, err := change(old)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +168,7 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, ref client.Re
 		next.SetUID(s.UID)
 		next.SetResourceVersion(s.ResourceVersion)
 		res.Scale.Set(next, s)
-		return next, nil
+		return next, r.trackScale(ctx, res, next, cur, s, old)
 	})
 	if err != nil {
 		return nil, err

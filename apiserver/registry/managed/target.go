@@ -1,0 +1,169 @@
+package managed
+
+import (
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"monopod/apiserver/registry/kind"
+)
+
+// Target is what a write is about.
+type Target struct {
+	Resource    *kind.Resource
+	Subresource string
+	// Views are the other faces of the stored resource: managedFields may speak of
+	// their fields.
+	Views []*kind.Resource
+}
+
+// kind is that of the objects written.
+func (t Target) kind() schema.GroupVersionKind {
+	if t.Subresource == "scale" {
+		return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	}
+	return t.Resource.GVK()
+}
+
+// empty is an object without anything.
+func (t Target) empty() kind.Object {
+	var obj kind.Object = &autoscalingv1.Scale{}
+	if t.Subresource != "scale" {
+		obj = t.Resource.New()
+	}
+	obj.GetObjectKind().SetGroupVersionKind(t.kind())
+	return obj
+}
+
+// reset are the fields that such a write does not reach, so that nobody owns them
+// by it (upstream: each strategy's GetResetFields).
+func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
+	version := fieldpath.APIVersion(t.kind().GroupVersion().String())
+	filter := func(f fieldpath.Filter) map[fieldpath.APIVersion]fieldpath.Filter {
+		return map[fieldpath.APIVersion]fieldpath.Filter{version: f}
+	}
+	switch t.Subresource {
+	case "status":
+		return filter(fieldpath.NewExcludeSetFilter(fieldpath.NewSet(
+			fieldpath.MakePathOrDie("spec"),
+			fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
+			fieldpath.MakePathOrDie("metadata", "ownerReferences"))))
+	case "ephemeralcontainers":
+		return filter(fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers")))
+	case "resize":
+		return filter(fieldpath.NewIncludeMatcherFilter(
+			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
+			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
+			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
+			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy")))
+	}
+	if t.Subresource == "scale" || t.Resource.Serves("status") {
+		return filter(fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"))))
+	}
+	return nil
+}
+
+// forms turns objects of the target into one another: those of the stored
+// resource and of its views, typed or not. It is what a runtime.Scheme is to
+// upstream's field manager.
+type forms struct{ target Target }
+
+var (
+	_ runtime.ObjectConvertor = forms{}
+	_ runtime.ObjectDefaulter = forms{}
+	_ runtime.ObjectCreater   = forms{}
+)
+
+func (t Target) forms() forms { return forms{t} }
+
+// of finds the resource whose objects have that kind.
+func (f forms) of(gvk schema.GroupVersionKind) *kind.Resource {
+	for _, res := range append([]*kind.Resource{f.target.Resource}, f.target.Views...) {
+		if res.GVK() == gvk {
+			return res
+		}
+	}
+	return nil
+}
+
+// New implements runtime.ObjectCreater.
+func (f forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if gvk == f.target.kind() {
+		return f.target.empty(), nil
+	}
+	res := f.of(gvk)
+	if res == nil {
+		return nil, runtime.NewNotRegisteredErrForKind("managed", gvk)
+	}
+	obj := res.New()
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj, nil
+}
+
+// Default implements runtime.ObjectDefaulter: the registry does it.
+func (f forms) Default(runtime.Object) {}
+
+// ConvertToVersion implements runtime.ObjectConvertor.
+func (f forms) ConvertToVersion(in runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
+	from := in.GetObjectKind().GroupVersionKind()
+	typed, err := f.typed(in, from)
+	if err != nil {
+		return nil, err
+	}
+	if gvk, ok := to.KindForGroupVersionKinds([]schema.GroupVersionKind{from}); ok && gvk == from {
+		return typed, nil
+	}
+	for _, res := range append([]*kind.Resource{f.target.Resource}, f.target.Views...) {
+		if gvk, ok := to.KindForGroupVersionKinds([]schema.GroupVersionKind{res.GVK()}); ok && gvk == res.GVK() {
+			return f.convert(typed, f.of(from), res)
+		}
+	}
+	return nil, runtime.NewNotRegisteredErrForTarget("managed", nil, to)
+}
+
+// typed is an object that may be a map.
+func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Object, error) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		obj, ok := in.(kind.Object)
+		if !ok {
+			return nil, fmt.Errorf("%T is no object", in)
+		}
+		return obj, nil
+	}
+	obj, err := f.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj.(kind.Object), err
+}
+
+// convert goes through the form that is stored.
+func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
+	if from == nil {
+		return nil, runtime.NewNotRegisteredErrForKind("managed", obj.GetObjectKind().GroupVersionKind())
+	}
+	if from.View != nil {
+		obj = from.View.Store(obj)
+	}
+	if to.View != nil {
+		obj = to.View.Show(obj)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(to.GVK())
+	return obj, nil
+}
+
+// Convert implements runtime.ObjectConvertor; field managers do not use it.
+func (f forms) Convert(in, _, _ any) error { return fmt.Errorf("%T cannot be converted", in) }
+
+// ConvertFieldLabel implements runtime.ObjectConvertor; field managers do not
+// use it.
+func (f forms) ConvertFieldLabel(gvk schema.GroupVersionKind, _, _ string) (string, string, error) {
+	return "", "", runtime.NewNotRegisteredErrForKind("managed", gvk)
+}
