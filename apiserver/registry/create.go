@@ -91,6 +91,8 @@ func defaults(res *Resource, obj Object) {
 
 // insert completes and validates obj and stores it where nothing is yet.
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
+	ctx, done := admission.During(ctx)
+	defer done()
 	admitted := r.request(ctx, admission.Create, res, "", obj, nil)
 	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err

@@ -38,6 +38,8 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	}
 	var claims held
 	defer claims.release()
+	ctx, done := admission.During(ctx)
+	defer done()
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
 		if cur == nil {
 			return nil, apierrors.NewNotFound(res.GVR.GroupResource(), ref.Name)

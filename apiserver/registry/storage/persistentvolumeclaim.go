@@ -55,16 +55,19 @@ func claimColumns() []table.Column {
 			}
 			return modesText(c.Status.AccessModes)
 		}),
-		table.Text("StorageClass", "The class asked for.", func(c *claim) string {
-			if c.Spec.StorageClassName == nil {
-				return classOf(c, "")
-			}
-			return classOf(c, *c.Spec.StorageClassName)
-		}),
+		table.Text("StorageClass", "The class asked for.", ClassOf),
 		table.Text("VolumeAttributesClass", "The class of attributes asked for.", func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
 		table.Age(),
 		table.Text("VolumeMode", "A filesystem or a block device.", func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
 	}
+}
+
+// ClassOf is the claim's storage class, or empty.
+func ClassOf(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Spec.StorageClassName == nil {
+		return classOf(claim, "")
+	}
+	return classOf(claim, *claim.Spec.StorageClassName)
 }
 
 // DefaultClaim fills in a claim's spec, also that of a template.

@@ -1,0 +1,198 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/quota"
+	"monopod/apiserver/registry/kind"
+)
+
+// quotas charges writes to the quotas of their namespace. What is used already
+// is added up from what is stored and on its way there, so nothing is written
+// down for it.
+type quotas struct {
+	api    client.Client
+	clock  clock.PassiveClock
+	ledger ledger
+}
+
+// resourceQuota refuses what would use more than a quota allows. It is to be
+// asked last: what it lets through counts at once.
+func resourceQuota(c client.Client) Plugin {
+	q := &quotas{api: c, clock: clock.RealClock{}}
+	return Plugin{Name: "ResourceQuota", Validate: q.validate}
+}
+
+func (q *quotas) validate(ctx context.Context, r *Request) error {
+	if !charged(r) {
+		return nil
+	}
+	all, err := client.List[*corev1.ResourceQuota](ctx, q.api, client.Selector{Namespace: r.Namespace})
+	if err != nil {
+		return err
+	}
+	demands, err := demandsOf(r, all, q.clock.Now())
+	if err != nil || len(demands) == 0 {
+		return err
+	}
+	return q.charge(ctx, r, demands)
+}
+
+// charged: something comes to be, or to use more. An update can make only pods,
+// services and claims use more.
+func charged(r *Request) bool {
+	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
+		return false
+	}
+	if r.Operation == Create {
+		return r.Subresource == ""
+	}
+	switch r.Object.(type) {
+	case *corev1.Pod:
+		return r.Operation == Update && (r.Subresource == "" || r.Subresource == "resize")
+	case *corev1.Service, *corev1.PersistentVolumeClaim:
+		return r.Operation == Update && r.Subresource == ""
+	}
+	return false
+}
+
+// demand is what a request wants of one quota.
+type demand struct {
+	of        *corev1.ResourceQuota
+	requested corev1.ResourceList // more than nothing of each
+	used      corev1.ResourceList // of what is requested
+	resource  schema.GroupResource
+	now       time.Time
+}
+
+// demandsOf returns what the request wants of each quota that is about it.
+func demandsOf(r *Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
+	gr := r.Resource.GVR.GroupResource()
+	var demands []*demand
+	for _, rq := range all {
+		hard := corev1.ResourceList{}
+		for name, amount := range rq.Spec.Hard {
+			if quota.Names(gr, name) {
+				hard[name] = amount
+			}
+		}
+		if len(hard) == 0 || !quota.Matches(&rq.Spec, r.Object) {
+			continue
+		}
+		if pod, ok := r.Object.(*corev1.Pod); ok && r.Operation == Create {
+			if err := quota.Must(hard, pod); err != nil {
+				return nil, r.Forbid(fmt.Errorf("failed quota: %s: %w", rq.Name, err))
+			}
+		}
+		requested := quota.Only(quota.Of(gr, r.Object, now), hard)
+		d := &demand{of: rq, resource: gr, now: now, used: corev1.ResourceList{}}
+		if requested = quota.Over(requested, d.use(r.Old, hard)); len(requested) > 0 {
+			d.requested = requested
+			demands = append(demands, d)
+		}
+	}
+	return demands, nil
+}
+
+// use is what obj, which may be nil, uses of the quota under the names of mask.
+func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceList {
+	if obj == nil || !quota.Matches(&d.of.Spec, obj) {
+		return nil
+	}
+	return quota.Only(quota.Of(d.resource, obj, d.now), mask)
+}
+
+// charge checks the demands against what is used, and holds the object until it
+// is stored, or not.
+func (q *quotas) charge(ctx context.Context, r *Request, demands []*demand) error {
+	began := q.ledger.begin()
+	defer q.ledger.end(began)
+	stored, _, err := q.api.List(ctx, client.Selector{Resource: r.Resource.GVR, Namespace: r.Namespace})
+	if err != nil {
+		return err
+	}
+	for _, d := range demands {
+		for _, obj := range stored {
+			quota.Add(d.used, d.use(obj, d.requested))
+		}
+	}
+	w := writeOf(ctx)
+	var h *hold
+	if w != nil && !r.DryRun {
+		h = &hold{resource: r.Resource.GVR.GroupResource(), object: r.Object}
+	}
+	err = q.ledger.take(began, h, func(pending []*hold) error { return allow(r, demands, stored, pending) })
+	if err == nil && h != nil {
+		w.ended = append(w.ended, func() { q.ledger.release(h) })
+	}
+	return err
+}
+
+// allow adds what is pending to what is used, and says whether the rest will do.
+func allow(r *Request, demands []*demand, stored []kind.Object, pending []*hold) error {
+	for _, h := range pending {
+		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace || h.object.GetUID() == r.Object.GetUID() {
+			continue
+		}
+		now := same(stored, h.object)
+		for _, d := range demands {
+			quota.Add(d.used, quota.Over(d.use(h.object, d.requested), d.use(now, d.requested)))
+		}
+	}
+	for _, d := range demands {
+		if err := d.exceeded(); err != nil {
+			return r.Forbid(err)
+		}
+	}
+	return nil
+}
+
+// same finds obj, as it is stored, in a list that is ordered by name; nil when it
+// is not there.
+func same(stored []kind.Object, obj kind.Object) kind.Object {
+	i, found := slices.BinarySearchFunc(stored, obj.GetName(), func(o kind.Object, name string) int {
+		return strings.Compare(o.GetName(), name)
+	})
+	if !found || stored[i].GetUID() != obj.GetUID() {
+		return nil
+	}
+	return stored[i]
+}
+
+// exceeded says what there is not enough of.
+func (d *demand) exceeded() error {
+	var over []corev1.ResourceName
+	for name, amount := range d.requested {
+		total := d.used[name].DeepCopy()
+		total.Add(amount)
+		if total.Cmp(d.of.Spec.Hard[name]) > 0 {
+			over = append(over, name)
+		}
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	slices.Sort(over)
+	return errors.New("exceeded quota: " + d.of.Name + ", requested: " + amountsText(d.requested, over) +
+		", used: " + amountsText(d.used, over) + ", limited: " + amountsText(d.of.Spec.Hard, over))
+}
+
+// amountsText is "cpu=1,memory=1Gi".
+func amountsText(amounts corev1.ResourceList, names []corev1.ResourceName) string {
+	parts := make([]string, len(names))
+	for i, name := range names {
+		amount := amounts[name]
+		parts[i] = string(name) + "=" + amount.String()
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,61 @@
+package admission
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/storage"
+)
+
+// defaultStorageClass gives a claim that names no class the default one: of
+// several the youngest, then the first by name.
+func defaultStorageClass(c client.Client) Plugin {
+	return Plugin{Name: "DefaultStorageClass", Mutate: func(ctx context.Context, r *Request) error {
+		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
+		if !ok || r.Operation != Create || r.Subresource != "" || claim.Spec.StorageClassName != nil {
+			return nil
+		}
+		if _, named := claim.Annotations[corev1.BetaStorageClassAnnotation]; named {
+			return nil
+		}
+		classes, err := client.List[*storagev1.StorageClass](ctx, c, client.Selector{})
+		var chosen *storagev1.StorageClass
+		for _, class := range classes {
+			if storage.IsDefaultClass(class) && (chosen == nil || chosen.CreationTimestamp.Before(&class.CreationTimestamp)) {
+				chosen = class
+			}
+		}
+		if chosen != nil {
+			claim.Spec.StorageClassName = new(chosen.Name)
+		}
+		return err
+	}}
+}
+
+// claimResize lets only claims grow whose class says that its volumes can.
+func claimResize(c client.Client) Plugin {
+	return Plugin{Name: "PersistentVolumeClaimResize", Validate: func(ctx context.Context, r *Request) error {
+		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
+		if !ok || r.Operation != Update || r.Subresource != "" {
+			return nil
+		}
+		had := r.Old.(*corev1.PersistentVolumeClaim).Spec.Resources.Requests[corev1.ResourceStorage]
+		size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if size.Cmp(had) <= 0 {
+			return nil
+		}
+		class, err := client.Get[*storagev1.StorageClass](ctx, c, "", storage.ClassOf(claim))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
+			return r.Forbid(errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+		}
+		return nil
+	}}
+}
