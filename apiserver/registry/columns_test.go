@@ -21,6 +21,8 @@ func TestHeadings(t *testing.T) {
 		"ReplicationController": "Name|Desired|Current|Ready|Age / Containers|Images|Selector",
 		"ControllerRevision":    "Name|Controller|Revision|Age / ",
 		"DaemonSet":             "Name|Desired|Current|Ready|Up-to-date|Available|Node Selector|Age / Containers|Images|Selector",
+		"Job":                   "Name|Status|Completions|Duration|Age / Containers|Images|Selector",
+		"CronJob":               "Name|Schedule|Timezone|Suspend|Active|Last Schedule|Age / Containers|Images|Selector",
 		"Deployment":            "Name|Ready|Up-to-date|Available|Age / Containers|Images|Selector",
 		"StatefulSet":           "Name|Ready|Age / Containers|Images",
 		"Node":                  "Name|Status|Roles|Age|Version / Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime",

@@ -24,6 +24,9 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 	if res.View != nil {
 		return r.deleteView(ctx, res, ref, opts)
 	}
+	if res.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		Warn(ctx, res.OrphanWarning)
+	}
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
 		if cur == nil {
 			return nil, apierrors.NewNotFound(res.GVR.GroupResource(), ref.Name)
@@ -66,7 +69,7 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 // when nothing changes, else cur on its way out.
 func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
 	grace := graceFor(res, cur, opts.GracePeriodSeconds)
-	finalizers := finalizersFor(cur, opts)
+	finalizers := finalizersFor(res, cur, opts)
 	held := len(finalizers) > 0 || (res.Held != nil && res.Held(cur))
 	if grace == 0 && !held {
 		return nil
@@ -132,7 +135,7 @@ func graceFor(res *Resource, cur Object, asked *int64) int64 {
 
 // finalizersFor are the object's finalizers with those that make the garbage
 // collector follow the propagation policy asked for.
-func finalizersFor(cur Object, opts metav1.DeleteOptions) []string {
+func finalizersFor(res *Resource, cur Object, opts metav1.DeleteOptions) []string {
 	policy := opts.PropagationPolicy
 	if policy == nil && opts.OrphanDependents != nil { // the old way to say it
 		policy = new(metav1.DeletePropagationBackground)
@@ -141,12 +144,13 @@ func finalizersFor(cur Object, opts metav1.DeleteOptions) []string {
 		}
 	}
 	out := slices.Clone(cur.GetFinalizers())
+	if policy == nil && res.Orphans && !slices.ContainsFunc(out, forDependents) {
+		policy = new(metav1.DeletePropagationOrphan)
+	}
 	if policy == nil {
 		return out
 	}
-	out = slices.DeleteFunc(out, func(f string) bool {
-		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-	})
+	out = slices.DeleteFunc(out, forDependents)
 	switch *policy {
 	case metav1.DeletePropagationOrphan:
 		out = append(out, metav1.FinalizerOrphanDependents)
@@ -154,6 +158,11 @@ func finalizersFor(cur Object, opts metav1.DeleteOptions) []string {
 		out = append(out, metav1.FinalizerDeleteDependents)
 	}
 	return out
+}
+
+// forDependents: the finalizer is the garbage collector's.
+func forDependents(finalizer string) bool {
+	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
 // deletionDone says that obj is being deleted and nothing holds it any more.

@@ -3,6 +3,7 @@ package registry
 import (
 	"slices"
 
+	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
@@ -17,6 +18,7 @@ func Resources() []Resource {
 		core.Resources(),
 		network.Resources(),
 		workload.Resources(),
+		batch.Resources(),
 		policy.Resources(),
 		rbac.Resources(),
 		storage.Resources(),

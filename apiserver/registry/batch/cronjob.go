@@ -1,0 +1,138 @@
+package batch
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/table"
+)
+
+// maxCronJobName leaves room for the eleven characters that the names of its
+// jobs have more (upstream: the controller adds "-" and minutes since 1970).
+const maxCronJobName = validation.DNS1035LabelMaxLength - 11
+
+func cronJobResource() kind.Resource {
+	return kind.Resource{
+		GVR:          client.CronJobs,
+		Kind:         "CronJob",
+		Namespaced:   true,
+		ShortNames:   []string{"cj"},
+		Categories:   []string{"all"},
+		Subresources: []string{"status"},
+		New:          func() kind.Object { return new(batchv1.CronJob) },
+		Default:      cronJobDefault,
+		Prepare:      cronJobPrepare,
+		Validate:     cronJobValidate,
+		Warnings:     cronJobWarnings,
+		Columns:      cronJobColumns(),
+	}
+}
+
+func cronJobHalves(obj kind.Object) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) {
+	c := obj.(*batchv1.CronJob)
+	return &c.Spec, &c.Status
+}
+
+func cronJobColumns() []table.Column {
+	suspend := table.Text("Suspend", "Whether it starts no jobs for now.", cronJobSuspend)
+	suspend.Type = "boolean" // as upstream calls its text
+	return append(append([]table.Column{
+		table.Name(),
+		table.Text("Schedule", "When it starts jobs.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
+		table.Text("Timezone", "Whose time the schedule means.", func(c *batchv1.CronJob) string {
+			if c.Spec.TimeZone == nil {
+				return table.None
+			}
+			return *c.Spec.TimeZone
+		}),
+		suspend,
+		table.Number("Active", "Jobs of it that run.", func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
+		table.Timed("Last Schedule", "When it started the last job.", func(c *batchv1.CronJob, now time.Time) string {
+			if c.Status.LastScheduleTime == nil {
+				return table.None
+			}
+			return table.Since(c.Status.LastScheduleTime.Time, now)
+		}),
+		table.Age(),
+	}, pod.TemplateColumns(func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template })...),
+		table.Text("Selector", "Which pods belong to its jobs.", func(c *batchv1.CronJob) string {
+			return metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)
+		}).Wide())
+}
+
+func cronJobSuspend(c *batchv1.CronJob) string {
+	switch s := c.Spec.Suspend; {
+	case s == nil:
+		return "<unset>"
+	case *s:
+		return "True"
+	}
+	return "False"
+}
+
+// cronJobDefault: upstream's SetDefaults_CronJob; the job template gets its
+// defaults when it becomes a job.
+func cronJobDefault(obj kind.Object) {
+	spec := &obj.(*batchv1.CronJob).Spec
+	kind.SetIfZero(&spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
+	kind.SetIfNil(&spec.Suspend, false)
+	kind.SetIfNil(&spec.SuccessfulJobsHistoryLimit, 3)
+	kind.SetIfNil(&spec.FailedJobsHistoryLimit, 1)
+	jobSpecDefault(&spec.JobTemplate.Spec)
+}
+
+func cronJobPrepare(next, cur kind.Object, subresource string) {
+	next.(*batchv1.CronJob).Spec.JobTemplate.Spec.Scheduling = nil
+	kind.SpecAndStatus(cronJobHalves, cronJobDefault)(next, cur, subresource)
+}
+
+func cronJobValidate(next, cur kind.Object, subresource string) field.ErrorList {
+	if subresource == "status" {
+		return nil
+	}
+	c, path := next.(*batchv1.CronJob), field.NewPath("spec")
+	if cur != nil {
+		return cronJobSpec(&c.Spec, &cur.(*batchv1.CronJob).Spec, path)
+	}
+	errs := cronJobSpec(&c.Spec, &batchv1.CronJobSpec{}, path)
+	if len(c.Name) > maxCronJobName {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, fmt.Sprintf("must be no more than %d characters", maxCronJobName)))
+	}
+	return errs
+}
+
+func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
+	errs := scheduleErrors(spec, strings.Contains(old.Schedule, "TZ"), path.Child("schedule"))
+	errs = append(errs, check.NilOrNonNegative(path.Child("startingDeadlineSeconds"), spec.StartingDeadlineSeconds)...)
+	if zone := spec.TimeZone; zone != nil && !samePointer(zone, old.TimeZone) {
+		errs = append(errs, zoneErrors(*zone, path.Child("timeZone"))...)
+	}
+	errs = append(errs, check.OneOf(path.Child("concurrencyPolicy"), spec.ConcurrencyPolicy,
+		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
+	errs = append(errs, jobTemplate(&spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))...)
+	errs = append(errs, check.NilOrNonNegative(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit)...)
+	return append(errs, check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
+}
+
+// jobTemplate: the selector is made for each job.
+func jobTemplate(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	errs := jobSpec(spec, path)
+	if spec.Selector != nil {
+		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, "`selector` will be auto-generated"))
+	}
+	if spec.ManualSelector != nil && *spec.ManualSelector {
+		errs = append(errs, field.NotSupported(path.Child("manualSelector"), true, []string{"nil", "false"}))
+	}
+	return errs
+}

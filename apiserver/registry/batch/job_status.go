@@ -1,0 +1,213 @@
+package batch
+
+import (
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+)
+
+// jobStatus checks a status that may come from a controller of somebody else
+// (spec.managedBy). Rules that a change of the spec alone can break count only
+// when the status itself changes there.
+func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
+	return slices.Concat(
+		jobCounts(&job.Status, path),
+		jobUncounted(job.Status.UncountedTerminatedPods, path.Child("uncountedTerminatedPods")),
+		jobEnd(job, old, path),
+		jobTimes(job, old, path),
+		jobIndexLists(job, old, path),
+		jobConditions(job, path.Child("conditions")),
+		jobProgress(job, old, path),
+	)
+}
+
+func jobCounts(status *batchv1.JobStatus, path *field.Path) field.ErrorList {
+	errs := check.Counts(path, check.Count{Name: "active", Value: int64(status.Active)},
+		check.Count{Name: "succeeded", Value: int64(status.Succeeded)}, check.Count{Name: "failed", Value: int64(status.Failed)})
+	errs = append(errs, check.NilOrNonNegative(path.Child("ready"), status.Ready)...)
+	errs = append(errs, check.NilOrNonNegative(path.Child("terminating"), status.Terminating)...)
+	if status.Ready != nil && *status.Ready > status.Active {
+		errs = append(errs, field.Invalid(path.Child("ready"), *status.Ready, "cannot set more ready pods than active"))
+	}
+	return errs
+}
+
+func jobUncounted(u *batchv1.UncountedTerminatedPods, path *field.Path) field.ErrorList {
+	if u == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	seen := map[types.UID]bool{}
+	list := func(uids []types.UID, at *field.Path) {
+		for i, uid := range uids {
+			switch {
+			case uid == "":
+				errs = append(errs, field.Invalid(at.Index(i), uid, "must not be empty"))
+			case seen[uid]:
+				errs = append(errs, field.Duplicate(at.Index(i), uid))
+			}
+			seen[uid] = true
+		}
+	}
+	list(u.Succeeded, path.Child("succeeded"))
+	list(u.Failed, path.Child("failed"))
+	return errs
+}
+
+func jobFinished(job *batchv1.Job) bool {
+	return hasCondition(job, batchv1.JobComplete) || hasCondition(job, batchv1.JobFailed)
+}
+
+// jobEnd: a job that has ended has no pods any more.
+func jobEnd(job, old *batchv1.Job, path *field.Path) field.ErrorList {
+	if !jobFinished(job) {
+		return nil
+	}
+	var errs field.ErrorList
+	status, ended := &job.Status, !jobFinished(old)
+	if status.Active > 0 && (ended || status.Active != old.Status.Active) {
+		errs = append(errs, field.Invalid(path.Child("active"), status.Active, "active>0 is invalid for finished job"))
+	}
+	if status.StartTime == nil && (ended || old.Status.StartTime != nil) {
+		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
+	}
+	u := status.UncountedTerminatedPods
+	if left := u != nil && len(u.Failed)+len(u.Succeeded) > 0; left && (ended || !equality.Semantic.DeepEqual(u, old.Status.UncountedTerminatedPods)) {
+		errs = append(errs, field.Invalid(path.Child("uncountedTerminatedPods"), u, "uncountedTerminatedPods needs to be empty for finished job"))
+	}
+	if n := status.Terminating; n != nil && *n > 0 && ended {
+		errs = append(errs, field.Invalid(path.Child("terminating"), *n, "terminating>0 is invalid for finished job"))
+	}
+	return errs
+}
+
+func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at := path.Child("completionTime")
+	start, end := job.Status.StartTime, job.Status.CompletionTime
+	complete := hasCondition(job, batchv1.JobComplete)
+	moved := !end.Equal(old.Status.CompletionTime)
+	if moved || complete != hasCondition(old, batchv1.JobComplete) {
+		if end != nil && !complete {
+			errs = append(errs, field.Invalid(at, end, "cannot set completionTime when there is no Complete=True condition"))
+		}
+		if end == nil && complete {
+			errs = append(errs, field.Required(at, "completionTime is required for Complete jobs"))
+		}
+	}
+	if startMoved := !start.Equal(old.Status.StartTime); (moved || startMoved) && start != nil && end != nil && end.Before(start) {
+		errs = append(errs, field.Invalid(at, end, "completionTime cannot be set before startTime"))
+	}
+	if moved && end != nil && old.Status.CompletionTime != nil {
+		errs = append(errs, field.Invalid(at, end, "completionTime cannot be mutated"))
+	}
+	return append(errs, jobStart(job, start, old.Status.StartTime, path.Child("startTime"))...)
+}
+
+// jobStart: only a suspended job starts anew.
+func jobStart(job *batchv1.Job, start, old *metav1.Time, path *field.Path) field.ErrorList {
+	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
+	if old == nil || start.Equal(old) || suspended {
+		return nil
+	}
+	return field.ErrorList{field.Required(path, "startTime cannot be removed for unsuspended job")}
+}
+
+func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	done, lost := path.Child("completedIndexes"), path.Child("failedIndexes")
+	status, spec := &job.Status, &job.Spec
+	doneChanged := status.CompletedIndexes != old.Status.CompletedIndexes
+	lostChanged := !samePointer(status.FailedIndexes, old.Status.FailedIndexes)
+	completed, doneErr := indexesBelow(spec, &status.CompletedIndexes)
+	failed, lostErr := indexesBelow(spec, status.FailedIndexes)
+	if doneChanged && doneErr != nil {
+		errs = append(errs, field.Invalid(done, status.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %v", doneErr)))
+	}
+	if lostChanged && lostErr != nil && spec.BackoffLimitPerIndex != nil {
+		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %v", lostErr)))
+	}
+	if doneChanged && status.CompletedIndexes != "" && !isIndexed(spec) {
+		errs = append(errs, field.Invalid(done, status.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode"))
+	}
+	if lostChanged && status.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
+		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
+	}
+	if at, both := completed.overlap(failed); both && (doneChanged || lostChanged) {
+		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
+	}
+	return errs
+}
+
+// indexesBelow reads a list of the job's indexes; none where there is no list,
+// or no number of completions to compare with.
+func indexesBelow(spec *batchv1.JobSpec, text *string) (indexes, error) {
+	if text == nil || spec.Completions == nil {
+		return nil, nil
+	}
+	return parseIndexes(*text, *spec.Completions)
+}
+
+func samePointer[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// jobConditions: an end that is good excludes one that is bad.
+func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	say := func(message string) {
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, message))
+	}
+	complete, failed := hasCondition(job, batchv1.JobComplete), hasCondition(job, batchv1.JobFailed)
+	target, met := hasCondition(job, batchv1.JobFailureTarget), hasCondition(job, batchv1.JobSuccessCriteriaMet)
+	if complete && failed {
+		say("cannot set Complete=True and Failed=true conditions")
+	}
+	if complete && target {
+		say("cannot set Complete=True and FailureTarget=true conditions")
+	}
+	if met && failed {
+		say("cannot set SuccessCriteriaMet=True and Failed=true conditions")
+	}
+	if met && target {
+		say("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+	}
+	if job.Spec.SuccessPolicy != nil && complete && !met {
+		say("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+	}
+	return errs
+}
+
+// jobProgress: a job does not come back from its end, nor do its counts go down,
+// but for those of an indexed job that shrinks.
+func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	conditions := path.Child("conditions")
+	for _, c := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
+		if hasCondition(old, c) && !hasCondition(job, c) {
+			errs = append(errs, field.Invalid(conditions, field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", c)))
+		}
+	}
+	if job.Status.Failed < old.Status.Failed {
+		errs = append(errs, field.Invalid(path.Child("failed"), job.Status.Failed, "cannot decrease the failed counter"))
+	}
+	elastic := isIndexed(&job.Spec) && samePointer(job.Spec.Completions, job.Spec.Parallelism)
+	if job.Status.Succeeded < old.Status.Succeeded && !elastic {
+		errs = append(errs, field.Invalid(path.Child("succeeded"), job.Status.Succeeded, "cannot decrease the succeeded counter"))
+	}
+	was, is := hasCondition(old, batchv1.JobSuccessCriteriaMet), hasCondition(job, batchv1.JobSuccessCriteriaMet)
+	if was && !is {
+		errs = append(errs, field.Invalid(conditions, field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition"))
+	}
+	if !was && is && hasCondition(old, batchv1.JobComplete) {
+		errs = append(errs, field.Invalid(conditions, field.OmitValueType{}, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"))
+	}
+	return errs
+}
