@@ -1,9 +1,15 @@
 package apiserver
 
 import (
+	"cmp"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/go-chi/chi/v5"
 	apidiscovery "k8s.io/api/apidiscovery/v2"
@@ -16,48 +22,73 @@ import (
 // aggregated is the shape in which one request answers all of discovery.
 const aggregated = "APIGroupDiscoveryList"
 
-var (
-	objectVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-	// subVerbs are what can be done with a subresource; the others are streams.
-	subVerbs = map[string][]string{
-		"status": {"get", "patch", "update"}, "scale": {"get", "patch", "update"},
-		"finalize": {"update"}, "binding": {"create"}, "log": {"get"},
-	}
-	streamVerbs = []string{"create", "get"}
-	// subKinds are the kinds of subresources that differ from their object's.
-	subKinds = map[string]schema.GroupVersionKind{
-		"scale":       {Group: "autoscaling", Version: "v1", Kind: "Scale"},
-		"binding":     {Version: "v1", Kind: "Binding"},
-		"exec":        {Version: "v1", Kind: "PodExecOptions"},
-		"attach":      {Version: "v1", Kind: "PodAttachOptions"},
-		"portforward": {Version: "v1", Kind: "PodPortForwardOptions"},
-	}
-)
-
-func verbsOfObject(res registry.Resource) []string {
-	if res.Verbs != nil {
-		return res.Verbs
-	}
-	return objectVerbs
-}
-
-func verbsOf(sub string) []string {
-	if v, ok := subVerbs[sub]; ok {
-		return v
-	}
-	return streamVerbs
-}
-
-// groupVersions are the groups served with their versions, core first.
-func (s *Server) groupVersions() []schema.GroupVersion {
-	var out []schema.GroupVersion
+// groups are what is served, in upstream's order, each with its versions, of
+// which the first is the preferred one.
+func (s *Server) groups() [][]schema.GroupVersion {
+	var all []schema.GroupVersion
 	for _, r := range s.registry.Resources() {
-		if gv := r.GVR.GroupVersion(); !slices.Contains(out, gv) {
-			out = append(out, gv)
+		if gv := r.GVR.GroupVersion(); !slices.Contains(all, gv) {
+			all = append(all, gv)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) })
+	slices.SortStableFunc(all, func(a, b schema.GroupVersion) int {
+		return cmp.Or(
+			cmp.Compare(priority(b.Group), priority(a.Group)),
+			cmp.Compare(a.Group, b.Group),
+			version.CompareKubeAwareVersionStrings(b.Version, a.Version),
+		)
+	})
+	var out [][]schema.GroupVersion
+	for _, gv := range all {
+		if n := len(out); n > 0 && out[n-1][0].Group == gv.Group {
+			out[n-1] = append(out[n-1], gv)
+		} else {
+			out = append(out, []schema.GroupVersion{gv})
+		}
+	}
 	return out
+}
+
+// priority says which groups come first: what a short name means is looked for
+// in this order (upstream: the aggregator's groupPriorityMinimum).
+func priority(group string) int {
+	switch group {
+	case "":
+		return 18000
+	case "apps":
+		return 17800
+	case "events.k8s.io":
+		return 17750
+	case "authentication.k8s.io":
+		return 17700
+	case "authorization.k8s.io":
+		return 17600
+	case "autoscaling":
+		return 17500
+	case "batch":
+		return 17400
+	case "certificates.k8s.io":
+		return 17300
+	case "networking.k8s.io":
+		return 17200
+	case "policy":
+		return 17100
+	case "rbac.authorization.k8s.io":
+		return 17000
+	case "storage.k8s.io":
+		return 16800
+	case "apiextensions.k8s.io", "admissionregistration.k8s.io":
+		return 16700
+	case "scheduling.k8s.io":
+		return 16600
+	case "coordination.k8s.io":
+		return 16500
+	case "node.k8s.io":
+		return 16300
+	case "discovery.k8s.io":
+		return 16200
+	}
+	return 1000 // of groups that a user brings
 }
 
 // discoverCore answers /api.
@@ -73,53 +104,83 @@ func (s *Server) discoverCore(w http.ResponseWriter, r *http.Request) {
 // discoverGroups answers /apis.
 func (s *Server) discoverGroups(w http.ResponseWriter, r *http.Request) {
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
-	for _, gv := range s.groupVersions() {
-		if gv.Group != "" {
-			list.Groups = append(list.Groups, apiGroup(gv))
+	for _, versions := range s.groups() {
+		if versions[0].Group != "" {
+			list.Groups = append(list.Groups, apiGroup(versions))
 		}
 	}
 	s.discover(w, r, func(group string) bool { return group != "" }, list)
 }
 
-func apiGroup(gv schema.GroupVersion) metav1.APIGroup {
-	v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-	return metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
+func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
+	g := metav1.APIGroup{Name: versions[0].Group}
+	for _, gv := range versions {
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+	}
+	g.PreferredVersion = g.Versions[0]
+	return g
 }
 
-// discover answers with all of it at once where the client asks for that.
+// discover answers with all of it at once where the client asks for that. Who
+// has it already is told so.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request, in func(group string) bool, legacy any) {
 	f, err := negotiate(r, aggregated)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
+	w.Header().Set("Vary", "Accept")
 	if f.as != aggregated {
 		s.send(w, r, f, http.StatusOK, legacy)
 		return
 	}
 	list := &apidiscovery.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}
-	for _, gv := range s.groupVersions() {
-		if in(gv.Group) {
-			list.Items = append(list.Items, s.groupDiscovery(gv))
+	for _, versions := range s.groups() {
+		if in(versions[0].Group) {
+			list.Items = append(list.Items, s.groupDiscovery(versions))
 		}
 	}
-	w.Header().Set("Vary", "Accept")
-	f.contentType = typeJSON + ";g=apidiscovery.k8s.io;v=v2;as=" + aggregated
+	f.contentType = f.header() + ";g=" + apidiscovery.GroupName + ";v=v2;as=" + aggregated
+	if tag, err := tagOf(list); err == nil {
+		w.Header().Set("ETag", tag)
+		w.Header().Set("Cache-Control", "public")
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
 	s.send(w, r, f, http.StatusOK, list)
 }
 
-func (s *Server) groupDiscovery(gv schema.GroupVersion) apidiscovery.APIGroupDiscovery {
-	version := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+// tagOf changes with the document, whatever form it is sent in.
+func tagOf(doc any) (string, error) {
+	data, err := json.Marshal(doc)
+	return fmt.Sprintf("\"%X\"", sha512.Sum512(data)), err
+}
+
+func (s *Server) groupDiscovery(versions []schema.GroupVersion) apidiscovery.APIGroupDiscovery {
+	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
+	for _, gv := range versions {
+		v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		for _, res := range s.resourcesIn(gv) {
+			v.Resources = append(v.Resources, resourceDiscovery(res))
+		}
+		g.Versions = append(g.Versions, v)
+	}
+	return g
+}
+
+// resourcesIn are those of a group and version, by name.
+func (s *Server) resourcesIn(gv schema.GroupVersion) []registry.Resource {
+	var out []registry.Resource
 	for _, res := range s.registry.Resources() {
 		if res.GVR.GroupVersion() == gv {
-			version.Resources = append(version.Resources, resourceDiscovery(res))
+			out = append(out, res)
 		}
 	}
-	return apidiscovery.APIGroupDiscovery{
-		ObjectMeta: metav1.ObjectMeta{Name: gv.Group},
-		Versions:   []apidiscovery.APIVersionDiscovery{version},
-	}
+	slices.SortFunc(out, func(a, b registry.Resource) int { return strings.Compare(a.GVR.Resource, b.GVR.Resource) })
+	return out
 }
 
 func resourceDiscovery(res registry.Resource) apidiscovery.APIResourceDiscovery {
@@ -131,7 +192,7 @@ func resourceDiscovery(res registry.Resource) apidiscovery.APIResourceDiscovery 
 		Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK()), Scope: scope,
 		SingularResource: res.SingularName(), Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
 	}
-	for _, sub := range res.Subresources {
+	for _, sub := range slices.Sorted(slices.Values(res.Subresources)) {
 		d.Subresources = append(d.Subresources, apidiscovery.APISubresourceDiscovery{
 			Subresource: sub, ResponseKind: kindOf(subKind(res, sub)), Verbs: verbsOf(sub)})
 	}
@@ -142,18 +203,11 @@ func kindOf(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 }
 
-func subKind(res registry.Resource, sub string) schema.GroupVersionKind {
-	if k, ok := subKinds[sub]; ok {
-		return k
-	}
-	return res.GVK()
-}
-
 // discoverGroup answers /apis/<group>.
 func (s *Server) discoverGroup(w http.ResponseWriter, r *http.Request) {
-	for _, gv := range s.groupVersions() {
-		if gv.Group == chi.URLParam(r, "group") {
-			g := apiGroup(gv)
+	for _, versions := range s.groups() {
+		if group := versions[0].Group; group != "" && group == chi.URLParam(r, "group") {
+			g := apiGroup(versions)
 			g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 			s.answerPlain(w, r, &g)
 			return
@@ -165,17 +219,17 @@ func (s *Server) discoverGroup(w http.ResponseWriter, r *http.Request) {
 // discoverResources answers /api/v1 and /apis/<group>/<version>.
 func (s *Server) discoverResources(w http.ResponseWriter, r *http.Request) {
 	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
-	if !slices.Contains(s.groupVersions(), gv) {
+	resources := s.resourcesIn(gv)
+	if len(resources) == 0 {
 		s.notFound(w, r)
 		return
 	}
 	list := &metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
-	for _, res := range s.registry.Resources() {
-		if res.GVR.GroupVersion() == gv {
-			list.APIResources = append(list.APIResources, apiResources(res)...)
-		}
+	for _, res := range resources {
+		list.APIResources = append(list.APIResources, apiResources(res)...)
 	}
+	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 	s.answerPlain(w, r, list)
 }
 
@@ -186,8 +240,11 @@ func apiResources(res registry.Resource) []metav1.APIResource {
 	}}
 	for _, sub := range res.Subresources {
 		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: verbsOf(sub)}
-		if k, ok := subKinds[sub]; ok {
-			a.Group, a.Version, a.Kind = k.Group, k.Version, k.Kind
+		if k, ok := ownKind(res, sub); ok {
+			a.Kind = k.Kind
+			if k.GroupVersion() != res.GVR.GroupVersion() {
+				a.Group, a.Version = k.Group, k.Version
+			}
 		}
 		out = append(out, a)
 	}

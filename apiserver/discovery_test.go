@@ -1,0 +1,125 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/registry"
+)
+
+const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+// What upstream's /api/v1 and others say of these, as "name kind verbs".
+func TestDiscoveryIsUpstreams(t *testing.T) {
+	t.Parallel()
+	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget", New: func() registry.Object { return &corev1.RangeAllocation{} },
+		Subresources: []string{"status", "proxy", "eviction", "resize", "ephemeralcontainers", "token"}}
+	a := serveOf(t, nil, more)
+	got := map[string]string{}
+	for _, path := range []string{"/api/v1", "/apis/apps/v1", "/apis/test.monopod/v1"} {
+		_, list := a.read("GET", path, "")
+		var names []string
+		for _, v := range list["resources"].([]any) {
+			r := v.(map[string]any)
+			names = append(names, r["name"].(string))
+			said := fmt.Sprint(r["group"], "/", r["version"], " ", r["kind"], " ", r["verbs"])
+			got[r["name"].(string)] = strings.TrimLeft(strings.ReplaceAll(said, "<nil>", ""), "/ ")
+		}
+		if !slices.IsSorted(names) {
+			t.Errorf("%s is in no order: %v", path, names)
+		}
+	}
+	for name, want := range map[string]string{
+		"bindings":                    "Binding [create]",
+		"configmaps":                  "ConfigMap [create delete deletecollection get list patch update watch]",
+		"namespaces":                  "Namespace [create delete get list patch update watch]",
+		"namespaces/finalize":         "Namespace [update]",
+		"pods":                        "Pod [create delete deletecollection get list patch update watch]",
+		"pods/attach":                 "PodAttachOptions [create get]",
+		"pods/binding":                "Binding [create]",
+		"gadgets/ephemeralcontainers": "Gadget [get patch update]",
+		"gadgets/eviction":            "policy/v1 Eviction [create]",
+		"pods/exec":                   "PodExecOptions [create get]",
+		"pods/log":                    "Pod [get]",
+		"pods/portforward":            "PodPortForwardOptions [create get]",
+		"gadgets/proxy":               "v1 GadgetProxyOptions [create delete get patch update]",
+		"gadgets/token":               "authentication.k8s.io/v1 TokenRequest [create]",
+		"pods/status":                 "Pod [get patch update]",
+		"replicasets/scale":           "autoscaling/v1 Scale [get patch update]",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %s, want %s", name, got[name], want)
+		}
+	}
+}
+
+func widget(group, version string) registry.Resource {
+	return registry.Resource{
+		GVR: schema.GroupVersionResource{Group: group, Version: version, Resource: "widgets"}, Kind: "Widget",
+		New: func() registry.Object { return &corev1.Node{} },
+	}
+}
+
+func TestGroupsComeInUpstreamsOrder(t *testing.T) {
+	t.Parallel()
+	a := serveOf(t, nil, widget("example.com", "v1beta1"), widget("example.com", "v1"), widget("example.com", "v2"))
+	_, list := a.read("GET", "/apis", "")
+	var names []string
+	for _, g := range list["groups"].([]any) {
+		names = append(names, g.(map[string]any)["name"].(string))
+	}
+	order := []string{"apps", "rbac.authorization.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "example.com"}
+	at := -1
+	for _, name := range order {
+		if i := slices.Index(names, name); i < at {
+			t.Errorf("%s is out of order: %v", name, names)
+		} else {
+			at = i
+		}
+	}
+	_, group := a.read("GET", "/apis/example.com", "")
+	if got := fmt.Sprint(group["preferredVersion"], group["versions"]); got != "map[groupVersion:example.com/v2 version:v2] [map[groupVersion:example.com/v2 version:v2] map[groupVersion:example.com/v1 version:v1] map[groupVersion:example.com/v1beta1 version:v1beta1]]" {
+		t.Error(got)
+	}
+	_, all := a.read("GET", "/apis", "", asAggregated)
+	items := all["items"].([]any)
+	last := items[len(items)-1].(map[string]any)
+	if versions := last["versions"].([]any); len(versions) != 3 || versions[0].(map[string]any)["version"] != "v2" {
+		t.Errorf("aggregated: %v", last)
+	}
+}
+
+func TestDiscoveryIsCached(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	first := a.do("GET", "/apis", "", asAggregated)
+	tag := first.Header.Get("ETag")
+	if first.Header.Get("Content-Type") != "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" || tag == "" {
+		t.Fatalf("header %v", first.Header)
+	}
+	if again := a.do("GET", "/apis", "", asAggregated, "If-None-Match: "+tag); again.StatusCode != http.StatusNotModified {
+		t.Errorf("again: %s", again.Status)
+	}
+	if other := a.do("GET", "/api", "", asAggregated, "If-None-Match: "+tag); other.StatusCode != http.StatusOK {
+		t.Errorf("another document: %s", other.Status)
+	}
+}
+
+func TestDiscoveryInProtobuf(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	for path, want := range map[string]string{"/api": "APIVersions", "/apis": "APIGroupList", "/apis/apps": "APIGroup", "/api/v1": "APIResourceList"} {
+		_, obj := a.readTyped("GET", path, "", onlyProto)
+		if _, isMeta := obj.(metav1.Object); isMeta || !strings.HasSuffix(fmt.Sprintf("%T", obj), "."+want) {
+			t.Errorf("%s: %T", path, obj)
+		}
+	}
+}
