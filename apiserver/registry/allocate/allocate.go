@@ -183,3 +183,6 @@ func see(spec *corev1.ServiceSpec, ips map[netip.Addr]bool, ports map[int32]bool
 func invalid(service *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), service.Name, errs)
 }
+
+// First is the address of the API server's own Service.
+func (s *Services) First() netip.Addr { return s.cfg.First() }
