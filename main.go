@@ -38,6 +38,7 @@ import (
 	"monopod/agent/cri"
 	"monopod/agent/fake"
 	"monopod/apiserver"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/client"
@@ -221,9 +222,15 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	restored := state.Tell(log.Named("store"))
+	if err := shareKeys(ctx, cfg, log, state); err != nil {
+		return err
+	}
 	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now())
 	if err != nil {
 		return err
+	}
+	for _, err := range access.Problems {
+		log.Error("a file was left as it is", zap.Error(err))
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -295,6 +302,21 @@ func bootstrap(ctx context.Context, reg *registry.Registry) error {
 		return err
 	}
 	return policy.Bootstrap(ctx, reg)
+}
+
+// shareKeys gives the servers that share one etcd one authority and one token.
+func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd.State) error {
+	if state.Etcd == nil {
+		return nil
+	}
+	differs, err := auth.Share(cfg.path("pki"), func(mine []byte) ([]byte, error) { return state.Etcd.Agree(ctx, "pki", mine) })
+	if err != nil {
+		return fmt.Errorf("share pki: %w", err)
+	}
+	if differs {
+		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
+	}
+	return nil
 }
 
 // checks are the health of the API itself, of an etcd below it, and of each

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"monopod/apiserver/auth"
 )
 
@@ -21,6 +23,9 @@ type Access struct {
 	Address string // of HTTPS, as host:port
 	Token   string
 	CA      []byte // PEM
+	// Problems kept something from being written that was there before and can do:
+	// the disk is full.
+	Problems []error
 
 	tcp, unix net.Listener
 	tls       *tls.Config
@@ -33,13 +38,13 @@ func OpenAccess(dir, listen string, now time.Time) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	unix, err := listenUnix(filepath.Join(dir, "monopod.sock"))
+	socket, err := listenUnix(filepath.Join(dir, "monopod.sock"))
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
-	a := &Access{Address: tcp.Addr().String(), tcp: tcp, unix: unix}
+	a := &Access{Address: tcp.Addr().String(), tcp: tcp, unix: socket}
 	if err := a.prepare(dir, now); err != nil {
-		return nil, errors.Join(err, tcp.Close(), unix.Close())
+		return nil, errors.Join(err, tcp.Close(), socket.Close())
 	}
 	return a, nil
 }
@@ -56,7 +61,7 @@ func (a *Access) prepare(dir string, now time.Time) error {
 		return err
 	}
 	admin, err := authority.KeepClient(filepath.Join(pki, "admin"), now, auth.Admin)
-	if err != nil {
+	if err = a.bear(err); err != nil {
 		return err
 	}
 	if a.tls, err = tlsConfig(authority, a.hosts(), now); err != nil {
@@ -66,7 +71,16 @@ func (a *Access) prepare(dir string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return auth.WriteKubeconfig(filepath.Join(dir, "admin.kubeconfig"), kubeconfig)
+	return a.bear(auth.WriteKubeconfig(filepath.Join(dir, "admin.kubeconfig"), kubeconfig))
+}
+
+// bear makes a problem of an error that a full disk is the cause of.
+func (a *Access) bear(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		a.Problems = append(a.Problems, err)
+		return nil
+	}
+	return err
 }
 
 // tlsConfig is the server's side of a handshake: a certificate made for this

@@ -32,7 +32,8 @@ var (
 	ErrFuture = errors.New("revision is in the future")
 	// ErrClosed: the store is closed.
 	ErrClosed = errors.New("store closed")
-	// ErrNoSpace: the disk is full; nothing was written.
+	// ErrNoSpace: what holds the state is full; nothing was written. The error that
+	// wraps it says what to do.
 	ErrNoSpace = errors.New("no space left for writing")
 	// ErrUnavailable: what holds the state does not answer. A write may have
 	// happened or not.

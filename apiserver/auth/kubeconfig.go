@@ -21,12 +21,14 @@ func OpenToken(path string) (string, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
+	token := newToken()
+	return token, WriteSecret(path, []byte(token+"\n"))
+}
+
+func newToken() string {
 	token := make([]byte, 16)
-	if _, err := rand.Read(token); err != nil {
-		return "", err
-	}
-	text := hex.EncodeToString(token)
-	return text, WriteSecret(path, []byte(text+"\n"))
+	_, _ = rand.Read(token) // never fails
+	return hex.EncodeToString(token)
 }
 
 // Kubeconfig is how kubectl reaches server as the admin: with the token, and

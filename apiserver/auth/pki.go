@@ -178,7 +178,7 @@ func Keep(base string, make func() (Pair, error)) (Pair, error) {
 }
 
 // WriteSecret replaces the file at path by data, readable by its owner alone. A
-// power cut leaves the old or the new content.
+// power cut leaves the old or the new content; after it returns, the new.
 func WriteSecret(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -189,5 +189,12 @@ func WriteSecret(path string, data []byte) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

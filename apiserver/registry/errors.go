@@ -50,7 +50,7 @@ func errFuture(err error) error {
 func errNoSpace(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
-		Message: "the disk is full, nothing was written; free space below the data folder: " + err.Error(),
+		Message: "nothing was written: " + err.Error(),
 	}}
 }
 

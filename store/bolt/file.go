@@ -165,7 +165,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 	deletes := onlyDeletes(records)
 	if !deletes {
 		if err := l.reserve.hold(); isNoSpace(err) && !l.roomInside() {
-			return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+			return noSpace(err)
 		}
 	}
 	err := l.commit(records, reserved)
@@ -173,7 +173,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 		err = l.commit(records, reserved)
 	}
 	if isNoSpace(err) && l.broken == nil {
-		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+		return noSpace(err)
 	}
 	return err
 }
@@ -227,6 +227,10 @@ func (l *log) rolledBack(err error, id int) bool {
 // isNoSpace says that the disk, the owner's quota or the file's limit is full.
 func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, bolterrors.ErrMaxSizeReached)
+}
+
+func noSpace(err error) error {
+	return fmt.Errorf("%w, free some below the data folder: %w", store.ErrNoSpace, err)
 }
 
 // Close implements store.Log.

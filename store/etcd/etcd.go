@@ -182,6 +182,40 @@ func (s *Store) request(ctx context.Context) (_ context.Context, done func(), er
 	return ctx, func() { unhook(); cancel() }, nil
 }
 
+// agreedPrefix is where lies what servers agree on, outside of what a
+// kube-apiserver and its clients see.
+const agreedPrefix = "/monopod/"
+
+// Agree returns what the first of the servers on this etcd said under the name:
+// mine, if that is this one.
+func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, error) {
+	ctx, done, err := s.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	key := agreedPrefix + name
+	read, err := s.client.Get(ctx, key) // a full etcd refuses what might write
+	if err != nil {
+		return nil, translate(err)
+	}
+	if len(read.Kvs) > 0 {
+		return read.Kvs[0].Value, nil
+	}
+	resp, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, string(mine))).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return nil, translate(err)
+	}
+	if resp.Succeeded {
+		return mine, nil
+	}
+	return resp.Responses[0].GetResponseRange().Kvs[0].Value, nil
+}
+
 // Revision implements store.Store: the newest that this process has heard of.
 func (s *Store) Revision() int64 { return s.newest.Load() }
 
@@ -218,7 +252,7 @@ func translate(err error) error {
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return fmt.Errorf("%w: %w", store.ErrFuture, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+		return fmt.Errorf("%w, etcd is over its quota, compact and defragment it, then disarm its alarm: %w", store.ErrNoSpace, err)
 	case unavailable(err):
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}

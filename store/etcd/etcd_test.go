@@ -3,12 +3,14 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -243,6 +245,32 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
+// Several servers that start at once agree, and clients see nothing of it.
+func TestAgree(t *testing.T) {
+	t.Parallel()
+	url := etcdtest.Start(t)
+	s := open(t, url)
+	var all [8][]byte
+	var group errgroup.Group
+	for i := range all {
+		group.Go(func() (err error) {
+			all[i], err = s.Agree(t.Context(), "pki", fmt.Append(nil, "server ", i))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range all {
+		if len(got) == 0 || string(got) != string(all[0]) {
+			t.Errorf("agreed on %q", all)
+		}
+	}
+	if counts, err := s.Unserved(t.Context()); err != nil || len(counts) > 0 {
+		t.Errorf("%v, %v", counts, err)
+	}
+}
+
 // An etcd over its quota is a full disk: writes are refused, reads and deletions
 // go on.
 func TestQuota(t *testing.T) {
@@ -250,6 +278,9 @@ func TestQuota(t *testing.T) {
 	url, _ := etcdtest.StartIn(t, etcdtest.Dir(t), "--quota-backend-bytes", "200000")
 	s := open(t, url)
 	storetest.Put(t, s, key("a"), "1")
+	if got, err := s.Agree(t.Context(), "pki", []byte("first")); err != nil || string(got) != "first" {
+		t.Errorf("agreed on %q, %v", got, err)
+	}
 	large := func(store.Object) (store.Object, error) {
 		cm := &corev1.ConfigMap{Data: map[string]string{"v": strings.Repeat("x", 50000)}}
 		cm.Kind, cm.APIVersion, cm.Namespace, cm.Name = "ConfigMap", "v1", "ns", "large"
@@ -260,11 +291,14 @@ func TestQuota(t *testing.T) {
 		k := key(strconv.Itoa(i))
 		_, err = s.Update(t.Context(), k, large)
 	}
-	if !errors.Is(err, store.ErrNoSpace) {
+	if !errors.Is(err, store.ErrNoSpace) || !strings.Contains(err.Error(), "quota") {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := s.Get(t.Context(), key("a")); err != nil {
 		t.Error(err)
+	}
+	if got, err := s.Agree(t.Context(), "pki", []byte("other")); err != nil || string(got) != "first" {
+		t.Errorf("agreed on %q, %v", got, err)
 	}
 	if _, err := s.Update(t.Context(), key("a"), func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
 		t.Errorf("a deletion: %v", err)
