@@ -21,6 +21,7 @@ import (
 	"monopod/controllers/nodelifecycle"
 	"monopod/controllers/podgc"
 	"monopod/controllers/replicaset"
+	"monopod/controllers/resourcequota"
 	"monopod/controllers/rootca"
 	"monopod/controllers/scheduler"
 	"monopod/controllers/serviceaccount"
@@ -117,6 +118,10 @@ func All() []Entry {
 		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
 			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
 				return clusterroleaggregation.New(d), nil
+			}},
+		{Name: resourcequota.Name, Aliases: []string{"resourcequota-controller"},
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return resourcequota.New(d, resourcequota.Config{Kinds: c.Kinds}), nil
 			}},
 		{Name: eventttl.Name,
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {

@@ -94,10 +94,15 @@ func New(c client.Client, roles Roles) Chain {
 		namespaceLifecycle(c),
 		serviceAccount(c),
 		priority(c),
+		limitRanger(c),
 		defaultTolerationSeconds(),
 		podSecurity(c),
+		defaultIngressClass(c),
 		nodeRestriction(c),
 		roleEscalation(c, roles),
+		defaultStorageClass(c),
+		claimResize(c),
+		resourceQuota(c), // last: what it lets through counts at once
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/table"
+	"monopod/store"
 )
 
 func resourceQuotaResource() kind.Resource {
@@ -24,6 +26,7 @@ func resourceQuotaResource() kind.Resource {
 		New:          func() kind.Object { return new(corev1.ResourceQuota) },
 		Prepare:      quotaPrepare,
 		Validate:     quotaValidate,
+		Durability:   quotaDurability,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Request", "What is requested of what may be, and counts.", quotaCell(false)),
@@ -61,6 +64,19 @@ func quotaPrepare(next, cur kind.Object, subresource string) {
 	case "status":
 		q.Spec = *old.Spec.DeepCopy()
 	}
+}
+
+// quotaDurability spares the disk what can be counted again.
+func quotaDurability(cur, next kind.Object) store.Durability {
+	if cur == nil || next == nil {
+		return store.Durable
+	}
+	was, is := *cur.(*corev1.ResourceQuota), *next.(*corev1.ResourceQuota)
+	was.Status, was.ResourceVersion, was.ManagedFields = is.Status, is.ResourceVersion, is.ManagedFields
+	if equality.Semantic.DeepEqual(&was, &is) {
+		return store.Volatile
+	}
+	return store.Durable
 }
 
 func quotaValidate(next, cur kind.Object, subresource string) field.ErrorList {

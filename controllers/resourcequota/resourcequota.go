@@ -1,0 +1,225 @@
+// Package resourcequota keeps the status of ResourceQuotas: what is allowed, and
+// what of it is used. Admission does not need it, people do.
+//
+// It follows the resources that some quota is about, and none when there is no
+// quota.
+package resourcequota
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/quota"
+	"monopod/controllers/kinds"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "resourcequota"
+
+// pause is the least time between two counts of a namespace.
+const pause = time.Second
+
+// Config of the controller.
+type Config struct {
+	Kinds []kinds.Kind // what is served; nil means kinds.Served()
+}
+
+// Controller counts again when something in a namespace with quotas changes.
+type Controller struct {
+	deps  loop.Deps
+	kinds []kinds.Kind // namespaced, and such as quotas count
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, cfg Config) *Controller {
+	if cfg.Kinds == nil {
+		cfg.Kinds = kinds.Served()
+	}
+	c := &Controller{deps: deps}
+	for _, k := range cfg.Kinds {
+		if k.Namespaced && quota.Counted(k.Resource.GroupResource()) {
+			c.kinds = append(c.kinds, k)
+		}
+	}
+	return c
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	r := &run{Controller: c, failed: cancel, counted: map[string]time.Time{}, followed: map[schema.GroupVersionResource]context.CancelFunc{}}
+	defer r.following.Wait()
+	defer cancel(nil)
+	r.loop = loop.New(c.deps, loop.Config[string]{
+		Name:      Name,
+		Sources:   []loop.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas}, Keys: onQuota}},
+		Reconcile: r.reconcile,
+	})
+	if err := r.loop.Run(ctx); err != nil {
+		return err
+	}
+	if parent.Err() == nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// onQuota wakes the namespace unless only the status has changed, which is ours.
+func onQuota(old, new client.Object) []string {
+	was, _ := old.(*corev1.ResourceQuota)
+	is, _ := new.(*corev1.ResourceQuota)
+	if was == nil || is == nil {
+		return []string{namespaceOf(old, new)}
+	}
+	if equality.Semantic.DeepEqual(was.Spec, is.Spec) && equality.Semantic.DeepEqual(is.Status.Hard, is.Spec.Hard) {
+		return nil
+	}
+	return []string{is.Namespace}
+}
+
+func namespaceOf(old, new client.Object) string {
+	if new == nil {
+		return old.GetNamespace()
+	}
+	return new.GetNamespace()
+}
+
+// run is one Run. Its one worker alone touches the maps.
+type run struct {
+	*Controller
+	loop   *loop.Loop[string]
+	failed context.CancelCauseFunc
+
+	counted   map[string]time.Time // namespaces with quotas, and when last
+	followed  map[schema.GroupVersionResource]context.CancelFunc
+	following sync.WaitGroup
+}
+
+// reconcile counts what the quotas of a namespace are about.
+func (r *run) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
+	if wait := pause - r.deps.Clock.Since(r.counted[namespace]); wait > 0 {
+		return wait, nil
+	}
+	all, err := client.List[*corev1.ResourceQuota](ctx, r.deps.Client, client.Selector{})
+	if err != nil {
+		return 0, err
+	}
+	r.follow(ctx, all)
+	delete(r.counted, namespace)
+	lists := map[schema.GroupVersionResource][]client.Object{}
+	for _, q := range all {
+		if q.Namespace != namespace {
+			continue
+		}
+		r.counted[namespace] = r.deps.Clock.Now()
+		if err := r.count(ctx, q, lists); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// count brings the status of one quota up to date; lists holds what has been
+// listed already.
+func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[schema.GroupVersionResource][]client.Object) error {
+	used := corev1.ResourceList{}
+	for name := range q.Spec.Hard {
+		used[name] = resource.Quantity{Format: resource.DecimalSI}
+	}
+	for _, k := range r.kinds {
+		if !about(q, k.Resource.GroupResource()) {
+			continue
+		}
+		objs, listed := lists[k.Resource]
+		if !listed {
+			var err error
+			if objs, _, err = r.deps.Client.List(ctx, client.Selector{Resource: k.Resource, Namespace: q.Namespace}); err != nil {
+				return err
+			}
+			lists[k.Resource] = objs
+		}
+		for _, obj := range objs {
+			if quota.Matches(&q.Spec, obj) {
+				quota.Add(used, quota.Only(quota.Of(k.Resource.GroupResource(), obj, r.deps.Clock.Now()), q.Spec.Hard))
+			}
+		}
+	}
+	return r.report(ctx, q, corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used})
+}
+
+// about: the quota limits something that objects of the resource use.
+func about(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
+	for name := range q.Spec.Hard {
+		if quota.Names(gr, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// report writes the status if it says something else.
+func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1.ResourceQuotaStatus) error {
+	if equality.Semantic.DeepEqual(q.Status, status) {
+		return nil
+	}
+	_, err := client.Update(ctx, r.deps.Client, q, "status", func(next *corev1.ResourceQuota) error {
+		next.UID = q.UID // another of the same name conflicts
+		next.Status = status
+		return nil
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another one, which wakes its namespace
+	}
+	return err
+}
+
+// follow watches what the quotas are about, and nothing else.
+func (r *run) follow(ctx context.Context, all []*corev1.ResourceQuota) {
+	for _, k := range r.kinds {
+		wanted := false
+		for _, q := range all {
+			wanted = wanted || about(q, k.Resource.GroupResource())
+		}
+		stop, following := r.followed[k.Resource]
+		switch {
+		case following && !wanted:
+			stop()
+			delete(r.followed, k.Resource)
+		case wanted && !following:
+			r.followed[k.Resource] = r.start(ctx, k.Resource)
+		}
+	}
+}
+
+// start follows one resource until the function it returns is called.
+func (r *run) start(ctx context.Context, gvr schema.GroupVersionResource) context.CancelFunc {
+	ctx, stop := context.WithCancel(ctx)
+	changes := loop.New(r.deps, loop.Config[string]{
+		Name: Name + "-" + gvr.GroupResource().String(),
+		Sources: []loop.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: func(old, new client.Object) []string {
+			r.loop.Add(namespaceOf(old, new))
+			return nil
+		}}},
+		Reconcile: func(context.Context, string) (time.Duration, error) { return 0, nil },
+	})
+	r.following.Go(func() {
+		if err := changes.Run(ctx); err != nil {
+			r.failed(err)
+		}
+	})
+	return stop
+}
