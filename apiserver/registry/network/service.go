@@ -17,7 +17,7 @@ func serviceResource() kind.Resource {
 		Namespaced:    true,
 		ShortNames:    []string{"svc"},
 		Categories:    []string{"all"},
-		Subresources:  []string{"status"},
+		Subresources:  []string{"status", "proxy"},
 		New:           func() kind.Object { return new(corev1.Service) },
 		ValidName:     apivalidation.NameIsDNS1035Label,
 		Default:       serviceDefault,

@@ -40,16 +40,11 @@ func mirrorClusterIP(spec *corev1.ServiceSpec) {
 }
 
 // syncClusterIPs is mirrorClusterIP for updates: when a client changed clusterIP
-// alone, clusterIPs follows.
+// and left clusterIPs as it was, that follows.
 func syncClusterIPs(next, cur *corev1.ServiceSpec) {
-	if cur.ClusterIP == "" {
-		mirrorClusterIP(next)
-		return
+	if cur.ClusterIP != "" && next.ClusterIP != cur.ClusterIP && slices.Equal(next.ClusterIPs, cur.ClusterIPs) {
+		next.ClusterIPs = nil
 	}
-	if next.ClusterIP == cur.ClusterIP || !slices.Equal(next.ClusterIPs, cur.ClusterIPs) {
-		return
-	}
-	next.ClusterIPs = nil
 	mirrorClusterIP(next)
 }
 
