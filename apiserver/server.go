@@ -76,11 +76,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	return &Server{
+	s := &Server{
 		Config: cfg, registry: cfg.Registry, stop: ctx,
 		openapi:  newOpenAPI(cfg),
 		counters: newCounters(cfg.Metrics),
-	}, nil
+	}
+	s.Answers = s.answers()
+	return s, nil
 }
 
 // Handler is the router.

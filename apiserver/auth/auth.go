@@ -15,6 +15,10 @@ type User struct {
 	UID    string
 	Groups []string
 	Extra  map[string][]string
+
+	// Audiences are whom a token names that its holder may show it to; nil: it is
+	// good for the API alone.
+	Audiences []string
 }
 
 // Attributes are what a request wants to do, for an Authorizer.
@@ -117,6 +121,28 @@ func Listener() Authenticator {
 	return Func(func(r *http.Request) (User, bool) {
 		return Admin, r.Context().Value(listenerKey{}) != nil
 	})
+}
+
+// Audience is who this API is to those who issue tokens, and who issues them here.
+const Audience = "https://kubernetes.default.svc.cluster.local"
+
+type audienceKey struct{}
+
+// ForToken is a context for an Authenticator that is asked about a token alone,
+// for one of the audiences: nothing of how the question came in is in it. It ends
+// with ctx, or by cancel.
+func ForToken(ctx context.Context, audiences []string) (_ context.Context, cancel func()) {
+	alone, end := context.WithCancel(context.WithValue(context.Background(), audienceKey{}, audiences))
+	stop := context.AfterFunc(ctx, end)
+	return alone, func() { stop(); end() }
+}
+
+// Audiences are those that a token must be for one of.
+func Audiences(ctx context.Context) []string {
+	if asked, ok := ctx.Value(audienceKey{}).([]string); ok {
+		return asked
+	}
+	return []string{Audience}
 }
 
 type userKey struct{}

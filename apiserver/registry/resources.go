@@ -8,6 +8,7 @@ import (
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
 	"monopod/apiserver/registry/rbac"
+	"monopod/apiserver/registry/review"
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/registry/workload"
 )
@@ -21,6 +22,7 @@ func Resources() []Resource {
 		batch.Resources(),
 		policy.Resources(),
 		rbac.Resources(),
+		review.Resources(),
 		storage.Resources(),
 	)
 }

@@ -1,0 +1,82 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const (
+	mayReview = "/apis/authorization.k8s.io/v1/"
+	whoReview = "/apis/authentication.k8s.io/v1/"
+)
+
+// at finds a value in a decoded answer by its path.
+func at(v any, path string) string {
+	for part := range strings.SplitSeq(path, ".") {
+		m, _ := v.(map[string]any)
+		v = m[part]
+	}
+	return fmt.Sprint(v)
+}
+
+func TestReviews(t *testing.T) {
+	t.Parallel()
+	a := serveRBAC(t)
+	a.until(201, "POST", rbacRoles, fmt.Sprintf(roleOf, "reader", "pods", "get"), asJSON)
+	a.until(201, "POST", rbacBindings, bindingTo("b", "Role/reader", "joe"), asJSON)
+	joe, admin := "Authorization: Bearer joe+dev", "Authorization: Bearer "+token
+	a.until(404, "GET", pods+"/none", "", joe)
+	get := `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"default"}`
+	for name, c := range map[string]struct {
+		who, path, body string
+		code            int
+		at, want        string
+	}{
+		"may I":               {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.allowed", "true"},
+		"why":                 {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.reason", `RBAC: allowed by RoleBinding "b/default" of Role "reader" to User "joe"`},
+		"may I not":           {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`, 201, "status.allowed", "false"},
+		"may I a path":        {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/api"}}}`, 201, "status.allowed", "true"},
+		"nothing asked":       {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "reason", "Invalid"},
+		"two things asked":    {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `,"nonResourceAttributes":{"verb":"get"}}}`, 422, "reason", "Invalid"},
+		"named question":      {joe, mayReview + "selfsubjectaccessreviews", `{"metadata":{"name":"x"},"spec":{` + get + `}}`, 422, "reason", "Invalid"},
+		"others are no ask":   {joe, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"x"}}`, 403, "reason", "Forbidden"},
+		"may joe":             {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201, "status.allowed", "true"},
+		"may jack":            {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"jack"}}`, 201, "status.allowed", "false"},
+		"may the masters":     {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"groups":["system:masters"]}}`, 201, "status.allowed", "true"},
+		"may nobody":          {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `}}`, 422, "reason", "Invalid"},
+		"may joe here":        {admin, mayReview + "namespaces/default/localsubjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201, "status.allowed", "true"},
+		"may joe elsewhere":   {admin, mayReview + "namespaces/kube-system/localsubjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 422, "reason", "Invalid"},
+		"what may I":          {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, 201, "status.resourceRules", "resources:[pods] verbs:[get]"},
+		"what may I anywhere": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
+		"who am I":            {joe, whoReview + "selfsubjectreviews", `{}`, 201, "status.userInfo", "map[groups:[dev system:authenticated] username:joe]"},
+		"whose token":         {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack+ops"}}`, 201, "status.user", "map[groups:[ops system:authenticated] username:jack]"},
+		"a token is known":    {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack"}}`, 201, "status.authenticated", "true"},
+		"not for them":        {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack","audiences":["vault"]}}`, 201, "status.authenticated", "<nil>"},
+		"no token":            {admin, whoReview + "tokenreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
+	} {
+		code, out := a.read("POST", c.path, c.body, asJSON, c.who)
+		if got := at(out, c.at); code != c.code || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %d %s %q, want %q", name, code, c.at, got, c.want)
+		}
+	}
+}
+
+func TestComponentStatuses(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	_, list := a.read("GET", "/api/v1/componentstatuses", "")
+	if got := fmt.Sprint(len(list["items"].([]any))); got != "3" {
+		t.Errorf("%s components", got)
+	}
+	if code, one := a.read("GET", "/api/v1/componentstatuses/scheduler", ""); code != 200 || !strings.Contains(fmt.Sprint(one["conditions"]), "Healthy") {
+		t.Errorf("%d %v", code, one)
+	}
+	_, broken := a.read("GET", "/api/v1/componentstatuses/controller-manager", "")
+	if got := fmt.Sprint(broken["conditions"]); !strings.Contains(got, "error:on purpose") {
+		t.Errorf("a failed check shows as %s", got)
+	}
+	if code, _ := a.read("GET", "/api/v1/componentstatuses/none", ""); code != 404 {
+		t.Errorf("an unknown part: %d", code)
+	}
+}
