@@ -16,6 +16,7 @@ import (
 
 	"monopod/apiserver/auth"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/check"
 	"monopod/store"
 )
 
@@ -103,6 +104,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		return nil, err
 	}
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
+	errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)
 	}
@@ -112,6 +114,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.admission.Validate(ctx, admitted); err != nil {
 		return nil, err
 	}
+	warnings(ctx, res, obj, nil)
 	return r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {
 		if cur != nil {
 			return nil, apierrors.NewAlreadyExists(res.GVR.GroupResource(), obj.GetName())

@@ -291,6 +291,16 @@ func Warn(ctx context.Context, text string) {
 	}
 }
 
+// warnings tells the client of ctx what there is to know about next.
+func warnings(ctx context.Context, res *Resource, next, cur Object) {
+	if res.Warnings == nil || ctx.Value(warnKey{}) == nil {
+		return
+	}
+	for _, text := range res.Warnings(next, cur) {
+		Warn(ctx, text)
+	}
+}
+
 // errDry carries the result of a dry run out of a Change, so that the store
 // writes nothing.
 type errDry struct{ obj Object }

@@ -85,6 +85,9 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if err := r.admission.Validate(ctx, admitted); err != nil {
 		return nil, err
 	}
+	if sub == "" {
+		warnings(ctx, res, next, cur)
+	}
 	if deletionDone(res, next) {
 		return nil, nil
 	}
