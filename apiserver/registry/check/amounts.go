@@ -48,16 +48,14 @@ func ResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
 
 // ContainerResourceName is a name a container may ask for.
 func ContainerResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
-	if errs := ResourceName(path, name); len(errs) > 0 {
-		return errs
-	}
-	if !strings.Contains(string(name), "/") && !StandardResource(name) {
-		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
-	}
-	if !IsNative(name) {
+	errs := ResourceName(path, name)
+	switch {
+	case !strings.Contains(string(name), "/") && !StandardResource(name):
+		return append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
+	case len(errs) == 0 && !IsNative(name):
 		return extendedResourceName(path, name)
 	}
-	return nil
+	return errs
 }
 
 // extendedResourceName must also be valid for the quota of its requests.

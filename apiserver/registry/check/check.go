@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -142,4 +143,17 @@ func Union(path *field.Path, union any, what string) field.ErrorList {
 // TaintEffects are what a taint may do and a toleration may name.
 func TaintEffects() []corev1.TaintEffect {
 	return []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+}
+
+// Finalizers wants each to name its owner's domain, or to be one of Kubernetes'
+// own (upstream: core validation's ValidateObjectMeta, asked at creations).
+func Finalizers(names []string, path *field.Path) field.ErrorList {
+	own := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	var errs field.ErrorList
+	for i, name := range names {
+		if !strings.Contains(name, "/") && !slices.Contains(own, name) {
+			errs = append(errs, field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }

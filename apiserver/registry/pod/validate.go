@@ -111,7 +111,8 @@ func podIdentityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		errs = append(errs, check.Invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, check.Subdomain(*spec.RuntimeClassName))...)
 	}
 	if spec.OS != nil {
-		errs = append(errs, check.OneOf(path.Child("os", "name"), spec.OS.Name, corev1.Linux, corev1.Windows)...)
+		errs = append(errs, check.Required(path.Child("os", "name"), string(spec.OS.Name))...)
+		errs = append(errs, check.UnsetOr(path.Child("os"), spec.OS.Name, corev1.Linux, corev1.Windows)...)
 	}
 	return append(errs, podHostnameOverride(spec, path)...)
 }
@@ -181,7 +182,7 @@ func dnsConfigValidate(config *corev1.PodDNSConfig, path *field.Path) field.Erro
 		}
 	}
 	for i, option := range config.Options {
-		errs = append(errs, check.Required(path.Child("options").Index(i).Child("name"), option.Name)...)
+		errs = append(errs, check.Required(path.Child("options").Index(i), option.Name)...)
 	}
 	return errs
 }

@@ -39,18 +39,35 @@ func containersValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 	for i := range spec.Volumes {
 		volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
 	}
-	names := map[string]bool{}
 	for c, at := range containersAt(spec, path) {
 		errs = append(errs, containerValidate(spec, c, volumes, at)...)
-		if c.Name != "" && names[c.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
-		}
-		names[c.Name] = true
 	}
+	errs = append(errs, containerNames(spec, path)...)
 	errs = append(errs, hostPortsValidate(spec, path)...)
 	errs = append(errs, ephemeralValidate(spec, path.Child("ephemeralContainers"))...)
 	for i := range spec.InitContainers {
 		errs = append(errs, initContainerValidate(&spec.InitContainers[i], path.Child("initContainers").Index(i))...)
+	}
+	return errs
+}
+
+// containerNames are unique in a pod; where two are the same it is never a main
+// container that is at fault for an init container's name.
+func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	first := map[string]*corev1.Container{}
+	for i := range spec.Containers {
+		if c := &spec.Containers[i]; first[c.Name] == nil {
+			first[c.Name] = c
+		}
+	}
+	for c, at := range containersAt(spec, path) {
+		if first[c.Name] == nil {
+			first[c.Name] = c
+		}
+		if c.Name != "" && first[c.Name] != c {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
 	}
 	return errs
 }

@@ -89,8 +89,18 @@ func fieldRefValidate(ref *corev1.ObjectFieldSelector, supported []string, path 
 		return check.Invalid(at, key, validation.IsQualifiedName(strings.ToLower(key)))
 	case subscript:
 		return field.ErrorList{field.Invalid(at, ref.FieldPath, "does not support subscript")}
+	case !slices.Contains(downwardFields(), ref.FieldPath):
+		return field.ErrorList{field.Invalid(at, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath)}
 	}
 	return check.UnsetOr(at, ref.FieldPath, supported...)
+}
+
+// downwardFields are the fields of a pod that have a label at all; which of them
+// may be used depends on the place (upstream: ConvertDownwardAPIFieldLabel).
+func downwardFields() []string {
+	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
+		"spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "spec.schedulerName",
+		"status.phase", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 }
 
 // splitSubscript parts "metadata.labels['key']"; false for a plain path.
@@ -135,10 +145,10 @@ func envFromValidate(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		errs = append(errs, check.UnsetOrNamed(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName)...)
 		switch set := check.UnionMembers(*s); len(set) {
 		case 0:
-			errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapRef` or `secretRef`"))
+			errs = append(errs, field.Invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")) // the list, as upstream
 		case 1:
 		default:
-			errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
+			errs = append(errs, field.Invalid(path, "", "may not have more than one field specified at a time"))
 		}
 		if s.ConfigMapRef != nil {
 			errs = append(errs, check.Named(at.Child("configMapRef", "name"), s.ConfigMapRef.Name, check.Subdomain)...)

@@ -32,7 +32,7 @@ func schedulingGatesValidate(gates []corev1.PodSchedulingGate, path *field.Path)
 	seen := map[string]bool{}
 	for i, g := range gates {
 		at := path.Index(i)
-		errs = append(errs, check.Named(at.Child("name"), g.Name, validation.IsQualifiedName)...)
+		errs = append(errs, check.Invalid(at, g.Name, validation.IsQualifiedName(g.Name))...)
 		if seen[g.Name] {
 			errs = append(errs, field.Duplicate(at, g.Name))
 		}
