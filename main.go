@@ -44,6 +44,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/allocate"
 	"monopod/controllers"
 	"monopod/controllers/election"
 	"monopod/store"
@@ -109,6 +110,11 @@ type Config struct {
 	NodeName   string
 	LogLevel   string
 
+	ServiceAddresses string
+	ServicePorts     string
+
+	services allocate.Config // of the two above, by complete
+
 	State            storecmd.Place
 	SnapshotInterval time.Duration
 
@@ -135,6 +141,8 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&cfg.Runtime, "runtime", "containerd", "containerd, or fake: pods run in memory")
 	f.StringVar(&cfg.NodeName, "node-name", "", "name of the node; empty: the hostname")
 	f.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&cfg.ServiceAddresses, "service-cluster-ip-range", allocate.DefaultAddresses, "where Services get their addresses from: one range, or one of IPv4 and one of IPv6 parted by a comma")
+	f.StringVar(&cfg.ServicePorts, "service-node-port-range", allocate.DefaultPorts, "where Services get their ports of the node from")
 	cfg.State.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
@@ -181,7 +189,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	c.DataDir, c.State.DataDir = dir, dir
-	return nil
+	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
+	return err
 }
 
 func (c Config) path(name ...string) string {
@@ -212,7 +221,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
-	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Log: log.Named("registry")})
+	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Log: log.Named("registry"), Services: cfg.services})
 	return errors.Join(serve(ctx, cfg, log, reg, roles, state), state.Close())
 }
 
@@ -225,7 +234,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	if err := shareKeys(ctx, cfg, log, state); err != nil {
 		return err
 	}
-	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now())
+	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now(), cfg.services.First().String())
 	if err != nil {
 		return err
 	}
@@ -271,6 +280,10 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	// registry, and clients see them until the end.
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(parts, access) })
+	group.Go(func() error {
+		publish(groupCtx, reg, access, log)
+		return nil
+	})
 	group.Go(func() error { return roles.Run(parts, reg) })
 	group.Go(func() error {
 		defer stopParts()
@@ -317,6 +330,17 @@ func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd
 		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
 	}
 	return nil
+}
+
+// publish tells pods of the API. Without it they do not find it, all else works.
+func publish(ctx context.Context, reg *registry.Registry, access *apiserver.Access, log *zap.Logger) {
+	at, err := access.Advertised()
+	if err == nil {
+		err = reg.Publish(ctx, at)
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Error("the Service kubernetes could not be brought up to date", zap.Error(err))
+	}
 }
 
 // checks are the health of the API itself, of an etcd below it, and of each

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"monopod/apiserver/auth"
 )
@@ -27,13 +29,15 @@ type Access struct {
 	// the disk is full.
 	Problems []error
 
+	names     []string // beside those of hosts
 	tcp, unix net.Listener
 	tls       *tls.Config
 }
 
 // OpenAccess opens both listeners and writes what clients need below dir: pki/,
 // admin.kubeconfig, monopod.sock. The caller holds the folder's lock.
-func OpenAccess(dir, listen string, now time.Time) (*Access, error) {
+// The server's certificate also holds for the names in more.
+func OpenAccess(dir, listen string, now time.Time, more ...string) (*Access, error) {
 	tcp, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
@@ -42,7 +46,7 @@ func OpenAccess(dir, listen string, now time.Time) (*Access, error) {
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
-	a := &Access{Address: tcp.Addr().String(), tcp: tcp, unix: socket}
+	a := &Access{Address: tcp.Addr().String(), tcp: tcp, unix: socket, names: more}
 	if err := a.prepare(dir, now); err != nil {
 		return nil, errors.Join(err, tcp.Close(), socket.Close())
 	}
@@ -104,11 +108,30 @@ func tlsConfig(authority *auth.Authority, hosts []string, now time.Time) (*tls.C
 // hosts are the names the server goes by.
 func (a *Access) hosts() []string {
 	host, _, _ := net.SplitHostPort(a.Address)
-	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", host}
+	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", host}
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	return names
+	return append(names, a.names...)
+}
+
+// Advertised is where others than this machine find the server: where it listens,
+// and when that is everywhere, at the address of the default route. Without a
+// route it is loopback's, which nobody else reaches.
+func (a *Access) Advertised() (netip.AddrPort, error) {
+	at, err := netip.ParseAddrPort(a.Address)
+	if err != nil {
+		return at, err
+	}
+	if !at.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
+	}
+	found, err := utilnet.ResolveBindAddress(net.IPv4zero)
+	host, ok := netip.AddrFromSlice(found)
+	if err != nil || !ok {
+		host = netip.IPv6Loopback()
+	}
+	return netip.AddrPortFrom(host.Unmap(), at.Port()), nil
 }
 
 // reachable is the address as a client on this machine can use it.
