@@ -1,0 +1,87 @@
+package quantity
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// CheckProtobuf is CheckJSON for protobuf, without the envelope.
+func CheckProtobuf(data []byte, obj any) error {
+	if !suspicious(data) {
+		return nil
+	}
+	return walkMessage(data, elem(reflect.TypeOf(obj)), nil)
+}
+
+// walkMessage finds the amounts in a message that will become a typ. What cannot
+// be read passes: decoding it says what is wrong.
+func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
+	for len(data) > 0 {
+		number, wire, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return nil
+		}
+		data = data[n:]
+		size := protowire.ConsumeFieldValue(number, wire, data)
+		if size < 0 {
+			return nil
+		}
+		if inner, _ := protowire.ConsumeBytes(data[:size]); wire == protowire.BytesType {
+			if err := walkField(inner, int(number), typ, path); err != nil {
+				return err
+			}
+		}
+		data = data[size:]
+	}
+	return nil
+}
+
+// walkField looks at a field of a message by its number.
+func walkField(data []byte, number int, typ reflect.Type, path *field.Path) error {
+	if typ == quantityType {
+		return tooLong(string(data), path)
+	}
+	if typ.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range typ.Fields() {
+		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		if len(parts) < 2 || parts[1] != strconv.Itoa(number) {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" {
+			path = child(path, name)
+		}
+		return walkValue(data, f.Type, path)
+	}
+	return nil
+}
+
+// walkValue looks at the value of a field: a message, one of several, or an entry
+// of a map, which is a message of a key and a value.
+func walkValue(data []byte, typ reflect.Type, path *field.Path) error {
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return walkValue(data, typ.Elem(), path)
+	case reflect.Slice:
+		return walkValue(data, typ.Elem(), path)
+	case reflect.Struct:
+		return walkMessage(data, typ, path)
+	case reflect.Map:
+		return walkEntry(data, typ.Elem(), path)
+	}
+	return nil
+}
+
+// walkEntry looks at the value of an entry, which has the number 2.
+func walkEntry(data []byte, typ reflect.Type, path *field.Path) error {
+	entry := reflect.StructOf([]reflect.StructField{{
+		Name: "Value", Type: typ, Tag: `protobuf:"bytes,2,opt,name=value"`,
+	}})
+	return walkMessage(data, entry, path)
+}
