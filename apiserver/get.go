@@ -23,7 +23,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 		return s.getAnswer(w, r, t, a)
 	}
 	switch t.ref.Subresource {
-	case "", "status":
+	case "", "status", "ephemeralcontainers", "resize":
 		return s.getObject(w, r, t)
 	case "scale":
 		return s.getScale(w, r, t)

@@ -91,7 +91,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isUpgrade(r) {
+		if !isUpgrade(r) && !isProxied(r) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		}
 		next.ServeHTTP(w, r)

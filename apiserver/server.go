@@ -5,6 +5,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -31,6 +32,9 @@ type Config struct {
 	Authorizer auth.Authorizer
 	// Node finds the node that runs a pod's containers; nil: no node does.
 	Node func(name string) (client.Node, error)
+	// Dial reaches pods, services and nodes for the proxy subresources; nil: the
+	// machine's network, without what only this machine can reach.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Checks are asked by /healthz, /livez and /readyz, in this order.
 	Checks []Check
 	// Answers are served beside what the registry stores; nil: none.
@@ -81,7 +85,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		openapi:  newOpenAPI(cfg),
 		counters: newCounters(cfg.Metrics),
 	}
-	s.Answers = s.answers()
+	s.Answers = s.withPods(s.answers())
 	return s, nil
 }
 
@@ -143,6 +147,7 @@ func (s *Server) resources(r chi.Router) {
 		r.Get(scope+"/{resource}", s.on(s.listOrWatch))
 		r.Post(scope+"/{resource}", s.on(s.create))
 		r.Delete(scope+"/{resource}", s.on(s.deleteCollection))
+		s.proxies(r, scope)
 		s.object(r, scope+"/{resource}/{name}")
 		s.object(r, scope+"/{resource}/{name}/{subresource}")
 	}

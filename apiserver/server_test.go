@@ -182,7 +182,7 @@ func TestGarbage(t *testing.T) {
 		"revision no number":     {"GET", pods + "?watch=1&resourceVersion=x", "", nil, 400, "BadRequest", "resourceVersion"},
 		"dry run":                {"POST", pods + "?dryRun=Some", podA, nil, 400, "BadRequest", "dryRun"},
 		"grace no number":        {"DELETE", pods + "/a?gracePeriodSeconds=x", "", nil, 400, "BadRequest", "gracePeriodSeconds"},
-		"exec no upgrade":        {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "upgrade"},
+		"exec of no node":        {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "does not have a host"},
 		"not acceptable write":   {"POST", pods, strings.Replace(podA, `"a"`, `"b"`, 1), []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
 		"not acceptable delete":  {"DELETE", pods + "/a", "", []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
 		"query does not parse":   {"DELETE", pods + "?labelSelector=%zz", "", nil, 400, "BadRequest", "query"},
@@ -195,7 +195,6 @@ func TestGarbage(t *testing.T) {
 		"delete of another kind": {"DELETE", pods + "/a", podA, nil, 400, "BadRequest", "DeleteOptions"},
 		"a name with a slash":    {"GET", pods + "/..%2f..%2fa", "", nil, 404, "NotFound", `pods "../../a" not found`},
 		"invented method":        {"BREW", pods, "", nil, 405, "MethodNotAllowed", ""},
-		"log of no node":         {"GET", pods + "/a/log", "", nil, 400, "BadRequest", "does not have a host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := a

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -10,49 +9,68 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/client"
 )
 
 // stream connects the client to a pod's container: its log, a command, a port.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, t target) error {
-	e, err := s.registry.Entry(r.Context(), t.ref)
-	if err != nil {
-		return err
-	}
-	pod, ok := e.Object.(*corev1.Pod)
-	if !ok {
+	if t.ref.Resource != client.Pods {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
 	switch t.ref.Subresource {
 	case "log":
-		return s.log(w, r, pod)
+		return s.log(w, r, t)
 	case "exec", "attach", "portforward":
-	default:
-		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+		return s.connect(w, r, t)
 	}
-	if !isUpgrade(r) {
-		return apierrors.NewBadRequest("you must specify a protocol upgrade: Upgrade request required")
+	return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+}
+
+// connect asks the node for a stream and hands the connection through to it.
+func (s *Server) connect(w http.ResponseWriter, r *http.Request, t target) error {
+	opts, err := streamOptions(t.ref.Subresource, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	obj, err := s.registry.Connect(r.Context(), t.ref, opts)
+	if err != nil {
+		return err
+	}
+	pod := obj.(*corev1.Pod)
+	if err := complete(opts, pod); err != nil {
+		return err
 	}
 	node, err := s.node(pod)
 	if err != nil {
 		return err
 	}
-	to, err := streamURL(r, t.ref.Subresource, pod, node)
+	if !isUpgrade(r) {
+		return apierrors.NewBadRequest("Upgrade request required")
+	}
+	to, err := streamURL(r.Context(), opts, pod, node)
 	if err != nil {
 		return err
 	}
-	s.proxy(to).ServeHTTP(w, r)
+	s.handThrough(to).ServeHTTP(w, r)
 	return nil
 }
 
 func isUpgrade(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
+}
+
+// pod is the pod that the target is about.
+func (s *Server) pod(ctx context.Context, t target) (*corev1.Pod, error) {
+	obj, err := s.registry.Get(ctx, t.ref.Sub(""))
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Pod), nil
 }
 
 func (s *Server) node(pod *corev1.Pod) (client.Node, error) {
@@ -65,43 +83,65 @@ func (s *Server) node(pod *corev1.Pod) (client.Node, error) {
 	return s.Node(pod.Spec.NodeName)
 }
 
-// streamURL asks the node where the stream is served.
-func streamURL(r *http.Request, sub string, pod *corev1.Pod, node client.Node) (*url.URL, error) {
-	q := r.URL.Query()
+// streamOptions reads what the query asks of a stream.
+func streamOptions(sub string, q url.Values) (runtime.Object, error) {
 	if sub == "portforward" {
-		opts := &corev1.PodPortForwardOptions{}
-		for _, p := range q["ports"] {
-			port, err := strconv.ParseInt(p, 10, 32)
-			if err != nil {
-				return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p))
-			}
-			opts.Ports = append(opts.Ports, int32(port))
-		}
-		return node.PortForward(r.Context(), pod, opts)
-	}
-	container, err := containerOf(pod, q.Get("container"))
-	if err != nil {
-		return nil, err
+		return portOptions(q["ports"])
 	}
 	var flags [4]bool
 	for i, name := range []string{"stdin", "stdout", "stderr", "tty"} {
+		var err error
 		if flags[i], err = readBool(q, name); err != nil {
 			return nil, err
 		}
 	}
 	if sub == "attach" {
-		return node.Attach(r.Context(), pod, &corev1.PodAttachOptions{
-			Container: container, Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]})
+		return &corev1.PodAttachOptions{
+			Container: q.Get("container"), Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]}, nil
 	}
-	if len(q["command"]) == 0 {
-		return nil, apierrors.NewBadRequest("command: Required value: you must specify at least 1 command for the container")
-	}
-	return node.Exec(r.Context(), pod, &corev1.PodExecOptions{
-		Container: container, Command: q["command"], Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]})
+	return &corev1.PodExecOptions{
+		Container: q.Get("container"), Command: q["command"],
+		Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]}, nil
 }
 
-// proxy hands the upgraded connection through to where the runtime serves it.
-func (s *Server) proxy(to *url.URL) http.Handler {
+func portOptions(ports []string) (*corev1.PodPortForwardOptions, error) {
+	opts := &corev1.PodPortForwardOptions{}
+	for _, p := range ports {
+		port, err := strconv.ParseInt(p, 10, 32)
+		if err != nil {
+			return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p))
+		}
+		opts.Ports = append(opts.Ports, int32(port))
+	}
+	return opts, nil
+}
+
+// complete finds the container that a stream is about.
+func complete(opts runtime.Object, pod *corev1.Pod) (err error) {
+	switch o := opts.(type) {
+	case *corev1.PodAttachOptions:
+		o.Container, err = containerOf(pod, o.Container)
+	case *corev1.PodExecOptions:
+		if o.Container, err = containerOf(pod, o.Container); err == nil && len(o.Command) == 0 {
+			err = apierrors.NewBadRequest("command: Required value: you must specify at least 1 command for the container")
+		}
+	}
+	return err
+}
+
+// streamURL asks the node where the stream is served.
+func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node client.Node) (*url.URL, error) {
+	switch o := opts.(type) {
+	case *corev1.PodAttachOptions:
+		return node.Attach(ctx, pod, o)
+	case *corev1.PodExecOptions:
+		return node.Exec(ctx, pod, o)
+	}
+	return node.PortForward(ctx, pod, opts.(*corev1.PodPortForwardOptions))
+}
+
+// handThrough passes the upgraded connection on to where the runtime serves it.
+func (s *Server) handThrough(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = to
@@ -116,105 +156,32 @@ func (s *Server) proxy(to *url.URL) http.Handler {
 	}
 }
 
-// containerOf is the container a request is about: the one named, the only one,
-// or the one the pod says is its default.
+// containerOf is the container a request is about: the one named, or the only
+// one. Which is a pod's default is for clients to read from its annotations.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
-	var names, initNames []string
-	for _, c := range pod.Spec.Containers {
-		names = append(names, c.Name)
-	}
-	for _, c := range pod.Spec.InitContainers {
-		initNames = append(initNames, c.Name)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		initNames = append(initNames, c.Name)
-	}
-	if name == "" {
-		name = pod.Annotations["kubectl.kubernetes.io/default-container"]
-	}
+	main, inits := containerNames(pod.Spec.Containers), containerNames(pod.Spec.InitContainers)
 	switch {
-	case name == "" && len(names) == 1:
-		return names[0], nil
+	case name == "" && len(main) == 1:
+		return main[0], nil
 	case name == "":
-		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", pod.Name, names))
-	case !slices.Contains(names, name) && !slices.Contains(initNames, name):
-		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
-	}
-	return name, nil
-}
-
-// log answers a container's log as plain text.
-func (s *Server) log(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
-	opts, err := logOptions(r.URL.Query())
-	if err != nil {
-		return err
-	}
-	if opts.Container, err = containerOf(pod, opts.Container); err != nil {
-		return err
-	}
-	node, err := s.node(pod)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.stop, cancel)()
-	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
-	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.started {
-		return err
-	}
-	out.start()
-	return nil
-}
-
-// flushWriter sends every write on at once; the header goes with the first, so
-// that an error before it can still be a Status.
-type flushWriter struct {
-	w       http.ResponseWriter
-	flush   func() error
-	started bool
-}
-
-func (f *flushWriter) start() {
-	if !f.started {
-		f.started = true
-		f.w.Header().Set("Content-Type", "text/plain")
-		f.w.WriteHeader(http.StatusOK)
-	}
-}
-
-// Write implements io.Writer.
-func (f *flushWriter) Write(p []byte) (int, error) {
-	f.start()
-	n, err := f.w.Write(p)
-	return n, errors.Join(err, f.flush())
-}
-
-func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
-	o := &corev1.PodLogOptions{Container: q.Get("container")}
-	for name, into := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
-		var err error
-		if *into, err = readBool(q, name); err != nil {
-			return o, err
+		text := fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", pod.Name, main)
+		if len(inits) > 0 {
+			text += fmt.Sprintf(" or one of the init containers: %v", inits)
 		}
+		return "", apierrors.NewBadRequest(text)
+	case slices.Contains(main, name), slices.Contains(inits, name), isEphemeral(pod, name):
+		return name, nil
 	}
-	for name, into := range map[string]**int64{"tailLines": &o.TailLines, "sinceSeconds": &o.SinceSeconds, "limitBytes": &o.LimitBytes} {
-		v := q.Get(name)
-		if v == "" {
-			continue
-		}
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || n < 0 {
-			return o, apierrors.NewBadRequest(fmt.Sprintf("%s: Invalid value: %q: must be a whole number, at least 0", name, v))
-		}
-		*into = &n
+	return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+}
+
+func containerNames(list []corev1.Container) (names []string) {
+	for i := range list {
+		names = append(names, list[i].Name)
 	}
-	if v := q.Get("sinceTime"); v != "" {
-		at, err := time.Parse(time.RFC3339, v)
-		if err != nil {
-			return o, apierrors.NewBadRequest(fmt.Sprintf("sinceTime: Invalid value: %q: must be a time such as 2006-01-02T15:04:05Z", v))
-		}
-		o.SinceTime = &metav1.Time{Time: at}
-	}
-	return o, nil
+	return names
+}
+
+func isEphemeral(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }

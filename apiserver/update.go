@@ -72,7 +72,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 // store runs an update and answers with its result.
 func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change func(registry.Object) (registry.Object, error)) error {
 	switch t.ref.Subresource {
-	case "", "status", "scale", "finalize":
+	case "", "status", "scale", "finalize", "ephemeralcontainers", "resize":
 	default:
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}

@@ -1,0 +1,234 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+)
+
+// proxies routes what goes on to pods, services and nodes, whatever its method.
+func (s *Server) proxies(r chi.Router, scope string) {
+	at := scope + "/{resource}/{name}/{subresource:proxy}"
+	r.HandleFunc(at, s.on(s.reach))
+	r.HandleFunc(at+"/*", s.on(s.reach))
+}
+
+// isProxied says whether the request goes on to a pod, a service or a node: its
+// body is theirs to bound.
+func isProxied(r *http.Request) bool {
+	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/", 6)
+	if len(parts) > 4 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(r.URL.Path, "/api/v1/")
+}
+
+// reach passes a request on to where the target's name says: [scheme:]name[:port].
+func (s *Server) reach(w http.ResponseWriter, r *http.Request, t target) error {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(t.ref.Name)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", strings.TrimSuffix(t.ref.Resource.Resource, "s"), t.ref.Name))
+	}
+	ref := t.ref
+	ref.Name = name
+	path := proxiedPath(r)
+	obj, err := s.registry.Connect(r.Context(), ref, proxyOptions(ref, path))
+	if err != nil {
+		return err
+	}
+	var host string
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		host, err = podHost(o, port)
+	case *corev1.Service:
+		host, err = s.serviceHost(r.Context(), o, t.ref.Name, port)
+	case *corev1.Node:
+		if port == "" {
+			return s.reachNode(w, r, o, path)
+		}
+		host, err = nodeHost(o, port)
+	default:
+		err = errNotFoundPath()
+	}
+	if err == nil {
+		err = s.allowed(host)
+	}
+	if err != nil {
+		return err
+	}
+	to := &url.URL{Scheme: scheme, Host: host, RawQuery: r.URL.RawQuery}
+	if to.Path, err = url.PathUnescape(path); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	to.RawPath = path
+	s.passOn(w, r, to)
+	return nil
+}
+
+// proxiedPath is what stands behind "proxy" in the path, as the client wrote it;
+// without any, what the query says.
+func proxiedPath(r *http.Request) string {
+	rest := chi.URLParam(r, "*")
+	switch {
+	case rest != "" || strings.HasSuffix(r.URL.Path, "/proxy/"):
+		if r.URL.RawPath == "" { // the router matched the plain path
+			rest = (&url.URL{Path: rest}).EscapedPath()
+		}
+		return "/" + rest
+	case r.URL.Query().Get("path") != "":
+		return (&url.URL{Path: "/" + strings.TrimPrefix(r.URL.Query().Get("path"), "/")}).EscapedPath()
+	}
+	return ""
+}
+
+func proxyOptions(ref client.Ref, path string) runtime.Object {
+	switch ref.Resource {
+	case client.Pods:
+		return &corev1.PodProxyOptions{Path: path}
+	case client.Nodes:
+		return &corev1.NodeProxyOptions{Path: path}
+	}
+	return &corev1.ServiceProxyOptions{Path: path}
+}
+
+// allowed keeps requests away from what only this machine may reach (upstream:
+// proxy.IsProxyableIP).
+func (s *Server) allowed(hostport string) error {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if ip := net.ParseIP(host); s.Dial == nil && (ip == nil || !ip.IsGlobalUnicast()) {
+		return apierrors.NewBadRequest("address not allowed")
+	}
+	return nil
+}
+
+// passOn hands the request through, upgrades too. Links and redirects in the
+// answer lead through the proxy again.
+func (s *Server) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
+	r = r.Clone(ctx)
+	browser := forgetCredentials(r.Header)
+	h := proxy.NewUpgradeAwareHandler(to, &guarded{s.transport(), browser}, true, false, responder{s})
+	h.ServeHTTP(passable{hijackable{w}}, r)
+}
+
+// forgetCredentials takes out what was for this server, and says whether a
+// browser had signed in with a cookie.
+func forgetCredentials(h http.Header) (browser bool) {
+	h.Del("Authorization")
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			h.Del(name)
+		}
+	}
+	cookies := (&http.Request{Header: h}).Cookies()
+	h.Del("Cookie")
+	keep := &http.Request{Header: h}
+	for _, c := range cookies {
+		if c.Name == auth.Cookie {
+			browser = true
+			continue
+		}
+		keep.AddCookie(c)
+	}
+	return browser
+}
+
+// transport keeps no connections: an address may be another pod's a second
+// later. Certificates of pods are their own affair, as upstream.
+func (s *Server) transport() *http.Transport {
+	dial := s.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	return &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &mortal{conn, context.AfterFunc(s.stop, func() { conn.Close() })}, nil
+		},
+	}
+}
+
+// mortal is a connection that does not outlive the server.
+type mortal struct {
+	net.Conn
+	forget func() bool
+}
+
+// Close implements net.Conn.
+func (m *mortal) Close() error {
+	m.forget()
+	return m.Conn.Close()
+}
+
+// guarded keeps what a pod answers away from the page of this server, which
+// browsers see at the same origin.
+type guarded struct {
+	*http.Transport
+	browser bool
+}
+
+// WrappedRoundTripper lets the proxy find how to dial.
+func (g *guarded) WrappedRoundTripper() http.RoundTripper { return g.Transport }
+
+// RoundTrip implements http.RoundTripper.
+func (g *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := g.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	cookies := resp.Cookies()
+	resp.Header.Del("Set-Cookie")
+	for _, c := range cookies {
+		if c.Name != auth.Cookie {
+			resp.Header.Add("Set-Cookie", c.String())
+		}
+	}
+	if g.browser {
+		resp.Header.Add("Content-Security-Policy", "sandbox allow-forms allow-scripts")
+	}
+	return resp, nil
+}
+
+// responder tells a client why a proxy did not reach its target.
+type responder struct{ s *Server }
+
+// Error implements proxy.ErrorResponder.
+func (p responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		err = apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err))
+	}
+	p.s.fail(w, r, err)
+}
+
+// passable is a writer as a proxy needs it: with a connection to give up, and
+// open to http.ResponseController.
+type passable struct{ hijackable }
+
+// Unwrap lets http.ResponseController find the rest.
+func (p passable) Unwrap() http.ResponseWriter { return p.ResponseWriter }

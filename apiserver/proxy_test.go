@@ -1,0 +1,237 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+// backend is a program in a pod: it tells what it was asked.
+func backend(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/redirect":
+			http.Redirect(w, r, "/elsewhere/", http.StatusFound)
+		case "/page":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<a href="/next">next</a>`)
+		case "/cookies":
+			w.Header().Add("Set-Cookie", auth.Cookie+"=stolen")
+			w.Header().Add("Set-Cookie", "theirs=1")
+		case "/echo":
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			rw.Flush()
+			line, _ := rw.ReadString('\n')
+			fmt.Fprint(conn, strings.ToUpper(line))
+		default:
+			body, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %s auth=%q cookie=%q prefix=%q body=%d", r.Method, r.RequestURI, r.Header.Get("Authorization"),
+				r.Header.Get("Cookie"), r.Header.Get("X-Forwarded-Uri"), len(body))
+		}
+	}
+}
+
+// proxied is a server whose pods' network leads to one plain and one TLS backend.
+func proxied(t *testing.T) api {
+	t.Helper()
+	plain := httptest.NewServer(backend(t))
+	t.Cleanup(plain.Close)
+	secure := httptest.NewTLSServer(backend(t))
+	t.Cleanup(secure.Close)
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	reg := registry.New(s, resources, registry.Config{})
+	if err := reg.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	to := map[string]string{"10.0.0.9:80": plain.Listener.Addr().String(), "10.0.0.9:8080": plain.Listener.Addr().String(), "10.0.0.9:443": secure.Listener.Addr().String()}
+	srv, err := apiserver.New(t.Context(), apiserver.Config{
+		Registry: reg, Authenticator: auth.Token(token, auth.Admin),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if to[address] == "" {
+				return nil, fmt.Errorf("dial %s: connection refused", address)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, to[address])
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(srv.Handler())
+	t.Cleanup(h.Close)
+	hc := h.Client()
+	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return api{t, h.URL, hc, reg}
+}
+
+// proxiedObjects are a pod, a service with endpoints and one without, and a node.
+func proxiedObjects(a api) {
+	a.t.Helper()
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
+	for _, obj := range []client.Object{
+		&corev1.Pod{ObjectMeta: meta("p"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}},
+		&corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 1234}}}},
+		&corev1.Service{ObjectMeta: meta("empty"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
+		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.9"}}, {Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+	} {
+		if _, err := a.reg.Create(a.t.Context(), obj); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	_, err := a.reg.Update(a.t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(), func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(*corev1.Pod)
+		next.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.9"}}
+		return next, nil
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	a := proxied(t)
+	proxiedObjects(a)
+	const ns = "/api/v1/namespaces/default"
+	for name, c := range map[string]struct {
+		method, path string
+		code         int
+		says         string
+	}{
+		"pod":                   {"GET", ns + "/pods/p/proxy/a/b?q=1", 200, `GET /a/b?q=1 auth="" cookie="theirs=1" prefix="` + ns + `/pods/p/proxy/a/b"`},
+		"pod, trailing slash":   {"GET", ns + "/pods/p/proxy/a/", 200, "GET /a/ "},
+		"pod, escapes":          {"GET", ns + "/pods/p/proxy/a%2Fb%20c", 200, "GET /a%2Fb%20c "},
+		"pod, root":             {"GET", ns + "/pods/p/proxy/", 200, "GET / "},
+		"pod, no slash":         {"GET", ns + "/pods/p/proxy", 301, ""},
+		"pod, path in query":    {"GET", ns + "/pods/p/proxy?path=x", 200, "GET /x?path=x "},
+		"pod, port":             {"PUT", ns + "/pods/p:80/proxy/x", 200, "PUT /x "},
+		"pod, https":            {"DELETE", ns + "/pods/https:p:443/proxy/x", 200, "DELETE /x "},
+		"pod, odd scheme":       {"GET", ns + "/pods/ftp:p:443/proxy/x", 400, `invalid pod request \"ftp:p:443\"`},
+		"pod, nothing there":    {"GET", ns + "/pods/p:81/proxy/x", 503, "error trying to reach service: dial 10.0.0.9:81: connection refused"},
+		"no pod":                {"GET", ns + "/pods/q/proxy/x", 404, `pods \"q\" not found`},
+		"large body":            {"POST", ns + "/pods/p/proxy/large", 200, "body=4194304"},
+		"patch":                 {"PATCH", ns + "/pods/p/proxy/x", 200, "PATCH /x "},
+		"options":               {"OPTIONS", ns + "/pods/p/proxy/x", 200, "OPTIONS /x "},
+		"service by name":       {"GET", ns + "/services/web:http/proxy/x", 200, "GET /x "},
+		"service by number":     {"GET", ns + "/services/http:web:1234/proxy/x", 200, "GET /x "},
+		"service, other port":   {"GET", ns + "/services/web:80/proxy/x", 503, `no service port 80 found for service \"web\"`},
+		"service, no such name": {"GET", ns + "/services/web:x/proxy/x", 503, `no endpoints available for service \"web:x\"`},
+		"service, empty":        {"GET", ns + "/services/empty/proxy/", 503, `no endpoints available for service \"empty\"`},
+		"node":                  {"GET", "/api/v1/nodes/n1/proxy/metrics", 503, "no node runs in this process"},
+		"node, no address":      {"GET", "/api/v1/nodes/n1:10250/proxy/metrics", 503, "no preferred addresses found"},
+		"of a ConfigMap":        {"GET", ns + "/configmaps/c/proxy/x", 404, "NotFound"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := ""
+			if name == "large body" {
+				body = strings.Repeat("x", 4<<20)
+			}
+			resp := a.do(c.method, c.path, body, "Cookie: "+auth.Cookie+"="+token+"; theirs=1")
+			defer resp.Body.Close()
+			data := readBody(t, resp)
+			if resp.StatusCode != c.code || !strings.Contains(data, c.says) {
+				t.Errorf("%d %s, want %d %s", resp.StatusCode, data, c.code, c.says)
+			}
+		})
+	}
+}
+
+// What comes back leads through the proxy again, and does not touch who is
+// signed in.
+func TestProxyAnswers(t *testing.T) {
+	t.Parallel()
+	a := proxied(t)
+	proxiedObjects(a)
+	const root = "/api/v1/namespaces/default/pods/p/proxy"
+	resp := a.do("GET", root+"/redirect", "")
+	if at := resp.Header.Get("Location"); resp.StatusCode != 302 || at != root+"/elsewhere/" {
+		t.Errorf("redirected to %q", at)
+	}
+	if page := readBody(t, a.do("GET", root+"/page", "")); !strings.Contains(page, `href="`+root+`/next"`) {
+		t.Errorf("page: %s", page)
+	}
+	resp = a.do("GET", root+"/cookies", "", "Cookie: "+auth.Cookie+"="+token)
+	if got := resp.Header.Values("Set-Cookie"); len(got) != 1 || got[0] != "theirs=1" {
+		t.Errorf("cookies %q", got)
+	}
+	if got := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(got, "sandbox") {
+		t.Errorf("a browser's page may do as the signed in user: %q", got)
+	}
+}
+
+func TestProxyUpgrade(t *testing.T) {
+	t.Parallel()
+	a := proxied(t)
+	proxiedObjects(a)
+	for _, pod := range []string{"p", "https:p:443"} {
+		to, err := url.Parse(a.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", to.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET /api/v1/namespaces/default/pods/%s/proxy/echo HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", pod, token)
+		r := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("%s: %v, %+v", pod, err, resp)
+		}
+		fmt.Fprint(conn, "hello\n")
+		if line, err := r.ReadString('\n'); line != "HELLO\n" {
+			t.Errorf("%s: %q, %v", pod, line, err)
+		}
+	}
+}
+
+// Without a network of its own the server reaches no address of this machine.
+func TestProxyRefusesLocalAddresses(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	if _, err := a.reg.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, ip := range []string{"127.0.0.1", "169.254.169.254", "::1"} {
+		_, err := a.reg.Update(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(), func(cur client.Object) (client.Object, error) {
+			next := cur.DeepCopyObject().(*corev1.Pod)
+			next.Status.PodIPs = []corev1.PodIP{{IP: ip}}
+			return next, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, status := a.read("GET", "/api/v1/namespaces/default/pods/p:80/proxy/", ""); code != 400 || status["message"] != "address not allowed" {
+			t.Errorf("%s: %d %v", ip, code, status)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package registry
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
+)
+
+// Connect asks admission about a stream or a proxy to an object, whose
+// subresource ref names, and returns the object.
+func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (Object, error) {
+	res, err := r.stored(ref.Resource)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := r.Get(ctx, ref.Sub(""))
+	if err != nil {
+		return nil, err
+	}
+	asked := r.request(ctx, admission.Connect, res, ref.Subresource, nil, obj)
+	asked.Options = opts
+	if err := r.admission.Mutate(ctx, asked); err != nil {
+		return nil, err
+	}
+	return obj, r.admission.Validate(ctx, asked)
+}
