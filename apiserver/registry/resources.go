@@ -3,6 +3,7 @@ package registry
 import (
 	"slices"
 
+	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/network"
@@ -20,6 +21,7 @@ func Resources() []Resource {
 		network.Resources(),
 		workload.Resources(),
 		batch.Resources(),
+		autoscaling.Resources(),
 		policy.Resources(),
 		rbac.Resources(),
 		review.Resources(),

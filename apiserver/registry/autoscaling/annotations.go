@@ -1,0 +1,145 @@
+package autoscaling
+
+import (
+	"encoding/json"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The annotations that carry what autoscaling/v1 has no fields for (upstream:
+// pkg/apis/autoscaling).
+const (
+	metricsAnnotation    = "autoscaling.alpha.kubernetes.io/metrics"
+	currentAnnotation    = "autoscaling.alpha.kubernetes.io/current-metrics"
+	conditionsAnnotation = "autoscaling.alpha.kubernetes.io/conditions"
+	behaviorAnnotation   = "autoscaling.alpha.kubernetes.io/behavior"
+)
+
+// annotate says in out's annotations what its fields do not say of a.
+func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.HorizontalPodAutoscaler) {
+	forget(out)
+	var others []autoscalingv1.MetricSpec
+	for i := range a.Spec.Metrics {
+		if _, ok := cpuShare(&a.Spec.Metrics[i]); !ok {
+			others = append(others, showMetric(&a.Spec.Metrics[i]))
+		}
+	}
+	var current []autoscalingv1.MetricStatus
+	for i := range a.Status.CurrentMetrics {
+		current = append(current, showStatus(&a.Status.CurrentMetrics[i]))
+	}
+	var conditions []autoscalingv1.HorizontalPodAutoscalerCondition
+	for _, c := range a.Status.Conditions {
+		conditions = append(conditions, autoscalingv1.HorizontalPodAutoscalerCondition{
+			Type: autoscalingv1.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+		})
+	}
+	put(out, metricsAnnotation, others, len(others) > 0)
+	put(out, currentAnnotation, current, len(current) > 0)
+	put(out, conditionsAnnotation, conditions, len(conditions) > 0)
+	if b := a.Spec.Behavior; b != nil {
+		put(out, behaviorAnnotation, behavior{ScaleUp: showRules(b.ScaleUp), ScaleDown: showRules(b.ScaleDown)}, true)
+	}
+}
+
+func put(obj metav1.Object, key string, value any, some bool) {
+	if !some {
+		return
+	}
+	text, err := json.Marshal(value)
+	if err != nil { // none of these types can fail
+		return
+	}
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = string(text)
+	obj.SetAnnotations(annotations)
+}
+
+// readAnnotations makes fields of out's annotations and removes them. What can
+// not be read says nothing, as upstream has it.
+func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
+	for _, m := range read[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
+		out.Spec.Metrics = append(out.Spec.Metrics, keepMetric(&m))
+	}
+	if current := read[[]autoscalingv1.MetricStatus](out, currentAnnotation); len(current) > 0 {
+		out.Status.CurrentMetrics = nil // the annotation says more than the field
+		for i := range current {
+			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, keepStatus(&current[i]))
+		}
+	}
+	for _, c := range read[[]autoscalingv1.HorizontalPodAutoscalerCondition](out, conditionsAnnotation) {
+		out.Status.Conditions = append(out.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{
+			Type: autoscalingv2.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+		})
+	}
+	if b := read[*behavior](out, behaviorAnnotation); b != nil {
+		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: keepRules(b.ScaleUp), ScaleDown: keepRules(b.ScaleDown)}
+	}
+	forget(out)
+}
+
+// read is what the annotation says, or nothing.
+func read[T any](obj metav1.Object, key string) T {
+	var value, nothing T
+	if json.Unmarshal([]byte(obj.GetAnnotations()[key]), &value) != nil {
+		return nothing
+	}
+	return value
+}
+
+func forget(obj metav1.Object) {
+	annotations := obj.GetAnnotations()
+	for _, key := range []string{metricsAnnotation, currentAnnotation, conditionsAnnotation, behaviorAnnotation} {
+		delete(annotations, key)
+	}
+	if len(annotations) == 0 {
+		obj.SetAnnotations(nil)
+	}
+}
+
+// behavior is how the annotation spells it: upstream writes its internal type,
+// whose fields have no names for JSON.
+type behavior struct{ ScaleUp, ScaleDown *rules }
+
+type rules struct {
+	StabilizationWindowSeconds *int32
+	SelectPolicy               *autoscalingv2.ScalingPolicySelect
+	Policies                   []policy
+	Tolerance                  *resource.Quantity
+}
+
+type policy struct {
+	Type          autoscalingv2.HPAScalingPolicyType
+	Value         int32
+	PeriodSeconds int32
+}
+
+func showRules(r *autoscalingv2.HPAScalingRules) *rules {
+	if r == nil {
+		return nil
+	}
+	out := &rules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	for _, p := range r.Policies {
+		out.Policies = append(out.Policies, policy(p))
+	}
+	return out
+}
+
+func keepRules(r *rules) *autoscalingv2.HPAScalingRules {
+	if r == nil {
+		return nil
+	}
+	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	for _, p := range r.Policies {
+		out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy(p))
+	}
+	return out
+}
