@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +25,8 @@ import (
 
 // The scripts below testdata/script drive the built program with the real
 // kubectl and with curl. Those directly in it run over both runtimes, those in
-// containerd/ over that alone.
+// fake/ and containerd/ over that alone, and those in kubectl/, one for each of
+// its commands, over the fake one with two minors of kubectl.
 //
 // Beside testscript's own commands they have:
 //
@@ -54,9 +56,17 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
+// built says that buildAll ran.
+var built sync.Once
+
 // buildAll builds what the scripts run: monopod with the race detector, the
 // sample image, kubectl, and the clients of testdata/clients.
 func buildAll(t testing.TB) {
+	t.Helper()
+	built.Do(func() { buildEach(t) })
+}
+
+func buildEach(t testing.TB) {
 	t.Helper()
 	build(t, ".", nil, "-race", "-o", filepath.Join(bin, "monopod"), ".")
 	static := []string{"CGO_ENABLED=0"}
@@ -89,32 +99,48 @@ func TestScripts(t *testing.T) {
 				needsContainerd(t)
 			}
 			t.Parallel()
-			for _, files := range scripts(t, runtime) {
-				testscript.Run(t, testscript.Params{
-					Files: files, RequireExplicitExec: true,
-					Setup: func(env *testscript.Env) error { return setup(env, runtime) },
-					Cmds: map[string]func(*testscript.TestScript, bool, []string){
-						"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": kubectl, "etcd": startEtcd,
-					},
-				})
+			for _, dir := range []string{"testdata/script", "testdata/script/" + runtime} {
+				runScripts(t, dir, runtime, filepath.Join(bin, "kubectl"))
 			}
 		})
 	}
 }
 
-// scripts are those for any runtime, and those for this one.
-func scripts(t *testing.T, runtime string) (all [][]string) {
-	t.Helper()
-	for _, dir := range []string{"testdata/script", "testdata/script/" + runtime} {
-		files, err := filepath.Glob(dir + "/*.txtar")
+// TestKubectl runs the scripts of kubectl's commands with the newest kubectl,
+// which the test builds, and with the one that the machine has.
+func TestKubectl(t *testing.T) {
+	buildAll(t)
+	t.Run("newest", func(t *testing.T) {
+		t.Parallel()
+		runScripts(t, "testdata/script/kubectl", "fake", filepath.Join(bin, "kubectl"))
+	})
+	t.Run("installed", func(t *testing.T) {
+		t.Parallel()
+		path, err := exec.LookPath("kubectl")
 		if err != nil {
-			t.Fatal(err)
+			t.Skip("left out: there is no kubectl on this machine's PATH")
 		}
-		if len(files) > 0 {
-			all = append(all, files)
-		}
+		runScripts(t, "testdata/script/kubectl", "fake", path)
+	})
+}
+
+// runScripts runs the scripts in dir with one kubectl.
+func runScripts(t *testing.T, dir, runtime, kubectl string) {
+	t.Helper()
+	files, err := filepath.Glob(dir + "/*.txtar")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all
+	if len(files) == 0 {
+		t.Fatalf("%s has no scripts", dir)
+	}
+	testscript.Run(t, testscript.Params{
+		Files: files, RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error { return setup(env, runtime, kubectl) },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl, "etcd": startEtcd,
+		},
+	})
 }
 
 func needsContainerd(t testing.TB) {
@@ -150,7 +176,7 @@ type (
 	othersKey struct{}
 )
 
-func setup(env *testscript.Env, runtime string) error {
+func setup(env *testscript.Env, runtime, kubectl string) error {
 	dir, err := os.MkdirTemp("", "mp") // short: socket paths have 107 bytes
 	if err != nil {
 		return err
@@ -161,7 +187,8 @@ func setup(env *testscript.Env, runtime string) error {
 	env.Setenv("DATA", dir)
 	env.Setenv("SOCKET", filepath.Join(dir, "monopod.sock"))
 	env.Setenv("KUBECONFIG", filepath.Join(dir, "admin.kubeconfig"))
-	env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	env.Setenv("KUBECTL", kubectl)
+	env.Setenv("PATH", strings.Join([]string{filepath.Dir(kubectl), bin, os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() {
 		s.cleanUp(runtime == "containerd")
@@ -359,7 +386,7 @@ func output(ts *testscript.TestScript, args []string) string {
 }
 
 func prepared(ts *testscript.TestScript, args []string) *exec.Cmd {
-	cmd := exec.Command(resolve(args[0]), args[1:]...)
+	cmd := exec.Command(resolve(ts, args[0]), args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	for _, name := range []string{"KUBECONFIG", "PATH", "HOME", "DATA", "SOCKET"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
@@ -368,8 +395,11 @@ func prepared(ts *testscript.TestScript, args []string) *exec.Cmd {
 }
 
 // resolve prefers the programs under test.
-func resolve(name string) string {
-	if p := filepath.Join(bin, name); name == "kubectl" || name == "monopod" || name == "informers" {
+func resolve(ts *testscript.TestScript, name string) string {
+	if name == "kubectl" {
+		return ts.Getenv("KUBECTL")
+	}
+	if p := filepath.Join(bin, name); name == "monopod" || name == "informers" {
 		return p
 	}
 	return name
@@ -391,8 +421,8 @@ func background(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-func kubectl(ts *testscript.TestScript, neg bool, args []string) {
-	err := ts.Exec(filepath.Join(bin, "kubectl"), args...)
+func runKubectl(ts *testscript.TestScript, neg bool, args []string) {
+	err := ts.Exec(ts.Getenv("KUBECTL"), args...)
 	if neg && err == nil {
 		ts.Fatalf("kubectl %s succeeded", strings.Join(args, " "))
 	}
