@@ -28,6 +28,9 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	if r, err = withDryRun(r); err != nil {
 		return err
 	}
+	if r, err = withFieldManager(r); err != nil {
+		return err
+	}
 	stored, err := s.registry.Create(r.Context(), obj)
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/quantity"
 	"monopod/apiserver/registry"
 )
 
@@ -116,27 +117,50 @@ func readAll(r *http.Request) ([]byte, error) {
 // fieldValidation: Strict refuses unknown and duplicate fields, Warn (the
 // default) names them in Warning headers.
 func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
-	validation := r.URL.Query().Get("fieldValidation")
-	switch validation {
-	case "", metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore:
-	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("fieldValidation: Unsupported value: %q: supported values: \"Ignore\", \"Strict\", \"Warn\"", validation))
+	validation, err := fieldValidation(r)
+	if err != nil {
+		return err
 	}
 	if raw, ok := bytes.CutPrefix(data, protobufMagic); ok {
 		return decodeProtobuf(raw, obj)
 	}
+	if err := quantity.CheckJSON(data, obj); err != nil {
+		return errUnrecognized(err)
+	}
 	strict, err := json.UnmarshalStrict(data, obj)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: %v", err))
+		return errUnrecognized(err)
 	}
-	if len(strict) == 0 || validation == metav1.FieldValidationIgnore {
+	return validation.judge(w, strict)
+}
+
+func errUnrecognized(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: %v", err))
+}
+
+// strictness is what a request says of fields that are unknown or occur twice.
+type strictness string
+
+// fieldValidation reads it; without a word it is Warn.
+func fieldValidation(r *http.Request) (strictness, error) {
+	switch asked := r.URL.Query().Get("fieldValidation"); asked {
+	case "", metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore:
+		return strictness(asked), nil
+	default:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("fieldValidation: Unsupported value: %q: supported values: \"Ignore\", \"Strict\", \"Warn\"", asked))
+	}
+}
+
+// judge refuses a body for such fields, or warns of them.
+func (s strictness) judge(w http.ResponseWriter, found []error) error {
+	if len(found) == 0 || s == metav1.FieldValidationIgnore {
 		return nil
 	}
-	texts := make([]string, len(strict))
-	for i, e := range strict {
+	texts := make([]string, len(found))
+	for i, e := range found {
 		texts[i] = e.Error()
 	}
-	if validation == metav1.FieldValidationStrict {
+	if s == metav1.FieldValidationStrict {
 		return apierrors.NewBadRequest("strict decoding error: " + strings.Join(texts, ", "))
 	}
 	warn(w.Header(), texts)
@@ -187,6 +211,9 @@ func decodeProtobuf(data []byte, obj any) error {
 	m, ok := obj.(interface{ Unmarshal([]byte) error })
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("%T has no protobuf form", obj))
+	}
+	if err := quantity.CheckProtobuf(envelope.Raw, obj); err != nil {
+		return errUnrecognized(err)
 	}
 	if err := m.Unmarshal(envelope.Raw); err != nil {
 		return apierrors.NewBadRequest("the object is not valid protobuf: " + err.Error())

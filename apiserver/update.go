@@ -45,6 +45,12 @@ func decodeFor(w http.ResponseWriter, r *http.Request, t target, data []byte) (r
 // patch applies a patch to the object as it is.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	typ := types.PatchType(mediaType(r.Header.Get("Content-Type")))
+	if typ == types.ApplyYAMLPatchType {
+		return s.apply(w, r, t)
+	}
+	if _, err := patchOptions(r, typ); err != nil {
+		return err
+	}
 	data, err := patchBody(r)
 	if err != nil {
 		return err
@@ -81,6 +87,9 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change 
 		return err
 	}
 	if r, err = withDryRun(r); err != nil {
+		return err
+	}
+	if r, err = withFieldManager(r); err != nil {
 		return err
 	}
 	stored, err := s.registry.Update(r.Context(), t.ref, change)

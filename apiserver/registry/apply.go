@@ -42,25 +42,38 @@ func untracked(ctx context.Context) context.Context {
 	return context.WithValue(ctx, writerKey{}, writer{writerOf(ctx).manager, true})
 }
 
+// ApplyOptions say who applies, and how.
+type ApplyOptions struct {
+	Manager string // required
+	Force   bool   // take over what others own
+	// MayCreate is asked before an object is created that did not exist; nil: it may.
+	MayCreate func() error
+}
+
 // Apply is server-side apply: it makes the object at ref have the fields of
-// patch, which become manager's, and takes away those that were manager's and
-// are not in patch any more. Fields of other managers that would change are a
-// conflict, 409, unless force takes them over. An object that does not exist is
+// patch, which become the manager's, and takes away those that were the manager's
+// and are not in patch any more. Fields of other managers that would change are a
+// conflict, 409, unless it is forced. An object that does not exist is
 // created, and created is true.
-func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructured.Unstructured, manager string, force bool) (obj Object, created bool, err error) {
+func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructured.Unstructured, opts ApplyOptions) (obj Object, created bool, err error) {
 	res, err := r.Resource(ref.Resource)
 	if err != nil {
 		return nil, false, err
 	}
 	target := r.target(res, ref.Subresource)
 	apply := func(cur Object) (Object, error) {
-		return r.fields.Apply(target, cur, patch.DeepCopy(), manager, force)
+		return r.fields.Apply(target, cur, patch.DeepCopy(), opts.Manager, opts.Force)
 	}
 	ctx = untracked(ctx)
 	for {
 		obj, err = r.Update(ctx, ref, apply)
 		if !apierrors.IsNotFound(err) || ref.Subresource != "" || !r.absent(ctx, ref) {
 			return obj, false, err
+		}
+		if opts.MayCreate != nil {
+			if err := opts.MayCreate(); err != nil {
+				return nil, false, err
+			}
 		}
 		obj, err = r.applyNew(ctx, res, ref, apply)
 		if !apierrors.IsAlreadyExists(err) {

@@ -1,0 +1,176 @@
+package apiserver
+
+import (
+	"bytes"
+	encjson "encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/quantity"
+	"monopod/apiserver/registry"
+)
+
+// apply is server-side apply: the body says what the object shall have, in the
+// name of a field manager. An object that is not there is created, by those who
+// may create it.
+func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
+	f, err := negotiateWrite(r)
+	if err != nil {
+		return err
+	}
+	opts, err := applyOptions(r)
+	if err != nil {
+		return err
+	}
+	opts.MayCreate = func() error {
+		a := attributesOf(r, t.ref)
+		a.Verb = "create"
+		return s.authorize(r.Context(), a)
+	}
+	patch, err := decodeApply(w, r, t)
+	if err != nil {
+		return err
+	}
+	if r, err = withDryRun(r); err != nil {
+		return err
+	}
+	obj, created, err := s.registry.Apply(r.Context(), t.ref, patch, opts)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return s.answer(w, r, f, t, code, obj)
+}
+
+func applyOptions(r *http.Request) (registry.ApplyOptions, error) {
+	opts, err := patchOptions(r, types.ApplyYAMLPatchType)
+	if err != nil {
+		return registry.ApplyOptions{}, err
+	}
+	return registry.ApplyOptions{Manager: opts.FieldManager, Force: opts.Force != nil && *opts.Force}, nil
+}
+
+// patchOptions are what the query says of a patch, refused where upstream does:
+// only an apply can be forced, and it needs a manager.
+func patchOptions(r *http.Request, typ types.PatchType) (*metav1.PatchOptions, error) {
+	query := r.URL.Query()
+	opts := &metav1.PatchOptions{FieldManager: query.Get("fieldManager")}
+	if text := query.Get("force"); text != "" {
+		force, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, apierrors.NewBadRequest("force: " + err.Error())
+		}
+		opts.Force = &force
+	}
+	return opts, errOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, typ))
+}
+
+// errOptions is 422 for what is wrong with options in a query.
+func errOptions(name string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(name).GroupKind(), "", errs)
+}
+
+// decodeApply reads the body of an apply, YAML or JSON, and checks that it is
+// about what the path names.
+func decodeApply(w http.ResponseWriter, r *http.Request, t target) (*unstructured.Unstructured, error) {
+	strict, err := fieldValidation(r)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readAll(r)
+	if err != nil {
+		return nil, err
+	}
+	obj, doubled, err := decodePatch(data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	if err := strict.judge(w, doubled); err != nil {
+		return nil, err
+	}
+	if err := checkAmounts(obj, t); err != nil {
+		return nil, err
+	}
+	return obj, checkName(obj, t.ref, t.res.Namespaced)
+}
+
+// decodePatch reads an object without a type, and the fields that occur twice.
+func decodePatch(data []byte) (obj *unstructured.Unstructured, doubled []error, err error) {
+	if !encjson.Valid(data) {
+		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
+			doubled = append(doubled, err)
+		}
+		if data, err = toJSON(data); err != nil {
+			return nil, nil, err
+		}
+	}
+	obj = &unstructured.Unstructured{}
+	more, err := json.UnmarshalStrict(data, &obj.Object)
+	if err == nil && obj.Object == nil {
+		err = fmt.Errorf("%s is no object", bytes.TrimSpace(data))
+	}
+	return obj, append(doubled, more...), err
+}
+
+// checkAmounts refuses quantities that take too long to read, wherever escapes in
+// the body may have hidden them.
+func checkAmounts(obj *unstructured.Unstructured, t target) error {
+	data, err := encjson.Marshal(obj.Object)
+	if err == nil {
+		err = quantity.CheckJSON(data, t.res.New())
+	}
+	if err != nil {
+		return errUnrecognized(err)
+	}
+	return nil
+}
+
+// withFieldManager marks the request's context with who writes: the query's
+// fieldManager or else the first word of the user agent (upstream:
+// managerOrUserAgent).
+func withFieldManager(r *http.Request) (*http.Request, error) {
+	manager := r.URL.Query().Get("fieldManager")
+	if manager == "" {
+		manager = firstWord(r.UserAgent())
+	}
+	if errs := metavalidation.ValidateFieldManager(manager, field.NewPath("fieldManager")); len(errs) > 0 {
+		return r, errOptions("UpdateOptions", errs)
+	}
+	return r.WithContext(registry.WithFieldManager(r.Context(), manager)), nil
+}
+
+// firstWord is what comes before the first slash, as far as it can be the name of
+// a manager.
+func firstWord(agent string) string {
+	word, _, _ := strings.Cut(agent, "/")
+	var out strings.Builder
+	for _, c := range word {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if out.Len()+utf8.RuneLen(c) > metavalidation.FieldManagerMaxLength {
+			break
+		}
+		out.WriteRune(c)
+	}
+	return out.String()
+}
