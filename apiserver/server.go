@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/auth"
+	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
@@ -30,6 +31,9 @@ type Config struct {
 	Authenticator auth.Authenticator
 	// Authorizer decides what users may do; nil: everything.
 	Authorizer auth.Authorizer
+	// Tokens issues the tokens of service accounts, and tells others how to check
+	// them; nil: it does not.
+	Tokens *token.Issuer
 	// Node finds the node that runs a pod's containers; nil: no node does.
 	Node func(name string) (client.Node, error)
 	// Dial reaches pods, services and nodes for the proxy subresources; nil: the
@@ -124,6 +128,7 @@ func (s *Server) public(r chi.Router) {
 // paths are what is no resource.
 func (s *Server) paths(r chi.Router) {
 	r.Use(s.authorizePath)
+	s.openID(r)
 	r.Get("/configz", s.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.debug)

@@ -86,9 +86,18 @@ func Token(token string, user User) Authenticator {
 // Cookie is the name of the browser's cookie; it holds the token.
 const Cookie = "monopod-token"
 
+// Bearer is the request's bearer token; empty without one.
+func Bearer(r *http.Request) string {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
 func credential(r *http.Request) string {
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
+	if token := Bearer(r); token != "" {
+		return token
 	}
 	if c, err := r.Cookie(Cookie); err == nil {
 		return c.Value

@@ -214,8 +214,11 @@ func (c *Remote) Create(ctx context.Context, obj Object) (Object, error) {
 // Update implements Client: it reads, changes and writes until no other write
 // comes in between.
 func (c *Remote) Update(ctx context.Context, ref Ref, change Change) (Object, error) {
-	if ref.Subresource == "binding" {
+	switch ref.Subresource {
+	case "binding":
 		return c.bind(ctx, ref, change)
+	case "token":
+		return c.token(ctx, ref, change)
 	}
 	read := ref
 	if read.Subresource != "scale" {

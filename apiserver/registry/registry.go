@@ -39,8 +39,10 @@ type (
 type Config struct {
 	// Roles keep users from granting what they may not do; nil: they may grant all.
 	Roles admission.Roles
-	Clock clock.WithDelayedExecution // nil: the real one
-	Log   *zap.Logger                // nil: silent
+	// Tokens issues the tokens of service accounts; nil: there are none.
+	Tokens Tokens
+	Clock  clock.WithDelayedExecution // nil: the real one
+	Log    *zap.Logger                // nil: silent
 
 	Services allocate.Config // what Services are given
 }
@@ -51,6 +53,7 @@ type Registry struct {
 	clock     clock.WithDelayedExecution
 	log       *zap.Logger
 	admission admission.Chain
+	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
 	resources []Resource
@@ -78,7 +81,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New serves resources out of s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, resources: resources,
+		store: s, clock: cfg.Clock, log: cfg.Log, tokens: cfg.Tokens, resources: resources,
 		byGVR:  make(map[schema.GroupVersionResource]*Resource, len(resources)),
 		byType: make(map[reflect.Type]*Resource, len(resources)),
 	}

@@ -33,8 +33,11 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	if ref.Subresource != "" && !res.Serves(ref.Subresource) {
 		return nil, errNoSubresource(ref)
 	}
-	if ref.Subresource == "eviction" {
+	switch ref.Subresource {
+	case "eviction":
 		return r.updateEviction(ctx, ref, change)
+	case "token":
+		return r.requestToken(ctx, ref, change)
 	}
 	var claims held
 	defer claims.release()

@@ -11,11 +11,13 @@ import (
 // serviceAccountResource has no rules beyond those for metadata, as upstream.
 func serviceAccountResource() kind.Resource {
 	return kind.Resource{
-		GVR:        client.ServiceAccounts,
-		Kind:       "ServiceAccount",
-		Namespaced: true,
-		ShortNames: []string{"sa"},
-		New:        func() kind.Object { return new(corev1.ServiceAccount) },
+		GVR:          client.ServiceAccounts,
+		Kind:         "ServiceAccount",
+		Namespaced:   true,
+		ShortNames:   []string{"sa"},
+		Subresources: []string{"token"},
+
+		New: func() kind.Object { return new(corev1.ServiceAccount) },
 
 		ReturnDeleted: true,
 
