@@ -118,6 +118,7 @@ type Config struct {
 	State            storecmd.Place
 	SnapshotInterval time.Duration
 
+	Limits      apiserver.Limits
 	Controllers controllers.Config
 }
 
@@ -144,6 +145,7 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&cfg.ServiceAddresses, "service-cluster-ip-range", allocate.DefaultAddresses, "where Services get their addresses from: one range, or one of IPv4 and one of IPv6 parted by a comma")
 	f.StringVar(&cfg.ServicePorts, "service-node-port-range", allocate.DefaultPorts, "where Services get their ports of the node from")
 	cfg.State.Flags(f)
+	cfg.Limits.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -270,6 +272,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 		Configz:       map[string]any{"monopod": cfg, "kubecontrollermanager.config.k8s.io": manager.Configz()},
 		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
 		Snapshot:      state.Save,
+		Limits:        cfg.Limits,
 		Log:           log.Named("apiserver"),
 	})
 	if err != nil {

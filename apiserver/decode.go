@@ -107,7 +107,7 @@ func blank(doc []byte) bool {
 func readAll(r *http.Request) ([]byte, error) {
 	data, err := io.ReadAll(r.Body)
 	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) {
+	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return nil, apierrors.NewBadRequest("the body of the request cannot be read: " + err.Error())
 	}
 	return data, err

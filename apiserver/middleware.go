@@ -4,10 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -16,54 +14,6 @@ import (
 
 // maxBody is the largest request body, in bytes (upstream: 3 MiB).
 const maxBody = 3 << 20
-
-// counters are the server's metrics, with upstream's names.
-type counters struct {
-	requests *prometheus.CounterVec
-	watches  prometheus.Gauge
-	panics   prometheus.Counter
-}
-
-func newCounters(reg prometheus.Registerer) counters {
-	c := counters{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total", Help: "Requests by verb, resource, subresource and HTTP code.",
-		}, []string{"verb", "resource", "subresource", "code"}),
-		watches: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches under way.",
-		}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_request_panics_total", Help: "Requests that ended in a panic of the server.",
-		}),
-	}
-	reg.MustRegister(c.requests, c.watches, c.panics)
-	return c
-}
-
-// count counts requests once they are answered. Only names that are served
-// become labels.
-func (s *Server) count(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-		defer func() {
-			resource, sub := "", ""
-			if t, err := s.target(r); err == nil {
-				resource, sub = t.ref.Resource.Resource, t.ref.Subresource
-			}
-			s.counters.requests.WithLabelValues(knownMethod(r.Method), resource, sub, strconv.Itoa(ww.Status())).Inc()
-		}()
-		next.ServeHTTP(ww, r)
-	})
-}
-
-// knownMethod keeps the words that strangers invent out of the metrics.
-func knownMethod(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return method
-	}
-	return "other"
-}
 
 // recoverPanic makes a panic in a handler a 500 and nothing else; an answer
 // that has begun is cut off.

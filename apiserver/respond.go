@@ -90,9 +90,12 @@ func statusOf(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if !errors.As(err, &api) {
 		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		switch {
+		case errors.As(err, &tooLarge):
 			api = apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(maxBody))
-		} else {
+		case tookTooLong(err):
+			api = errTimeout()
+		default:
 			api = apierrors.NewInternalError(err)
 		}
 	}

@@ -55,6 +55,7 @@ type Config struct {
 	// Snapshot makes a copy of the state for POST /monopod/snapshot, which answers
 	// with what it returns; nil: none.
 	Snapshot func() (any, error)
+	Limits   Limits
 	Clock    clock.WithTickerAndDelayedExecution // nil: the real one
 	Log      *zap.Logger                         // nil: silent
 }
@@ -65,6 +66,7 @@ type Server struct {
 	registry *registry.Registry
 	openapi  *openapi.Documents
 	counters counters
+	rooms    rooms
 	frames   frames
 	stop     context.Context
 }
@@ -84,10 +86,12 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
+	cfg.Limits = cfg.Limits.complete()
+	rooms := newRooms(cfg.Limits, cfg.Clock)
 	s := &Server{
 		Config: cfg, registry: cfg.Registry, stop: ctx,
 		openapi:  newOpenAPI(cfg),
-		counters: newCounters(cfg.Metrics),
+		counters: newCounters(cfg.Metrics, rooms), rooms: rooms,
 	}
 	s.Answers = s.withPods(s.answers())
 	return s, nil
@@ -96,7 +100,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // Handler is the router.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.count, s.recoverPanic, s.limitBody, steady)
+	r.Use(s.count, s.recoverPanic, s.limitBody, s.steady)
 	r.NotFound(s.authenticate(s.authorizePath(http.HandlerFunc(s.notFound))).ServeHTTP)
 	r.MethodNotAllowed(s.authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
 
@@ -178,6 +182,7 @@ type verb func(w http.ResponseWriter, r *http.Request, t target) error
 // on finds the target and answers with the verb's error, if there is one. What
 // the user may not ask for is refused before it is known whether it exists.
 func (s *Server) on(do verb) http.HandlerFunc {
+	do = s.bounded(do)
 	return func(w http.ResponseWriter, r *http.Request) {
 		var t target
 		err := s.authorize(r.Context(), attributesOf(r, refOf(r)))

@@ -1,7 +1,10 @@
 package apiserver
 
 import (
+	"errors"
+	"io"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -13,22 +16,36 @@ const (
 	steadyChunk = 64 << 10
 )
 
-// steady cuts off clients that stop reading. How long an answer takes as a
-// whole is not bounded: links may be slow.
-func steady(next http.Handler) http.Handler {
+// past is a deadline that ends what waits.
+func past() time.Time { return time.Unix(1, 0) }
+
+// steady cuts off clients that stop reading, and those whose body takes longer
+// than a request may. How long an answer takes as a whole is not bounded: links
+// may be slow.
+func (s *Server) steady(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := &steadyWriter{w, http.NewResponseController(w)}
-		s.lift()        // what the connection's last request left
-		defer s.bound() // the end of the answer goes out after the handler
-		next.ServeHTTP(s, r)
+		sw := &steadyWriter{ResponseWriter: w, control: http.NewResponseController(w)}
+		if r.ProtoMajor < 2 {
+			sw.control.SetWriteDeadline(time.Time{}) // what the connection's last request left
+		}
+		// The end of the answer goes out after the handler. Writers that know no
+		// deadline have no clients that stall.
+		defer func() { sw.control.SetWriteDeadline(time.Now().Add(stallTime)) }()
+		if r.Body != nil && r.Body != http.NoBody && !isUpgrade(r) {
+			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: s.Limits.RequestTimeout}
+			r.Body = body
+			defer body.stop()
+		}
+		next.ServeHTTP(sw, r)
 	})
 }
 
-// steadyWriter writes in chunks, each with a deadline of its own. Between
-// writes there is none.
+// steadyWriter writes in chunks, each in a time of its own. Its timer lives in
+// this process: deadlines of HTTP/2 streams cost a message to the connection.
 type steadyWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	timer   *time.Timer
 }
 
 // Unwrap lets http.ResponseController find the rest.
@@ -36,31 +53,60 @@ func (s *steadyWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Write implements io.Writer.
 func (s *steadyWriter) Write(p []byte) (int, error) {
+	s.start()
+	defer s.timer.Stop()
 	total := 0
 	for {
 		chunk := p[:min(len(p), steadyChunk)]
-		n, err := s.write(chunk)
+		n, err := s.ResponseWriter.Write(chunk)
 		total += n
 		if p = p[len(chunk):]; err != nil || len(p) == 0 {
 			return total, err
 		}
+		s.timer.Reset(stallTime)
 	}
-}
-
-func (s *steadyWriter) write(chunk []byte) (int, error) {
-	s.bound()
-	defer s.lift()
-	return s.ResponseWriter.Write(chunk)
 }
 
 // FlushError sends what was written, as http.ResponseController asks for it.
 func (s *steadyWriter) FlushError() error {
-	s.bound()
-	defer s.lift()
+	s.start()
+	defer s.timer.Stop()
 	return s.control.Flush()
 }
 
-// bound sets a deadline. Writers that know none have no clients that stall.
-func (s *steadyWriter) bound() { s.control.SetWriteDeadline(time.Now().Add(stallTime)) }
+func (s *steadyWriter) start() {
+	if s.timer == nil {
+		s.timer = time.AfterFunc(stallTime, func() { s.control.SetWriteDeadline(past()) })
+		return
+	}
+	s.timer.Reset(stallTime)
+}
 
-func (s *steadyWriter) lift() { s.control.SetWriteDeadline(time.Time{}) }
+// steadyBody ends a body that is not there in time, counted from the first read.
+type steadyBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	limit   time.Duration
+	timer   *time.Timer
+}
+
+// Read implements io.Reader.
+func (b *steadyBody) Read(p []byte) (int, error) {
+	if b.timer == nil {
+		b.timer = time.AfterFunc(b.limit, func() { b.control.SetReadDeadline(past()) })
+	}
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errTimeout()
+	case err != nil:
+		b.stop()
+	}
+	return n, err
+}
+
+func (b *steadyBody) stop() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}

@@ -16,13 +16,8 @@ import (
 	"monopod/store"
 )
 
-const (
-	// minWatch is the shortest time after which the server ends a watch whose
-	// client did not say; it ends within twice that (upstream: min-request-timeout).
-	minWatch = 30 * time.Minute
-	// bookmarkEvery is how often a quiet watch hears how far it is.
-	bookmarkEvery = time.Minute
-)
+// bookmarkEvery is how often a quiet watch hears how far it is.
+const bookmarkEvery = time.Minute
 
 // watch streams changes until the client leaves, time is up, or it lags.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts listOptions) error {
@@ -41,8 +36,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts li
 	if err != nil {
 		return err
 	}
-	s.counters.watches.Inc()
-	defer s.counters.watches.Dec()
 	if isWebSocket(r) {
 		return s.watchSocket(ctx, w, r, enc, start, opts)
 	}
@@ -59,7 +52,7 @@ func (s *Server) watchTime(opts listOptions) time.Duration {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		return time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
-	return minWatch + rand.N(minWatch)
+	return s.Limits.MinRequestTimeout + rand.N(s.Limits.MinRequestTimeout)
 }
 
 // watchStart is where a watch begins.

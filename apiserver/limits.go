@@ -1,0 +1,143 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/fair"
+)
+
+// Limits are what one client can cost the others. The zero value is upstream's,
+// whose flags these are; a number below 0 is no limit.
+type Limits struct {
+	MaxRequestsInflight         int           // reads under way; 0: 400
+	MaxMutatingRequestsInflight int           // writes under way; 0: 200
+	RequestTimeout              time.Duration // of all but watches and streams; 0: a minute
+	MinRequestTimeout           time.Duration // of watches, at least; they end within twice that. 0: half an hour
+}
+
+const (
+	// queueLength is how many requests of one user wait while the server is full,
+	// and queueWait how long (upstream: a priority level's queueLengthLimit, and a
+	// quarter of the request timeout).
+	queueLength = 50
+	queueWait   = 15 * time.Second
+)
+
+// Flags adds upstream's flags.
+func (l *Limits) Flags(f *pflag.FlagSet) {
+	d := l.complete()
+	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight, "reads under way at once, watches and streams not counted; -1: any number")
+	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "writes under way at once; -1: any number")
+	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "time for a request that is no watch and no stream")
+	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "shortest time after which the server ends a watch whose client did not say when")
+}
+
+func (l Limits) complete() Limits {
+	return Limits{
+		MaxRequestsInflight:         cmp.Or(l.MaxRequestsInflight, 400),
+		MaxMutatingRequestsInflight: cmp.Or(l.MaxMutatingRequestsInflight, 200),
+		RequestTimeout:              cmp.Or(l.RequestTimeout, time.Minute),
+		MinRequestTimeout:           cmp.Or(l.MinRequestTimeout, 30*time.Minute),
+	}
+}
+
+// rooms hold the requests under way.
+type rooms struct{ reading, writing *fair.Room }
+
+func newRooms(l Limits, c clock.Clock) rooms {
+	room := func(seats int) *fair.Room {
+		return fair.New(fair.Config{Seats: seats, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
+	}
+	return rooms{reading: room(l.MaxRequestsInflight), writing: room(l.MaxMutatingRequestsInflight)}
+}
+
+// bounded is do within its time, once there is room for it. Watches and streams
+// take as long as they take and are not counted; neither are the requests of
+// admins and nodes, who have to get through.
+func (s *Server) bounded(do verb) verb {
+	return func(w http.ResponseWriter, r *http.Request, t target) error {
+		if longRunning(r, t.ref) {
+			defer s.running(r, t.ref)()
+			return do(w, r, t)
+		}
+		limit, err := s.timeLimit(r)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		if user := auth.UserOf(ctx); !exempt(user) {
+			room := s.roomFor(r)
+			if !room.Enter(ctx, user.Name) {
+				return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+			}
+			defer room.Leave()
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return do(w, r.WithContext(ctx), t)
+	}
+}
+
+func (s *Server) roomFor(r *http.Request) *fair.Room {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return s.rooms.reading
+	}
+	return s.rooms.writing
+}
+
+func exempt(user auth.User) bool {
+	return slices.Contains(user.Groups, auth.Masters) || slices.Contains(user.Groups, "system:nodes")
+}
+
+// longRunning says that the request is a watch or a stream.
+func longRunning(r *http.Request, ref client.Ref) bool {
+	switch ref.Subresource {
+	case "log", "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
+}
+
+// timeLimit is the server's, or what the client asks for if that is less.
+func (s *Server) timeLimit(r *http.Request) (time.Duration, error) {
+	limit := s.Limits.RequestTimeout
+	if !strings.Contains(r.URL.RawQuery, "timeout=") {
+		return limit, nil
+	}
+	text := r.URL.Query().Get("timeout")
+	if text == "" {
+		return limit, nil
+	}
+	asked, err := time.ParseDuration(text)
+	if err != nil || asked < 0 {
+		return 0, apierrors.NewBadRequest("invalid timeout specified in the request URL")
+	}
+	if asked > 0 {
+		limit = min(limit, asked)
+	}
+	return limit, nil
+}
+
+// errTimeout is upstream's answer to a request that took too long.
+func errTimeout() *apierrors.StatusError {
+	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+}
+
+// tookTooLong says that err is the end of a request's time, or of its client.
+func tookTooLong(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
