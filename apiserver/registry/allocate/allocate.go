@@ -37,7 +37,7 @@ const (
 // TheService is the API server's own Service, which has the first address.
 const TheService = "kubernetes"
 
-// minAddresses is the smallest range (upstream's ServiceCIDR: 8 addresses).
+// minHostBits make the smallest range: 8 addresses (as upstream wants).
 const minHostBits = 3
 
 // Config says what there is to give. The zero value is the two defaults.
