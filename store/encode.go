@@ -15,13 +15,27 @@ var (
 	versionField  = []byte(`"metadata":{"resourceVersion":"`)
 )
 
-// encode returns obj's JSON without a resourceVersion; it clears obj's.
-func encode(obj Object) ([]byte, error) {
+// encoder encodes one object after the other into the same buffer.
+type encoder struct {
+	buf  bytes.Buffer
+	json *json.Encoder
+}
+
+func newEncoder() *encoder {
+	e := &encoder{}
+	e.json = json.NewEncoder(&e.buf)
+	return e
+}
+
+// encode returns obj's JSON without a resourceVersion, until the next call; it
+// clears obj's.
+func (e *encoder) encode(obj Object) ([]byte, error) {
 	obj.SetResourceVersion("")
-	data, err := json.Marshal(obj)
-	if err != nil {
+	e.buf.Reset()
+	if err := e.json.Encode(obj); err != nil {
 		return nil, err
 	}
+	data := bytes.TrimSuffix(e.buf.Bytes(), []byte{'\n'})
 	if !bytes.Contains(data, metadataField) {
 		return nil, fmt.Errorf("%T encodes without metadata", obj)
 	}
@@ -31,16 +45,21 @@ func encode(obj Object) ([]byte, error) {
 // withRevision splices rev into plain JSON as encode made it.
 func withRevision(plain []byte, rev int64) []byte {
 	at := bytes.Index(plain, metadataField) + len(metadataField)
-	out := make([]byte, 0, len(plain)+42)
-	out = append(out, plain[:at]...)
-	out = append(out, `"resourceVersion":"`...)
-	out = strconv.AppendInt(out, rev, 10)
-	out = append(out, '"')
+	var field [len(`"resourceVersion":"",`) + maxDigits]byte
+	version := append(field[:0], `"resourceVersion":"`...)
+	version = strconv.AppendInt(version, rev, 10)
+	version = append(version, '"')
 	if plain[at] != '}' {
-		out = append(out, ',')
+		version = append(version, ',')
 	}
+	out := make([]byte, 0, len(plain)+len(version)) // kept for long: no byte too many
+	out = append(out, plain[:at]...)
+	out = append(out, version...)
 	return append(out, plain[at:]...)
 }
+
+// maxDigits is the length of the highest revision.
+const maxDigits = 19
 
 // withoutRevision undoes withRevision.
 func withoutRevision(data []byte) []byte {

@@ -8,7 +8,7 @@ import (
 
 // Encode is obj's JSON as it is stored where the revision is kept beside it: no
 // resourceVersion inside. It clears obj's.
-func Encode(obj Object) (plain []byte, err error) { return encode(obj) }
+func Encode(obj Object) (plain []byte, err error) { return newEncoder().encode(obj) }
 
 // NewEntry makes the entry of obj, written at rev as plain, which Encode made.
 // obj becomes the entry's.
@@ -23,7 +23,7 @@ func (e *Entry) Encodes(plain []byte) bool { return samePlain(plain, e.JSON) }
 // Verify checks that nobody modified the shared object: it still encodes to its
 // JSON and names its revision. For tests.
 func (e *Entry) Verify() error {
-	plain, err := encode(e.Object.DeepCopyObject().(Object))
+	plain, err := Encode(e.Object.DeepCopyObject().(Object))
 	if err != nil {
 		return err
 	}

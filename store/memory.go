@@ -64,8 +64,12 @@ type Memory struct {
 	// The writer's own.
 	reserved  int64
 	lastBatch int
+	touched   map[Key]bool // by the batch; empty between batches
+	records   []Record     // of the batch; reused
 	unsaved   map[Key]bool // written since the log was told of them, if it ever was
 	borrowed  []Record     // removals of what the log kept over a stop only
+
+	encoders sync.Pool // of *encoder
 
 	mu     sync.RWMutex // guards rev and tables, never held over I/O
 	rev    int64
@@ -84,9 +88,10 @@ type table struct {
 // write is a request to the writer: replace cur by next at key.
 type write struct {
 	key       Key
+	path      string // of key
 	cur       *Entry
 	next      Object // nil: remove
-	plain     []byte // next encoded without a resourceVersion
+	plain     []byte // next encoded without a resourceVersion; until the write is answered
 	volatile  bool
 	done      chan struct{}
 	result    *Entry
@@ -108,6 +113,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		stop:    stop,
 		stopped: stopped,
 		closed:  make(chan struct{}),
+		touched: map[Key]bool{},
 		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),
 		tables:  map[string]*table{},
@@ -141,20 +147,20 @@ func (m *Memory) table(resource string) *table {
 
 // Get implements Store.
 func (m *Memory) Get(_ context.Context, key Key) (*Entry, error) {
-	if e := m.current(key); e != nil {
+	if e := m.current(key.Resource, path(key)); e != nil {
 		return e, nil
 	}
 	return nil, fmt.Errorf("%v: %w", key, ErrNotFound)
 }
 
-func (m *Memory) current(key Key) *Entry {
+func (m *Memory) current(resource, path string) *Entry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	t := m.tables[key.Resource]
+	t := m.tables[resource]
 	if t == nil {
 		return nil
 	}
-	e, _ := t.entries.Get(path(key))
+	e, _ := t.entries.Get(path)
 	return e
 }
 
@@ -189,9 +195,11 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 	if !ok {
 		return nil, fmt.Errorf("%v: resource is not served", key)
 	}
-	for {
-		w, err := prepare(key, m.current(key), change)
-		if err != nil {
+	enc := m.encoder()
+	defer m.free(enc)
+	for place := path(key); ; {
+		w := &write{key: key, path: place, cur: m.current(key.Resource, place), done: make(chan struct{})}
+		if err := w.prepare(change, enc); err != nil {
 			return nil, err
 		}
 		if w.next == nil && w.cur == nil {
@@ -207,27 +215,41 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 	}
 }
 
+func (m *Memory) encoder() *encoder {
+	if enc, ok := m.encoders.Get().(*encoder); ok {
+		return enc
+	}
+	return newEncoder()
+}
+
+// maxBuffer is the largest buffer of an encoder that is kept for the next one.
+const maxBuffer = 64 << 10
+
+func (m *Memory) free(enc *encoder) {
+	if enc.buf.Cap() <= maxBuffer {
+		m.encoders.Put(enc)
+	}
+}
+
 // volatile says whether a write need not survive.
 func (k Kind) volatile(cur, next Object) bool {
 	return k.Durability != nil && k.Durability(cur, next) == Volatile
 }
 
-// prepare runs change over cur and encodes its result.
-func prepare(key Key, cur *Entry, change Change) (*write, error) {
-	w := &write{key: key, cur: cur, done: make(chan struct{})}
-	next, err := change(cur.object())
+// prepare runs change over w.cur and encodes its result.
+func (w *write) prepare(change Change, enc *encoder) error {
+	next, err := change(w.cur.object())
 	if err != nil || next == nil {
-		return w, err
+		return err
 	}
 	w.next = next
-	if cur != nil && next == cur.Object {
-		return w, nil
+	if w.cur != nil && next == w.cur.Object {
+		return nil
 	}
-	w.plain, err = encode(next)
-	if err != nil {
-		err = fmt.Errorf("%v: encode: %w", key, err)
+	if w.plain, err = enc.encode(next); err != nil {
+		return fmt.Errorf("%v: encode: %w", w.key, err)
 	}
-	return w, err
+	return nil
 }
 
 // unchanged says that the write would store what is there.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 )
 
@@ -75,15 +76,15 @@ func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimes
 // current one, and makes its entry and event. Two writes to one key never share
 // a batch: the second one is stale by then.
 func (m *Memory) number(batch []*write) []*write {
-	fresh := batch[:0:0]
-	touched := make(map[Key]bool, len(batch))
+	fresh := make([]*write, 0, len(batch))
+	defer clear(m.touched)
 	rev := m.rev // the writer alone changes it
 	for _, w := range batch {
-		if touched[w.key] || m.current(w.key) != w.cur {
+		if m.touched[w.key] || m.current(w.key.Resource, w.path) != w.cur {
 			w.err = errStale
 			continue
 		}
-		touched[w.key] = true
+		m.touched[w.key] = true
 		rev++
 		w.number(rev)
 		fresh = append(fresh, w)
@@ -107,18 +108,20 @@ func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
 	}
-	var records []Record
+	records := append(m.records[:0], m.borrowed...)
 	for _, w := range fresh {
 		if !w.volatile {
 			records = append(records, w.record())
 		}
 	}
+	m.records = records
+	defer clear(records)
 	reserved := m.reserved
 	if last := fresh[len(fresh)-1].published.Rev; last > reserved {
 		reserved = last + reserveBlock
 	}
-	if len(records) > 0 || reserved != m.reserved {
-		if err := m.log.Commit(append(m.borrowed, records...), reserved); err != nil {
+	if len(records) > len(m.borrowed) || reserved != m.reserved {
+		if err := m.log.Commit(records, reserved); err != nil {
 			m.skip(fresh[len(fresh)-1].published.Rev)
 			return err
 		}
@@ -157,19 +160,21 @@ func (m *Memory) publish(fresh []*write) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	woken := make(map[*table]bool, 1)
+	var grown []*table
 	for _, w := range fresh {
 		t := m.table(w.key.Resource)
 		if w.next == nil {
-			t.entries.Delete(path(w.key))
+			t.entries.Delete(w.path)
 		} else {
-			t.entries.Set(path(w.key), w.result)
+			t.entries.Set(w.path, w.result)
 		}
 		m.rev = w.published.Rev
 		t.history.add(w.published)
-		woken[t] = true
+		if !slices.Contains(grown, t) {
+			grown = append(grown, t)
+		}
 	}
-	for t := range woken {
+	for _, t := range grown {
 		close(t.wake)
 		t.wake = make(chan struct{})
 	}
@@ -192,7 +197,7 @@ func (m *Memory) closeLog() error {
 func (m *Memory) unsavedRecords() []Record {
 	records := m.borrowed
 	for k := range m.unsaved {
-		if e := m.current(k); e != nil {
+		if e := m.current(k.Resource, path(k)); e != nil {
 			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON})
 		}
 	}

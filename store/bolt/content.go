@@ -113,10 +113,13 @@ func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(crc32.Checksum(key, table), table, []byte{0}), table, value)
 }
 
-// seal appends the checksum to a value.
+// seal is a value and its checksum.
 func seal(key, value []byte) []byte {
-	out := make([]byte, 0, len(value)+sumSize)
-	return binary.BigEndian.AppendUint32(append(out, value...), checksum(key, value))
+	return appendSealed(make([]byte, 0, len(value)+sumSize), key, value)
+}
+
+func appendSealed(to, key, value []byte) []byte {
+	return binary.BigEndian.AppendUint32(append(to, value...), checksum(key, value))
 }
 
 // unseal undoes seal; false when the checksum is wrong.
@@ -130,15 +133,37 @@ func unseal(key, sealed []byte) (value []byte, ok bool) {
 
 func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
 
-// write applies records and notes reserved, in one transaction.
-func write(tx *bbolt.Tx, records []store.Record, reserved int64) error {
+// scratch is memory that lives as long as one transaction.
+type scratch []byte
+
+// maxScratch is how much of it is kept for the next transaction.
+const maxScratch = 256 << 10
+
+// take returns what f appends.
+func (s *scratch) take(f func(to []byte) []byte) []byte {
+	from := len(*s)
+	*s = f(*s)
+	return (*s)[from:len(*s):len(*s)]
+}
+
+// reset takes all of it back.
+func (s *scratch) reset() {
+	if cap(*s) > maxScratch {
+		*s = nil
+	}
+	*s = (*s)[:0]
+}
+
+// write applies records and notes reserved, in one transaction, until whose end
+// the memory is used.
+func write(tx *bbolt.Tx, records []store.Record, reserved int64, memory *scratch) error {
 	h, err := readHeader(tx)
 	if err != nil {
 		return err
 	}
 	o := tx.Bucket(objects)
 	for _, r := range records {
-		if err := h.apply(o, r); err != nil {
+		if err := h.apply(o, r, memory); err != nil {
 			return err
 		}
 	}
@@ -146,8 +171,8 @@ func write(tx *bbolt.Tx, records []store.Record, reserved int64) error {
 	return h.put(tx.Bucket(meta))
 }
 
-func (h *header) apply(o *bbolt.Bucket, r store.Record) error {
-	key := []byte(r.Key.Path())
+func (h *header) apply(o *bbolt.Bucket, r store.Record, memory *scratch) error {
+	key := memory.take(r.Key.AppendPath)
 	if old := o.Get(key); old != nil {
 		h.digest.remove(sumOf(old))
 	}
@@ -155,7 +180,7 @@ func (h *header) apply(o *bbolt.Bucket, r store.Record) error {
 	if r.JSON == nil {
 		return o.Delete(key)
 	}
-	value := seal(key, r.JSON)
+	value := memory.take(func(to []byte) []byte { return appendSealed(to, key, r.JSON) })
 	h.digest.add(sumOf(value))
 	return o.Put(key, value)
 }

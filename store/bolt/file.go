@@ -150,6 +150,7 @@ func (s *state) close() error { return s.db.Close() }
 type log struct {
 	db      *bbolt.DB
 	reserve reserve
+	memory  scratch
 	broken  error // after it, what is on the disk is not known
 }
 
@@ -192,11 +193,12 @@ func onlyDeletes(records []store.Record) bool {
 // commit runs one transaction. An error leaves the file as it was, or the log
 // broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
+	defer l.memory.reset()
 	id := 0
 	err := guard(func() error {
 		return l.db.Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
-			return write(tx, records, reserved)
+			return write(tx, records, reserved, &l.memory)
 		})
 	})
 	if err != nil && !l.rolledBack(err, id) {
