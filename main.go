@@ -41,6 +41,7 @@ import (
 	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/auth/rbac/policy"
+	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
@@ -223,12 +224,21 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
-	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Log: log.Named("registry"), Services: cfg.services})
-	return errors.Join(serve(ctx, cfg, log, reg, roles, state), state.Close())
+	tokens := token.New(token.Config{KeyFile: cfg.path("pki", "sa.key")})
+	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Services: cfg.services})
+	return errors.Join(serve(ctx, cfg, log, guards{reg, roles, tokens}, state), state.Close())
+}
+
+// guards are the registry and those who decide who comes in to it.
+type guards struct {
+	api    *registry.Registry
+	roles  *rbac.Authorizer
+	tokens *token.Issuer
 }
 
 // serve runs what stands on the registry.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Registry, roles *rbac.Authorizer, state *storecmd.State) error {
+func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, state *storecmd.State) error {
+	reg, roles := guards.api, guards.roles
 	if err := bootstrap(ctx, reg); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -262,7 +272,8 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, reg *registry.Regis
 	defer stopParts()
 	server, err := apiserver.New(ctx, apiserver.Config{
 		Registry:      reg,
-		Authenticator: access.Authenticator(),
+		Authenticator: auth.Any(access.Authenticator(), guards.tokens.Authenticator(reg), token.Bootstrap(reg, clock.RealClock{})),
+		Tokens:        guards.tokens,
 		Authorizer:    roles,
 		Node:          n.find,
 		Checks:        checks(manager, elector, state),

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 
 	"monopod/apiserver"
 	"monopod/apiserver/auth"
+	satoken "monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clienttest"
 	"monopod/apiserver/registry"
@@ -40,7 +42,8 @@ func serve(t *testing.T) api {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
-	reg := registry.New(s, resources, registry.Config{})
+	tokens := satoken.New(satoken.Config{KeyFile: filepath.Join(t.TempDir(), "sa.key")})
+	reg := registry.New(s, resources, registry.Config{Tokens: tokens.Issue})
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}

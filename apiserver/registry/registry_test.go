@@ -1,10 +1,12 @@
 package registry_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clienttest"
 	"monopod/apiserver/registry"
@@ -24,7 +26,8 @@ func open(t *testing.T) *registry.Registry {
 		}
 		s.Close()
 	})
-	r := registry.New(s, resources, registry.Config{})
+	tokens := token.New(token.Config{KeyFile: filepath.Join(t.TempDir(), "sa.key")})
+	r := registry.New(s, resources, registry.Config{Tokens: tokens.Issue})
 	if err := r.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}

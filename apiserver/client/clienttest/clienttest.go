@@ -9,6 +9,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) client.Client) {
 		"PropagationPolicySetsFinalizers":  testPropagation,
 		"WrongUIDDoesNotDelete":            testPreconditions,
 		"TerminatingNamespaceTakesNothing": testNamespace,
+		"TokensAreIssued":                  testToken,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -477,5 +479,29 @@ func testNamespace(t *testing.T, c client.Client) {
 	}
 	if exists(t, c, ns) {
 		t.Error("still there after its last finalizer went")
+	}
+}
+
+func testToken(t *testing.T, c client.Client) {
+	account := create(t, c, &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{Kind: "ServiceAccount", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot"}})
+	spec := authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}, ExpirationSeconds: new(int64(7200))}
+	out, err := client.RequestToken(t.Context(), c, "default", account.Name, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(out.Status.ExpirationTimestamp.Time); out.Status.Token == "" || left < time.Hour || left > 2*time.Hour {
+		t.Errorf("token %q for %v", out.Status.Token, left)
+	}
+	if len(out.Spec.Audiences) != 1 || out.Spec.Audiences[0] != "vault" || out.Name != "robot" {
+		t.Errorf("request %+v", out)
+	}
+	spec.ExpirationSeconds = new(int64(1))
+	if _, err := client.RequestToken(t.Context(), c, "default", account.Name, spec); !apierrors.IsInvalid(err) {
+		t.Errorf("a token for a second: %v", err)
+	}
+	if _, err := client.RequestToken(t.Context(), c, "default", "none", spec); !apierrors.IsNotFound(err) {
+		t.Errorf("a token for nobody: %v", err)
 	}
 }
