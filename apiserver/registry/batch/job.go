@@ -159,7 +159,11 @@ func jobPrepare(next, cur kind.Object, subresource string) {
 	job := next.(*batchv1.Job)
 	job.Spec.Scheduling = nil
 	if cur == nil && (job.Spec.ManualSelector == nil || !*job.Spec.ManualSelector) {
+		inherits := maps.Equal(job.Labels, job.Spec.Template.Labels)
 		jobSelect(job)
+		if inherits { // by default; the labels just set are inherited too
+			job.Labels = nil
+		}
 	}
 	kind.SpecAndStatus(jobHalves, jobDefault)(next, cur, subresource)
 }
