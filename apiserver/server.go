@@ -196,7 +196,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			err = checkVerb(r, t)
 		}
 		if err == nil {
-			err = do(w, heard(w, r), t)
+			err = do(w, heard(w, r, t.res), t)
 		}
 		if err != nil {
 			s.fail(w, r, err)

@@ -15,6 +15,7 @@ func componentStatusResource() kind.Resource {
 		GVR:        client.ComponentStatuses,
 		Kind:       "ComponentStatus",
 		ShortNames: []string{"cs"},
+		Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
 		Verbs:      []string{"get", "list"},
 		Virtual:    true,
 		New:        func() kind.Object { return new(corev1.ComponentStatus) },

@@ -36,6 +36,9 @@ type Resource struct {
 	// Verbs are what can be done with it; nil: all there are.
 	Verbs []string
 
+	// Deprecated is what every request for it is warned of; empty: nothing.
+	Deprecated string
+
 	// Virtual: nothing of it is stored, the server answers by itself (reviews,
 	// componentstatuses). The registry refuses it.
 	Virtual bool

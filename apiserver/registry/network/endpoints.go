@@ -25,6 +25,7 @@ func endpointsResource() kind.Resource {
 		Kind:       "Endpoints",
 		Namespaced: true,
 		ShortNames: []string{"ep"},
+		Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 		New:        func() kind.Object { return new(corev1.Endpoints) },
 		Default:    endpointsDefault,
 		Validate: func(next, cur kind.Object, _ string) field.ErrorList {
