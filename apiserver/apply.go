@@ -78,15 +78,19 @@ func patchOptions(r *http.Request, typ types.PatchType) (*metav1.PatchOptions, e
 		}
 		opts.Force = &force
 	}
-	return opts, errOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, typ))
+	return opts, errOptions(r, metavalidation.ValidatePatchOptions(opts, typ))
 }
 
-// errOptions is 422 for what is wrong with options in a query.
-func errOptions(name string, errs field.ErrorList) error {
+// errOptions is 422 for what is wrong with the options in a request's query, nil
+// for no mistakes.
+func errOptions(r *http.Request, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(name).GroupKind(), "", errs)
+	kind := map[string]string{
+		http.MethodPost: "CreateOptions", http.MethodPut: "UpdateOptions", http.MethodPatch: "PatchOptions", http.MethodDelete: "DeleteOptions",
+	}[r.Method]
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
 }
 
 // decodeApply reads the body of an apply, YAML or JSON, and checks that it is
@@ -153,7 +157,7 @@ func withFieldManager(r *http.Request) (*http.Request, error) {
 		manager = firstWord(r.UserAgent())
 	}
 	if errs := metavalidation.ValidateFieldManager(manager, field.NewPath("fieldManager")); len(errs) > 0 {
-		return r, errOptions("UpdateOptions", errs)
+		return r, errOptions(r, errs)
 	}
 	return r.WithContext(registry.WithFieldManager(r.Context(), manager)), nil
 }

@@ -2,9 +2,11 @@ package apiserver
 
 import (
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry"
 )
@@ -40,16 +42,11 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 
 // withDryRun marks the request's context where the query says so.
 func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
-	for _, v := range append(r.URL.Query()["dryRun"], more...) {
-		switch v {
-		case "":
-		case metav1.DryRunAll:
-			return r.WithContext(registry.DryRun(r.Context())), nil
-		default:
-			return r, apierrors.NewBadRequest(`dryRun: Unsupported value: "` + v + `": supported values: "All"`)
-		}
+	asked := slices.DeleteFunc(append(r.URL.Query()["dryRun"], more...), func(v string) bool { return v == "" })
+	if errs := metavalidation.ValidateDryRun(field.NewPath("dryRun"), asked); len(errs) > 0 || len(asked) == 0 {
+		return r, errOptions(r, errs)
 	}
-	return r, nil
+	return r.WithContext(registry.DryRun(r.Context())), nil
 }
 
 // createSub is a POST below an object: a binding or another Answer, or a stream.

@@ -11,13 +11,14 @@ import (
 	"net/http"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -124,14 +125,19 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	if raw, ok := bytes.CutPrefix(data, protobufMagic); ok {
 		return decodeProtobuf(raw, obj)
 	}
-	if err := quantity.CheckJSON(data, obj); err != nil {
-		return errUnrecognized(err)
-	}
-	strict, err := json.UnmarshalStrict(data, obj)
+	found, err := decodeJSON(data, obj)
 	if err != nil {
 		return errUnrecognized(err)
 	}
-	return validation.judge(w, strict)
+	return validation.judge(w, found)
+}
+
+// decodeJSON reads data into obj and says what of it is unknown or occurs twice.
+func decodeJSON(data []byte, obj any) (found []error, err error) {
+	if err := quantity.CheckJSON(data, obj); err != nil {
+		return nil, err
+	}
+	return json.UnmarshalStrict(data, obj)
 }
 
 func errUnrecognized(err error) error {
@@ -143,12 +149,8 @@ type strictness string
 
 // fieldValidation reads it; without a word it is Warn.
 func fieldValidation(r *http.Request) (strictness, error) {
-	switch asked := r.URL.Query().Get("fieldValidation"); asked {
-	case "", metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore:
-		return strictness(asked), nil
-	default:
-		return "", apierrors.NewBadRequest(fmt.Sprintf("fieldValidation: Unsupported value: %q: supported values: \"Ignore\", \"Strict\", \"Warn\"", asked))
-	}
+	asked := r.URL.Query().Get("fieldValidation")
+	return strictness(asked), errOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
 }
 
 // judge refuses a body for such fields, or warns of them.
@@ -175,17 +177,11 @@ const (
 	maxWarnings = 4096
 )
 
-// warn puts texts into h, in the place of earlier ones: a write may run again.
+// warn puts texts into h, each once: a write may run again.
 func warn(h http.Header, texts []string) {
-	h.Del("Warning")
-	total := 0
 	for _, text := range texts {
-		text = headline(text)
-		if total += utf8.RuneCountInString(text); total > maxWarnings {
+		if !addWarning(h, text) {
 			return
-		}
-		if value, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
-			h.Add("Warning", value)
 		}
 	}
 }
@@ -224,17 +220,25 @@ func decodeProtobuf(data []byte, obj any) error {
 	return nil
 }
 
-// decodeObject reads an object of the target's kind and checks that it is what
-// the path names.
+// decodeObject reads the body of a write to the object or one of its
+// subresources and checks that it is what the path names.
 func decodeObject(w http.ResponseWriter, r *http.Request, t target, data []byte) (registry.Object, error) {
-	obj := t.res.New()
+	obj, kind := t.shape()
 	if err := decode(w, r, data, obj); err != nil {
 		return nil, err
 	}
-	if err := checkKind(obj.GetObjectKind().GroupVersionKind(), t.res.GVK()); err != nil {
+	if err := checkKind(obj.GetObjectKind().GroupVersionKind(), kind); err != nil {
 		return nil, err
 	}
 	return obj, checkName(obj, t.ref, t.res.Namespaced)
+}
+
+// shape is an empty object of what writes to the target take, and its kind.
+func (t target) shape() (registry.Object, schema.GroupVersionKind) {
+	if t.ref.Subresource == "scale" {
+		return &autoscalingv1.Scale{}, autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	}
+	return t.res.New(), t.res.GVK()
 }
 
 // checkKind refuses an object of another kind than the path is about. A body

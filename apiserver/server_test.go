@@ -183,7 +183,7 @@ func TestGarbage(t *testing.T) {
 		"field selector":         {"GET", pods + "?fieldSelector=spec.color%3Dred", "", nil, 400, "BadRequest", "spec.color"},
 		"watch in the future":    {"GET", pods + "?watch=1&resourceVersion=99999999", "", nil, 504, "Timeout", "Too large resource version"},
 		"revision no number":     {"GET", pods + "?watch=1&resourceVersion=x", "", nil, 400, "BadRequest", "resourceVersion"},
-		"dry run":                {"POST", pods + "?dryRun=Some", podA, nil, 400, "BadRequest", "dryRun"},
+		"dry run":                {"POST", pods + "?dryRun=Some", podA, nil, 422, "Invalid", "dryRun"},
 		"grace no number":        {"DELETE", pods + "/a?gracePeriodSeconds=x", "", nil, 400, "BadRequest", "gracePeriodSeconds"},
 		"exec of no node":        {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "does not have a host"},
 		"not acceptable write":   {"POST", pods, strings.Replace(podA, `"a"`, `"b"`, 1), []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},

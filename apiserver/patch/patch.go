@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	kjson "sigs.k8s.io/json"
 )
 
 // maxOperations bounds a JSON patch (upstream: apiserver's maxJSONPatchOperations).
@@ -30,6 +34,9 @@ var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = ma
 var Supported = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
 }
+
+// served are those that a server takes.
+func served() []string { return append(slices.Clone(Supported), string(types.ApplyYAMLPatchType)) }
 
 // Apply returns current, an object as JSON, with data, a patch of type typ,
 // applied. typed is an object of the Go type whose tags a strategic merge
@@ -57,16 +64,47 @@ func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, er
 func errUnsupported(typ types.PatchType) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %v", typ, Supported),
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ, strings.Join(served(), ", ")),
 	}}
 }
 
-// errUnprocessable is 422 for a patch that cannot be applied to this object.
+// errUnprocessable is 422 for a patch that cannot be applied to this object, in
+// upstream's words and with the reason, which upstream keeps to itself.
 func errUnprocessable(err error) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-		Message: "the server rejected our request due to an error in our request: " + err.Error(),
-	}}
+	e := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "", 0, false)
+	e.ErrStatus.Message += ": " + err.Error()
+	return e
+}
+
+// operation is what a JSON patch consists of.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+// Doubled are the fields that occur twice in a patch, and those of a JSON
+// patch's operations that mean nothing; 400 for a patch that is none, 415 for an
+// unknown type.
+func Doubled(typ types.PatchType, data []byte) ([]error, error) {
+	var into any = &map[string]any{}
+	switch {
+	case !slices.Contains(Supported, string(typ)):
+		return nil, errUnsupported(typ)
+	case typ == types.JSONPatchType:
+		into = &[]operation{}
+	}
+	found, err := kjson.UnmarshalStrict(data, into)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	if typ == types.JSONPatchType {
+		for i, e := range found {
+			found[i] = fmt.Errorf("json patch %w", e)
+		}
+	}
+	return found, nil
 }
 
 func applyJSON(current, data []byte) ([]byte, error) {
