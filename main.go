@@ -253,6 +253,10 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	for _, err := range access.Problems {
 		log.Error("a file was left as it is", zap.Error(err))
 	}
+	advertised, err := access.Advertised()
+	if err != nil {
+		return err
+	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -295,7 +299,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(parts, access) })
 	group.Go(func() error {
-		publish(groupCtx, reg, access, log)
+		reg.KeepPublished(groupCtx, advertised)
 		return nil
 	})
 	group.Go(func() error { return roles.Run(parts, reg) })
@@ -344,17 +348,6 @@ func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd
 		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
 	}
 	return nil
-}
-
-// publish tells pods of the API. Without it they do not find it, all else works.
-func publish(ctx context.Context, reg *registry.Registry, access *apiserver.Access, log *zap.Logger) {
-	at, err := access.Advertised()
-	if err == nil {
-		err = reg.Publish(ctx, at)
-	}
-	if err != nil && ctx.Err() == nil {
-		log.Error("the Service kubernetes could not be brought up to date", zap.Error(err))
-	}
 }
 
 // checks are the health of the API itself, of an etcd below it, and of each

@@ -2,13 +2,18 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/allocate"
@@ -16,6 +21,50 @@ import (
 
 // serverPort is where pods reach the API through its Service.
 const serverPort = 443
+
+// publishRetry is the time after which a failed attempt is repeated, and a closed
+// watch opened again (upstream: the interval of the kubernetesservice controller).
+const publishRetry = 10 * time.Second
+
+// KeepPublished publishes server until ctx ends: again when somebody deletes the
+// Service, and when a write failed.
+func (r *Registry) KeepPublished(ctx context.Context, server netip.AddrPort) {
+	for ctx.Err() == nil {
+		if err := r.publishUntilGone(ctx, server); err != nil && ctx.Err() == nil {
+			r.log.Error("the Service kubernetes is not as it should be", zap.Error(err))
+		} else if err == nil {
+			continue
+		}
+		select {
+		case <-r.clock.After(publishRetry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errWatchEnded = errors.New("the watch of the Service kubernetes ended")
+
+// publishUntilGone publishes and returns nil when the Service was deleted.
+func (r *Registry) publishUntilGone(ctx context.Context, server netip.AddrPort) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, err := r.Watch(ctx, client.Selector{
+		Resource: client.Services, Namespace: metav1.NamespaceDefault,
+		Fields: fields.OneTermEqualSelector("metadata.name", allocate.TheService),
+	}, formatRevision(r.Revision()))
+	if err != nil {
+		return err
+	}
+	if err := r.Publish(ctx, server); err != nil {
+		return err
+	}
+	for ev := range events {
+		if ev.Type == watch.Deleted {
+			return nil
+		}
+	}
+	return errWatchEnded
+}
 
 // Publish keeps the Service kubernetes in the namespace default, by which pods
 // find the API at server. Endpoints are published too unless server is on

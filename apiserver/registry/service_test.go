@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
@@ -148,6 +150,33 @@ func TestPublish(t *testing.T) {
 	publish("127.0.0.1:6443")
 	if _, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
 		t.Errorf("endpoints of an address that is gone: %v", err)
+	}
+}
+
+// Somebody deletes the Service, and it comes back.
+func TestKeepPublished(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	ref := client.RefOf(service("kubernetes", nil))
+	events, err := r.Watch(ctx, client.Selector{Resource: ref.Resource, Namespace: "default"}, fmt.Sprint(r.Revision()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wg.Go(func() { r.KeepPublished(ctx, netip.MustParseAddrPort("127.0.0.1:6443")) })
+	for range 3 {
+		if ev := <-events; ev.Type != watch.Added {
+			t.Fatalf("got %+v", ev)
+		}
+		if _, err := r.Delete(ctx, ref, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if ev := <-events; ev.Type != watch.Deleted {
+			t.Fatalf("got %+v", ev)
+		}
 	}
 }
 
