@@ -24,6 +24,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/probe"
 	"monopod/agent/spec"
+	"monopod/agent/token"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 )
@@ -133,6 +134,7 @@ type Agent struct {
 	cgroups  *cgroup.Manager // nil: none
 	images   *image.Puller
 	caller   probe.Caller
+	tokens   *token.Keeper
 	status   *statusWriter
 	node     *registrar
 	source   *source
@@ -215,6 +217,7 @@ func (a *Agent) prepare() error {
 	}
 	a.images = &image.Puller{Runtime: a.Runtime, Clock: a.Clock}
 	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
+	a.tokens = token.New(a.Client, a.Clock)
 	a.status = newStatusWriter(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,8 @@ type world struct {
 	stop func() // the agent
 	a    *agent.Agent
 
+	tokens atomic.Int64 // given out
+
 	mu     sync.Mutex // guards what follows
 	events []string
 	calls  map[string]int
@@ -76,10 +79,12 @@ func (w *world) openAPI() {
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	w.Cleanup(func() { s.Close() })
-	w.api = registry.New(s, resources, registry.Config{})
+	w.api = registry.New(s, resources, registry.Config{Tokens: w.issue})
 	if err := w.api.Bootstrap(w.Context()); err != nil {
 		w.Fatal(err)
 	}
+	w.create(&corev1.ConfigMap{ // as a controller does
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "PEM"}})
 	pods := client.Selector{Resource: client.Pods}
 	_, rev, err := w.api.List(w.Context(), pods)
 	if err != nil {
@@ -96,6 +101,12 @@ func (w *world) openAPI() {
 			w.mu.Unlock()
 		}
 	}()
+}
+
+// issue gives out tokens that say for whom and how many there were before.
+func (w *world) issue(_ context.Context, _ client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
+	req.Status.Token = fmt.Sprintf("%s/%s/%d", account.Name, req.Spec.BoundObjectRef.Name, w.tokens.Add(1))
+	return nil
 }
 
 // describe is one line of a watch.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/agent/volume"
+	"monopod/apiserver/client"
 )
 
 // blocked is why a container does not start now, and when to try again; a zero
@@ -163,7 +165,12 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 	if err := spec.CheckNonRoot(w.pod, c, img); err != nil {
 		return nil, err
 	}
-	vars, err := env.Make(c, w.facts(), objects{ctx, w.a.Client, w.pod.Namespace})
+	facts := w.facts()
+	var err error
+	if facts.Services, err = w.services(ctx); err != nil {
+		return nil, err
+	}
+	vars, err := env.Make(c, facts, objects{ctx, w.a.Client, w.pod.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +189,21 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
 		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"),
 	}), nil
+}
+
+// services are what the containers' environment says of services.
+func (w *worker) services(ctx context.Context) ([]env.Var, error) {
+	spaces := []string{w.pod.Namespace, corev1.NamespaceDefault}
+	links := w.pod.Spec.EnableServiceLinks == nil || *w.pod.Spec.EnableServiceLinks
+	var all []*corev1.Service
+	for _, namespace := range slices.Compact(spaces) {
+		list, err := client.List[*corev1.Service](ctx, w.a.Client, client.Selector{Namespace: namespace})
+		if err != nil {
+			return nil, fmt.Errorf("cannot list services: %w", err)
+		}
+		all = append(all, list...)
+	}
+	return env.Services(all, w.pod.Namespace, links), nil
 }
 
 // ownFiles writes the files the agent itself brings into a container: /etc/hosts

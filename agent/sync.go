@@ -90,6 +90,7 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 // prepareVolumes makes the volumes before containers start, and refreshes them
 // when something they show has changed.
 func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting bool) error {
+	w.refresh = w.refresh || w.volumes != nil && w.a.tokens.Due(w.uid)
 	if !w.refresh && (w.volumes != nil || !starting) {
 		return nil
 	}
@@ -109,7 +110,13 @@ func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting b
 }
 
 func (w *worker) volumeSet(ctx context.Context) *volume.Set {
-	return &volume.Set{Dir: w.a.podDir(w.uid), Mounter: w.a.Mounter, Source: objects{ctx, w.a.Client, w.pod.Namespace}}
+	pod := w.pod
+	return &volume.Set{
+		Dir: w.a.podDir(w.uid), Mounter: w.a.Mounter, Source: objects{ctx, w.a.Client, w.pod.Namespace},
+		Token: func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
+			return w.a.tokens.Get(ctx, pod, p)
+		},
+	}
 }
 
 // facts are what field references may ask for.

@@ -137,6 +137,7 @@ func (w *worker) removeTraces() error {
 		return err
 	}
 	w.seen = status.Observed{}
+	w.a.tokens.Forget(w.uid)
 	return os.RemoveAll(spec.LogDir(w.a.logsDir(), w.pod))
 }
 

@@ -26,10 +26,14 @@ type Source interface {
 type Var struct{ Name, Value string }
 
 // Make computes the variables of one container in order: envFrom, then env,
-// where $(NAME) stands for a variable defined before it. A later definition
+// where $(NAME) stands for a variable defined before it or one of the services',
+// then those of the services that are not defined yet. A later definition
 // replaces an earlier one.
 func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
-	vars := &set{index: map[string]int{}}
+	vars := &set{index: map[string]int{}, services: map[string]string{}}
+	for _, v := range facts.Services {
+		vars.services[v.Name] = v.Value
+	}
 	for i := range c.EnvFrom {
 		if err := vars.from(&c.EnvFrom[i], src); err != nil {
 			return nil, err
@@ -40,12 +44,18 @@ func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 			return nil, err
 		}
 	}
+	for _, v := range facts.Services {
+		if _, defined := vars.index[v.Name]; !defined {
+			vars.put(v.Name, v.Value)
+		}
+	}
 	return vars.list, nil
 }
 
 type set struct {
-	list  []Var
-	index map[string]int
+	list     []Var
+	index    map[string]int
+	services map[string]string
 }
 
 func (s *set) put(name, value string) {
@@ -61,7 +71,8 @@ func (s *set) lookup(name string) (string, bool) {
 	if i, ok := s.index[name]; ok {
 		return s.list[i].Value, true
 	}
-	return "", false
+	value, ok := s.services[name]
+	return value, ok
 }
 
 // from adds a whole ConfigMap or Secret; keys that are no variable names are

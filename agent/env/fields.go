@@ -18,6 +18,7 @@ type Facts struct {
 	PodIPs      []string
 	HostIPs     []string
 	Allocatable corev1.ResourceList // of the node: the limits of who has none
+	Services    []Var               // what the container's environment says of services
 }
 
 // Field is the value at a field path such as metadata.name or

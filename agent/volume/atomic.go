@@ -91,11 +91,25 @@ func writeFile(path string, f File, group *int64) error {
 	perm := f.Mode.Perm()
 	if group != nil {
 		perm |= 0o040
-		if err := os.Chown(path, -1, int(*group)); err != nil {
+	}
+	if err := own(path, f.User, group); err != nil {
+		return err
+	}
+	return os.Chmod(path, perm) // whatever the umask
+}
+
+// own gives a file to whom it is for. Who runs the agent without root's rights
+// runs no containers either that have others, and keeps it.
+func own(path string, user, group *int64) error {
+	if user != nil {
+		if err := os.Chown(path, int(*user), -1); err != nil && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
 	}
-	return os.Chmod(path, perm) // whatever the umask
+	if group == nil {
+		return nil
+	}
+	return os.Chown(path, -1, int(*group))
 }
 
 // swap is the moment of the update.

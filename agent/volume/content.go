@@ -15,6 +15,7 @@ import (
 type File struct {
 	Data []byte
 	Mode os.FileMode
+	User *int64 // its owner; nil: who runs the agent
 }
 
 // Files are the files of a volume by their path in it.
@@ -75,7 +76,7 @@ func pick(data map[string][]byte, items []corev1.KeyToPath, def os.FileMode, opt
 	files := Files{}
 	if len(items) == 0 {
 		for k, b := range data {
-			files[k] = File{b, def}
+			files[k] = File{Data: b, Mode: def}
 		}
 		return files, nil
 	}
@@ -90,7 +91,7 @@ func pick(data map[string][]byte, items []corev1.KeyToPath, def os.FileMode, opt
 		if err := checkPath(item.Path); err != nil {
 			return nil, err
 		}
-		files[path.Clean(item.Path)] = File{b, own(item.Mode, def)}
+		files[path.Clean(item.Path)] = File{Data: b, Mode: modeOr(item.Mode, def)}
 	}
 	return files, nil
 }
@@ -108,7 +109,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-func own(m *int32, def os.FileMode) os.FileMode {
+func modeOr(m *int32, def os.FileMode) os.FileMode {
 	if m == nil {
 		return def
 	}
@@ -126,7 +127,7 @@ func downwardFiles(items []corev1.DownwardAPIVolumeFile, def os.FileMode, facts 
 		if err != nil {
 			return nil, err
 		}
-		files[path.Clean(item.Path)] = File{[]byte(value), own(item.Mode, def)}
+		files[path.Clean(item.Path)] = File{Data: []byte(value), Mode: modeOr(item.Mode, def)}
 	}
 	return files, nil
 }
@@ -143,35 +144,4 @@ func downward(item *corev1.DownwardAPIVolumeFile, facts env.Facts) (string, erro
 		return "", fmt.Errorf("container %q not found", item.ResourceFieldRef.ContainerName)
 	}
 	return env.Resource(item.ResourceFieldRef, c, facts)
-}
-
-func projectedFiles(v *corev1.ProjectedVolumeSource, src env.Source, facts env.Facts) (Files, error) {
-	out := Files{}
-	for i := range v.Sources {
-		files, err := projection(&v.Sources[i], mode(v.DefaultMode), src, facts)
-		if err != nil {
-			return nil, err
-		}
-		for name, f := range files {
-			out[name] = f
-		}
-	}
-	return out, nil
-}
-
-func projection(p *corev1.VolumeProjection, def os.FileMode, src env.Source, facts env.Facts) (Files, error) {
-	m := new(int32(def))
-	switch {
-	case p.ConfigMap != nil:
-		return configMapFiles(&corev1.ConfigMapVolumeSource{
-			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items, Optional: p.ConfigMap.Optional, DefaultMode: m,
-		}, src)
-	case p.Secret != nil:
-		return secretFiles(&corev1.SecretVolumeSource{
-			SecretName: p.Secret.Name, Items: p.Secret.Items, Optional: p.Secret.Optional, DefaultMode: m,
-		}, src)
-	case p.DownwardAPI != nil:
-		return downwardFiles(p.DownwardAPI.Items, def, facts)
-	}
-	return nil, fmt.Errorf("this projected source is not supported")
 }

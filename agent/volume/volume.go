@@ -33,6 +33,8 @@ type Set struct {
 	Dir     string // the pod's folder
 	Mounter Mounter
 	Source  env.Source
+	// Token is the token that a projection asks for; nil: there are none.
+	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
 }
 
 // Prepare makes every volume of the pod and returns where each lies, by name.
@@ -44,7 +46,7 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 			return nil, err
 		}
 		v := &facts.Pod.Spec.Volumes[i]
-		path, err := s.one(v, facts)
+		path, err := s.one(ctx, v, facts)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err))
 			continue
@@ -58,7 +60,7 @@ func (s *Set) path(kind, name string) string {
 	return filepath.Join(s.Dir, "volumes", "kubernetes.io~"+kind, name)
 }
 
-func (s *Set) one(v *corev1.Volume, facts env.Facts) (string, error) {
+func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (string, error) {
 	switch {
 	case v.HostPath != nil:
 		return v.HostPath.Path, hostPath(v.HostPath)
@@ -69,12 +71,15 @@ func (s *Set) one(v *corev1.Volume, facts env.Facts) (string, error) {
 		return s.files("configmap", v.Name, files, err, facts.Pod)
 	case v.Secret != nil:
 		files, err := secretFiles(v.Secret, s.Source)
-		return s.secret(v.Name, files, err, facts.Pod)
+		return s.secret("secret", v.Name, files, err, facts.Pod)
 	case v.DownwardAPI != nil:
 		files, err := downwardFiles(v.DownwardAPI.Items, mode(v.DownwardAPI.DefaultMode), facts)
 		return s.files("downward-api", v.Name, files, err, facts.Pod)
 	case v.Projected != nil:
-		files, err := projectedFiles(v.Projected, s.Source, facts)
+		files, err := s.projectedFiles(ctx, v.Projected, facts)
+		if holdsSecrets(v.Projected) {
+			return s.secret("projected", v.Name, files, err, facts.Pod)
+		}
 		return s.files("projected", v.Name, files, err, facts.Pod)
 	}
 	return "", errors.New("this kind of volume is not supported")
@@ -92,15 +97,15 @@ func (s *Set) files(kind, name string, files Files, err error, pod *corev1.Pod) 
 }
 
 // secret keeps the files off the disk where the machine lets us mount.
-func (s *Set) secret(name string, files Files, err error, pod *corev1.Pod) (string, error) {
+func (s *Set) secret(kind, name string, files Files, err error, pod *corev1.Pod) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := s.path("secret", name)
+	dir := s.path(kind, name)
 	if err := s.tmpfs(dir, 0); err != nil && !errors.Is(err, os.ErrPermission) {
 		return "", err
 	}
-	return s.files("secret", name, files, nil, pod)
+	return s.files(kind, name, files, nil, pod)
 }
 
 func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, pod *corev1.Pod) (string, error) {

@@ -229,3 +229,46 @@ func TestServiceAccountOfNewNamespace(t *testing.T) {
 		}
 	})
 }
+
+// The credentials' volume goes into every container that has nothing in its
+// place, and nowhere when pod or account say no.
+func TestCredentialsAreMounted(t *testing.T) {
+	t.Parallel()
+	r := open(t, nil)
+	const at = "/var/run/secrets/kubernetes.io/serviceaccount"
+	for name, c := range map[string]struct {
+		spec    string
+		volumes int
+		mounted string
+	}{
+		"by itself":            {"initContainers: [{name: i, image: x}]\ncontainers: [{name: a, image: x}, {name: b, image: x}]", 1, "i a b"},
+		"the pod says no":      {`automountServiceAccountToken: false`, 0, ""},
+		"the account says no":  {`serviceAccountName: quiet`, 0, ""},
+		"the pod wins":         {"serviceAccountName: quiet\nautomountServiceAccountToken: true", 1, "c"},
+		"something else there": {"volumes: [{name: mine, emptyDir: {}}]\ncontainers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}, {name: b, image: x}]", 2, "b"},
+		"all have their own":   {"volumes: [{name: mine, emptyDir: {}}]\ncontainers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}]", 1, ""},
+		"brought along":        {"volumes: [{name: kube-api-access-mine, emptyDir: {}}]\ncontainers: [{name: a, image: x}]", 1, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stored, err := r.Create(registry.DryRun(t.Context()), parse(t, c.spec))
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := &stored.(*corev1.Pod).Spec
+			var mounted []string
+			for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+				for i := range list {
+					for _, m := range list[i].VolumeMounts {
+						if m.MountPath == at && m.ReadOnly && strings.HasPrefix(m.Name, "kube-api-access-") {
+							mounted = append(mounted, list[i].Name)
+						}
+					}
+				}
+			}
+			if got := strings.Join(mounted, " "); got != c.mounted || len(spec.Volumes) != c.volumes {
+				t.Errorf("mounted in %q, %d volumes: %+v", got, len(spec.Volumes), spec.Volumes)
+			}
+		})
+	}
+}

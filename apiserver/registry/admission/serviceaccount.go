@@ -52,6 +52,9 @@ func giveAccount(ctx context.Context, c client.Client, r *Request, spec *corev1.
 	if err != nil {
 		return r.Forbid(fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, spec.ServiceAccountName, err))
 	}
+	if automounts(account, spec) {
+		mountToken(spec)
+	}
 	if len(spec.ImagePullSecrets) == 0 {
 		spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
 	}

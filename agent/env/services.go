@@ -1,0 +1,73 @@
+package env
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Services are the variables that tell a container where services are, as upstream
+// and Docker's links name them: those of the service kubernetes in default, and
+// with links those of the pod's own namespace.
+func Services(list []*corev1.Service, namespace string, links bool) []Var {
+	byName := map[string]*corev1.Service{}
+	for _, s := range list {
+		api := s.Namespace == corev1.NamespaceDefault && s.Name == "kubernetes"
+		_, own := byName[s.Name]
+		switch {
+		case s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Ports) == 0:
+		case links && s.Namespace == namespace, api && !own:
+			byName[s.Name] = s
+		}
+	}
+	var out []Var
+	for _, name := range sortedKeys(byName) {
+		out = append(out, serviceVars(byName[name])...)
+	}
+	return out
+}
+
+func sortedKeys(m map[string]*corev1.Service) []string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// serviceVars are the variables of one service with an address and ports.
+func serviceVars(s *corev1.Service) []Var {
+	name, ip := variable(s.Name), s.Spec.ClusterIP
+	out := []Var{
+		{name + "_SERVICE_HOST", ip},
+		{name + "_SERVICE_PORT", number(s.Spec.Ports[0].Port)},
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Name != "" {
+			out = append(out, Var{name + "_SERVICE_PORT_" + variable(p.Name), number(p.Port)})
+		}
+	}
+	for i, p := range s.Spec.Ports {
+		protocol := string(corev1.ProtocolTCP)
+		if p.Protocol != "" {
+			protocol = string(p.Protocol)
+		}
+		url := strings.ToLower(protocol) + "://" + net.JoinHostPort(ip, number(p.Port))
+		if i == 0 {
+			out = append(out, Var{name + "_PORT", url})
+		}
+		prefix := name + "_PORT_" + number(p.Port) + "_" + strings.ToUpper(protocol)
+		out = append(out, Var{prefix, url}, Var{prefix + "_PROTO", strings.ToLower(protocol)},
+			Var{prefix + "_PORT", number(p.Port)}, Var{prefix + "_ADDR", ip})
+	}
+	return out
+}
+
+// variable is a name as variables are written.
+func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+
+func number(port int32) string { return strconv.Itoa(int(port)) }
