@@ -280,6 +280,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Tokens:        guards.tokens,
 		Authorizer:    roles,
 		Node:          n.find,
+		Dial:          n.dial(),
 		Checks:        checks(manager, elector, state),
 		Metrics:       metrics,
 		Web:           web.Handler(),
@@ -388,6 +389,15 @@ func (n *node) find(name string) (client.Node, error) {
 		return a, nil
 	}
 	return nil, apierrors.NewServiceUnavailable("the node is still starting")
+}
+
+// dial reaches the pods of the fake runtime, which live on this machine's loopback
+// addresses; nil for real ones, which do not.
+func (n *node) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if n.cfg.Runtime != "fake" {
+		return nil
+	}
+	return (&net.Dialer{}).DialContext
 }
 
 // run runs the agent on the runtime that the flags name until ctx ends.
