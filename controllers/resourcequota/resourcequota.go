@@ -152,11 +152,7 @@ func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[sche
 			}
 			lists[k.Resource] = objs
 		}
-		for _, obj := range objs {
-			if quota.Matches(&q.Spec, obj) {
-				quota.Add(used, quota.Only(quota.Of(k.Resource.GroupResource(), obj, r.deps.Clock.Now()), q.Spec.Hard))
-			}
-		}
+		quota.Add(used, quota.Sum(&q.Spec, k.Resource.GroupResource(), objs, q.Spec.Hard, r.deps.Clock.Now()))
 	}
 	return r.report(ctx, q, corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used})
 }

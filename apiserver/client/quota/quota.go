@@ -1,7 +1,7 @@
-// Package quota tells what objects use of a ResourceQuota: Of is an object's
-// use, Matches whether a quota's scopes are about it, Must what a quota makes it
-// say. Admission charges by them, and the controller of the quotas' status adds
-// up by them.
+// Package quota tells what objects use of a ResourceQuota: Of is one object's
+// use and Sum that of many, Matches whether a quota's scopes are about an object,
+// Must what a quota makes it say. Admission charges by them, and the controller
+// of the quotas' status adds up by them.
 //
 // What may be limited is upstream's: count/<resource>.<group> for everything
 // stored, some of it by a short name too; cpu, memory, ephemeral-storage, huge
@@ -35,24 +35,76 @@ func short(gr schema.GroupResource) bool {
 		"resourcequotas", "secrets", "services"}, gr.Resource)
 }
 
-// Of is what obj uses, of all that a quota could limit.
-func Of(gr schema.GroupResource, obj client.Object, now time.Time) corev1.ResourceList {
-	one := *resource.NewQuantity(1, resource.DecimalSI)
-	used := corev1.ResourceList{CountName(gr): one}
+// Of is what obj uses, of what wanted names; a nil wanted names everything that
+// could be limited.
+func Of(gr schema.GroupResource, obj client.Object, wanted corev1.ResourceList, now time.Time) corev1.ResourceList {
+	u := useOf(gr, wanted)
+	u.object(obj, now)
+	return u.used
+}
+
+// Sum is what those of objs that the quota is about use together.
+func Sum(spec *corev1.ResourceQuotaSpec, gr schema.GroupResource, objs []client.Object, wanted corev1.ResourceList, now time.Time) corev1.ResourceList {
+	u := useOf(gr, wanted)
+	for _, obj := range objs {
+		if Matches(spec, obj) {
+			u.object(obj, now)
+		}
+	}
+	return u.used
+}
+
+// use adds up what objects of one resource use.
+type use struct {
+	wanted, used corev1.ResourceList
+	names        []corev1.ResourceName // of their number
+}
+
+func useOf(gr schema.GroupResource, wanted corev1.ResourceList) use {
+	u := use{wanted: wanted, used: make(corev1.ResourceList, len(wanted)), names: []corev1.ResourceName{CountName(gr)}}
 	if short(gr) {
-		used[corev1.ResourceName(gr.Resource)] = one
+		u.names = append(u.names, corev1.ResourceName(gr.Resource))
+	}
+	return u
+}
+
+func (u use) object(obj client.Object, now time.Time) {
+	for _, name := range u.names {
+		u.count(name, 1)
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		if alive(o, now) {
-			addPod(used, o)
+			u.pod(o)
 		}
 	case *corev1.Service:
-		addService(used, o)
+		u.service(o)
 	case *corev1.PersistentVolumeClaim:
-		addClaim(used, o)
+		u.claim(o)
 	}
-	return used
+}
+
+func (u use) wants(name corev1.ResourceName) bool {
+	if u.wanted == nil {
+		return true
+	}
+	_, ok := u.wanted[name]
+	return ok
+}
+
+func (u use) amount(name corev1.ResourceName, amount resource.Quantity) {
+	if !u.wants(name) {
+		return
+	}
+	if had, ok := u.used[name]; ok {
+		amount = amount.DeepCopy()
+		amount.Add(had)
+	}
+	u.used[name] = amount
+}
+
+func (u use) count(name corev1.ResourceName, n int) {
+	u.amount(name, *resource.NewQuantity(int64(n), resource.DecimalSI))
 }
 
 // Names says whether objects of the resource can use what a quota calls name.
@@ -74,16 +126,13 @@ func Names(gr schema.GroupResource, name corev1.ResourceName) bool {
 	return false
 }
 
-func addService(used corev1.ResourceList, s *corev1.Service) {
-	count := func(name corev1.ResourceName, n int) {
-		used[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
-	}
+func (u use) service(s *corev1.Service) {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeNodePort:
-		count(corev1.ResourceServicesNodePorts, len(s.Spec.Ports))
+		u.count(corev1.ResourceServicesNodePorts, len(s.Spec.Ports))
 	case corev1.ServiceTypeLoadBalancer:
-		count(corev1.ResourceServicesLoadBalancers, 1)
-		count(corev1.ResourceServicesNodePorts, nodePorts(&s.Spec))
+		u.count(corev1.ResourceServicesLoadBalancers, 1)
+		u.count(corev1.ResourceServicesNodePorts, nodePorts(&s.Spec))
 	}
 }
 
@@ -104,21 +153,21 @@ func nodePorts(spec *corev1.ServiceSpec) int {
 // classInfix parts a storage class from what is limited for its claims.
 const classInfix = ".storageclass.storage.k8s.io/"
 
-func addClaim(used corev1.ResourceList, c *corev1.PersistentVolumeClaim) {
+func (u use) claim(c *corev1.PersistentVolumeClaim) {
 	amount, asked := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if given := c.Status.AllocatedResources[corev1.ResourceStorage]; given.Cmp(amount) > 0 {
 		amount = given
 	}
 	if asked {
-		used[corev1.ResourceRequestsStorage] = amount
+		u.amount(corev1.ResourceRequestsStorage, amount)
 	}
 	class := claimClass(c)
 	if class == "" {
 		return
 	}
-	used[corev1.ResourceName(class+classInfix)+corev1.ResourcePersistentVolumeClaims] = *resource.NewQuantity(1, resource.DecimalSI)
+	u.count(corev1.ResourceName(class+classInfix)+corev1.ResourcePersistentVolumeClaims, 1)
 	if asked {
-		used[corev1.ResourceName(class+classInfix)+corev1.ResourceRequestsStorage] = amount
+		u.amount(corev1.ResourceName(class+classInfix)+corev1.ResourceRequestsStorage, amount)
 	}
 }
 
@@ -135,7 +184,7 @@ func claimClass(c *corev1.PersistentVolumeClaim) string {
 // Add adds from to sum.
 func Add(sum, from corev1.ResourceList) {
 	for name, amount := range from {
-		total := sum[name]
+		total := sum[name].DeepCopy() // what it points to may be a stored object's
 		total.Add(amount)
 		sum[name] = total
 	}
@@ -152,15 +201,4 @@ func Over(a, b corev1.ResourceList) corev1.ResourceList {
 		}
 	}
 	return over
-}
-
-// Only is what of has under the names that mask has.
-func Only(of, mask corev1.ResourceList) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for name := range mask {
-		if amount, ok := of[name]; ok {
-			out[name] = amount
-		}
-	}
-	return out
 }

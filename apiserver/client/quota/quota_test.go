@@ -50,6 +50,9 @@ func TestOf(t *testing.T) {
 			"count/pods=1 cpu=1500m hugepages-2Mi=4Mi limits.cpu=2 limits.memory=1Gi pods=1 requests.cpu=1500m requests.example.com/a=2 requests.hugepages-2Mi=4Mi"},
 		{"pods", pod(`{spec: {overhead: {cpu: 1}, initContainers: [{resources: {requests: {cpu: 3}}}], containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=4 pods=1 requests.cpu=4"},
 		{"pods", pod(`{spec: {containers: [{resources: {requests: {cpu: 1}}}]}, status: {phase: Succeeded}}`), "count/pods=1"},
+		{"pods", pod(`{spec: {resources: {requests: {cpu: 3}}, containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=3 pods=1 requests.cpu=3"},
+		{"pods", pod(`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 2}, resources: {requests: {cpu: 2}}}]}}`), "count/pods=1 cpu=2 pods=1 requests.cpu=2"},
+		{"pods", pod(`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 1}, resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=1 pods=1 requests.cpu=1"},
 		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T11:00:00Z", deletionGracePeriodSeconds: 30}}`), "count/pods=1"},
 		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T12:00:10Z", deletionGracePeriodSeconds: 30}}`), "count/pods=1 pods=1"},
 		{"services", service(`{spec: {` + ports + `}}`), "count/services=1 services=1"},
@@ -63,11 +66,14 @@ func TestOf(t *testing.T) {
 		{"serviceaccounts", new(corev1.ServiceAccount), "count/serviceaccounts=1"},
 	} {
 		gr := schema.GroupResource{Resource: c.resource}
-		used := Of(gr, c.obj, now())
+		used := Of(gr, c.obj, nil, now())
 		if got := text(used); got != c.want {
 			t.Errorf("%v\ngot  %s\nwant %s", c.obj, got, c.want)
 		}
-		for name := range used {
+		for name, amount := range used {
+			if got := Of(gr, c.obj, corev1.ResourceList{name: {}, "other": {}}, now()); len(got) != 1 || amount.Cmp(got[name]) != 0 {
+				t.Errorf("%s alone: %s", name, text(got))
+			}
 			if !Names(gr, name) {
 				t.Errorf("%s use %s, and nobody would look there", c.resource, name)
 			}
@@ -157,16 +163,13 @@ func TestMust(t *testing.T) {
 	}
 }
 
-func TestOverAndOnly(t *testing.T) {
+func TestOver(t *testing.T) {
 	t.Parallel()
 	amounts := func(s string) corev1.ResourceList {
 		return read(t, new(corev1.ResourceQuota), `{spec: {hard: `+s+`}}`).Spec.Hard
 	}
 	if got := text(Over(amounts(`{a: 3, b: 1, c: 1}`), amounts(`{a: 1, b: 2}`))); got != "a=2 c=1" {
 		t.Errorf("over: %s", got)
-	}
-	if got := text(Only(amounts(`{a: 3, b: 1}`), amounts(`{a: 1, c: 2}`))); got != "a=3" {
-		t.Errorf("only: %s", got)
 	}
 	if Counted(schema.GroupResource{Resource: "events"}) || Counted(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
 		t.Error("events are counted")

@@ -20,7 +20,7 @@ import (
 )
 
 // object reads one of "tenant".
-func object[T client.Object](t *testing.T, into T, text string) T {
+func object[T client.Object](t testing.TB, into T, text string) T {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -29,12 +29,12 @@ func object[T client.Object](t *testing.T, into T, text string) T {
 	return into
 }
 
-func quotaOf(t *testing.T, name, spec string) *corev1.ResourceQuota {
+func quotaOf(t testing.TB, name, spec string) *corev1.ResourceQuota {
 	t.Helper()
 	return object(t, new(corev1.ResourceQuota), `{metadata: {name: `+name+`}, spec: `+spec+`}`)
 }
 
-func podOf(t *testing.T, name, resources string) *corev1.Pod {
+func podOf(t testing.TB, name, resources string) *corev1.Pod {
 	t.Helper()
 	return object(t, new(corev1.Pod), `{metadata: {name: `+name+`}, spec: {containers: [{name: c, image: "web:1", resources: `+resources+`}]}}`)
 }

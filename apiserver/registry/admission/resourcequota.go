@@ -94,8 +94,8 @@ func demandsOf(r *Request, all []*corev1.ResourceQuota, now time.Time) ([]*deman
 				return nil, r.Forbid(fmt.Errorf("failed quota: %s: %w", rq.Name, err))
 			}
 		}
-		requested := quota.Only(quota.Of(gr, r.Object, now), hard)
-		d := &demand{of: rq, resource: gr, now: now, used: corev1.ResourceList{}}
+		requested := quota.Of(gr, r.Object, hard, now)
+		d := &demand{of: rq, resource: gr, now: now}
 		if requested = quota.Over(requested, d.use(r.Old, hard)); len(requested) > 0 {
 			d.requested = requested
 			demands = append(demands, d)
@@ -109,7 +109,7 @@ func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceL
 	if obj == nil || !quota.Matches(&d.of.Spec, obj) {
 		return nil
 	}
-	return quota.Only(quota.Of(d.resource, obj, d.now), mask)
+	return quota.Of(d.resource, obj, mask, d.now)
 }
 
 // charge checks the demands against what is used, and holds the object until it
@@ -122,9 +122,7 @@ func (q *quotas) charge(ctx context.Context, r *Request, demands []*demand) erro
 		return err
 	}
 	for _, d := range demands {
-		for _, obj := range stored {
-			quota.Add(d.used, d.use(obj, d.requested))
-		}
+		d.used = quota.Sum(&d.of.Spec, d.resource, stored, d.requested, d.now)
 	}
 	w := writeOf(ctx)
 	var h *hold
