@@ -56,7 +56,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
+require gopkg.in/natefinch/lumberjack.v2 v2.2.1
 
 require (
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect

@@ -38,6 +38,7 @@ import (
 	"monopod/agent/cri"
 	"monopod/agent/fake"
 	"monopod/apiserver"
+	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/auth/rbac/policy"
@@ -120,6 +121,7 @@ type Config struct {
 	SnapshotInterval time.Duration
 
 	Limits      apiserver.Limits
+	Audit       audit.Options
 	Controllers controllers.Config
 }
 
@@ -147,6 +149,7 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&cfg.ServicePorts, "service-node-port-range", allocate.DefaultPorts, "where Services get their ports of the node from")
 	cfg.State.Flags(f)
 	cfg.Limits.Flags(f)
+	cfg.Audit.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -271,6 +274,11 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	if err != nil {
 		return err
 	}
+	auditLog, auditFile, err := cfg.Audit.Open(clock.RealClock{}, log.Named("audit"))
+	if err != nil {
+		return err
+	}
+	defer auditFile.Close()
 	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics, restored: restored}
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
@@ -289,6 +297,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
 		Snapshot:      state.Save,
 		Limits:        cfg.Limits,
+		Audit:         auditLog,
 		Log:           log.Named("apiserver"),
 	})
 	if err != nil {

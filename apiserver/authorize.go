@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
 	"monopod/apiserver/client"
 )
@@ -65,6 +66,9 @@ func (s *Server) authorizePath(next http.Handler) http.Handler {
 // authorize is the 403 for what the user may not do, nil for what they may.
 func (s *Server) authorize(ctx context.Context, a auth.Attributes) error {
 	allowed, reason, err := s.allows(ctx, a)
+	if s.Audit != nil {
+		audit.Of(ctx).Decided(allowed, reason)
+	}
 	switch {
 	case allowed:
 		return nil

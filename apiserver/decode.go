@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"monopod/apiserver/audit"
 	"monopod/apiserver/client"
 	"monopod/apiserver/quantity"
 	"monopod/apiserver/registry"
@@ -111,6 +112,9 @@ func readAll(r *http.Request) ([]byte, error) {
 	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return nil, apierrors.NewBadRequest("the body of the request cannot be read: " + err.Error())
 	}
+	if !bytes.HasPrefix(data, protobufMagic) { // which is noted once it is decoded
+		audit.Of(r.Context()).Sent(data)
+	}
 	return data, err
 }
 
@@ -123,7 +127,13 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 		return err
 	}
 	if raw, ok := bytes.CutPrefix(data, protobufMagic); ok {
-		return decodeProtobuf(raw, obj)
+		err := decodeProtobuf(raw, obj)
+		if record := audit.Of(r.Context()); err == nil && record.Wants(audit.Request) {
+			if data, err := encjson.Marshal(obj); err == nil {
+				record.Sent(data)
+			}
+		}
+		return err
 	}
 	found, err := decodeJSON(data, obj)
 	if err != nil {

@@ -26,7 +26,7 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 			return
 		}
 		if asked {
-			r = r.WithContext(auth.WithUser(r.Context(), withImpliedGroups(as)))
+			r = r.WithContext(auth.WithUser(withActor(r.Context()), withImpliedGroups(as)))
 			forgetImpersonation(r.Header)
 		}
 		next.ServeHTTP(w, r)
@@ -125,4 +125,17 @@ func forgetImpersonation(h http.Header) {
 			h.Del(name)
 		}
 	}
+}
+
+type actorKey struct{}
+
+// withActor notes who the user of ctx is before it is another one.
+func withActor(ctx context.Context) context.Context {
+	return context.WithValue(ctx, actorKey{}, auth.UserOf(ctx))
+}
+
+// actorOf is who acts as the user of ctx; false when that is the user.
+func actorOf(ctx context.Context) (auth.User, bool) {
+	u, ok := ctx.Value(actorKey{}).(auth.User)
+	return u, ok
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/audit"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
@@ -192,6 +193,13 @@ func (s *Server) listTable(w http.ResponseWriter, r *http.Request, res *registry
 // sendList splices the entries' own bytes into a list, straight into the answer:
 // a long list never stands in memory as a whole.
 func (s *Server) sendList(w http.ResponseWriter, r *http.Request, f format, res *registry.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	if s.recordOf(r).Wants(audit.RequestResponse) {
+		var whole bytes.Buffer
+		if head, err := listHead(res, meta); err == nil {
+			writeList(&whole, head, entries)
+			audit.Of(r.Context()).Answered(whole.Bytes())
+		}
+	}
 	if f.media == typeProtobuf {
 		return s.sendProtobufList(w, r, res, entries, meta)
 	}

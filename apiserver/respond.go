@@ -18,6 +18,9 @@ import (
 // send answers with v, as the client wants it; v may be JSON already, where
 // that is not protobuf.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, f format, code int, v any) {
+	if s.Audit != nil {
+		s.note(r, v)
+	}
 	data, err := encode(r, f, v)
 	if err != nil {
 		s.unsendable(w, r, err)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
@@ -56,6 +57,7 @@ type Config struct {
 	// with what it returns; nil: none.
 	Snapshot func() (any, error)
 	Limits   Limits
+	Audit    *audit.Log                          // nil: requests are not written down
 	Clock    clock.WithTickerAndDelayedExecution // nil: the real one
 	Log      *zap.Logger                         // nil: silent
 }
@@ -131,7 +133,7 @@ func (s *Server) public(r chi.Router) {
 
 // paths are what is no resource.
 func (s *Server) paths(r chi.Router) {
-	r.Use(s.authorizePath)
+	r.Use(s.auditedPath, s.authorizePath)
 	s.openID(r)
 	r.Get("/configz", s.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
@@ -183,7 +185,7 @@ type verb func(w http.ResponseWriter, r *http.Request, t target) error
 // the user may not ask for is refused before it is known whether it exists.
 func (s *Server) on(do verb) http.HandlerFunc {
 	do = s.bounded(do)
-	return func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var t target
 		err := s.authorize(r.Context(), attributesOf(r, refOf(r)))
 		if err == nil {
@@ -201,7 +203,8 @@ func (s *Server) on(do verb) http.HandlerFunc {
 		if err != nil {
 			s.fail(w, r, err)
 		}
-	}
+	})
+	return s.audited(h, refOf).ServeHTTP
 }
 
 // checkQuery refuses a query that does not parse: what cannot be read would be

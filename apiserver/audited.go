@@ -1,0 +1,113 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5/middleware"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/audit"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/client"
+)
+
+// audited has a request written down, if anything is. ref says what it is about;
+// nil for paths that are no resource.
+func (s *Server) audited(next http.Handler, ref func(*http.Request) client.Ref) http.Handler {
+	if s.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+		long := false
+		if ref != nil {
+			a = attributesOf(r, ref(r))
+			long = longRunning(r, ref(r))
+		}
+		record := s.Audit.Begin(a, callerOf(r))
+		if record == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Audit-Id", record.ID())
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			if p := recover(); p != nil {
+				record.Panicked()
+				panic(p)
+			}
+			record.Ended(ww.Status())
+		}()
+		r = r.WithContext(audit.WithRecord(r.Context(), record))
+		if long {
+			next.ServeHTTP(&startedWriter{WrapResponseWriter: ww, record: record}, r)
+			return
+		}
+		next.ServeHTTP(ww, r)
+	})
+}
+
+// auditedPath is audited for paths that are no resource.
+func (s *Server) auditedPath(next http.Handler) http.Handler { return s.audited(next, nil) }
+
+// maxAuditID bounds the name that a client gives a request.
+const maxAuditID = 64
+
+func callerOf(r *http.Request) audit.Caller {
+	c := audit.Caller{URI: r.URL.RequestURI(), UserAgent: r.UserAgent(), ID: r.Header.Get("Audit-Id")}
+	if len(c.ID) > maxAuditID {
+		c.ID = c.ID[:maxAuditID]
+	}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		c.SourceIPs = []string{host}
+	}
+	if actor, ok := actorOf(r.Context()); ok {
+		c.Actor = &actor
+	}
+	return c
+}
+
+// startedWriter writes down that a long answer begins.
+type startedWriter struct {
+	middleware.WrapResponseWriter
+	record *audit.Record
+	begun  bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *startedWriter) WriteHeader(code int) {
+	if !s.begun {
+		s.begun = true
+		s.record.Started(code)
+	}
+	s.WrapResponseWriter.WriteHeader(code)
+}
+
+// note writes down what the client gets, v as send takes it.
+func (s *Server) note(r *http.Request, v any) {
+	record := s.recordOf(r)
+	if status, ok := v.(*metav1.Status); ok {
+		record.Failed(status)
+	}
+	if !record.Wants(audit.RequestResponse) {
+		return
+	}
+	data, ok := v.([]byte)
+	if !ok {
+		var err error
+		if data, err = json.Marshal(v); err != nil {
+			return // what cannot be encoded was not sent either
+		}
+	}
+	record.Answered(data)
+}
+
+func (s *Server) recordOf(r *http.Request) *audit.Record {
+	if s.Audit == nil {
+		return nil
+	}
+	return audit.Of(r.Context())
+}
