@@ -102,6 +102,7 @@ func New(c client.Client, roles Roles) Chain {
 		roleEscalation(c, roles),
 		defaultStorageClass(c),
 		claimResize(c),
+		runtimeClass(c),
 		resourceQuota(c), // last: what it lets through counts at once
 	}
 }
