@@ -10,6 +10,7 @@ import (
 	"monopod/apiserver/registry/policy"
 	"monopod/apiserver/registry/rbac"
 	"monopod/apiserver/registry/review"
+	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/registry/workload"
 )
@@ -18,6 +19,7 @@ import (
 func Resources() []Resource {
 	return slices.Concat(
 		core.Resources(),
+		service.Resources(),
 		network.Resources(),
 		workload.Resources(),
 		batch.Resources(),

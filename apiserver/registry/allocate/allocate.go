@@ -23,7 +23,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/network"
+	"monopod/apiserver/registry/service"
 )
 
 // DefaultAddresses lie beside the pods' 10.88.0.0/13 (upstream has no default
@@ -141,9 +141,9 @@ func (s *Services) seeUsed(ctx context.Context, c *claim) error {
 	if err != nil {
 		return err
 	}
-	for _, service := range services {
-		if service.UID != c.owner.UID {
-			see(&service.Spec, c.usedIPs, c.usedPorts)
+	for _, svc := range services {
+		if svc.UID != c.owner.UID {
+			see(&svc.Spec, c.usedIPs, c.usedPorts)
 		}
 	}
 	for other := range s.reserved {
@@ -170,7 +170,7 @@ func see(spec *corev1.ServiceSpec, ips map[netip.Addr]bool, ports map[int32]bool
 			ips[ip] = true
 		}
 	}
-	if network.NeedsNodePorts(spec) {
+	if service.NeedsNodePorts(spec) {
 		for _, p := range spec.Ports {
 			ports[p.NodePort] = true
 		}
@@ -180,8 +180,8 @@ func see(spec *corev1.ServiceSpec, ips map[netip.Addr]bool, ports map[int32]bool
 	}
 }
 
-func invalid(service *corev1.Service, errs field.ErrorList) error {
-	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), service.Name, errs)
+func invalid(svc *corev1.Service, errs field.ErrorList) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
 }
 
 // First is the address of the API server's own Service.

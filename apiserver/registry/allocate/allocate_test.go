@@ -17,7 +17,7 @@ import (
 
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/network"
+	"monopod/apiserver/registry/service"
 )
 
 // cluster stores Services and allocates for them, as the registry does.
@@ -52,16 +52,16 @@ func (c *cluster) list(context.Context) ([]*corev1.Service, error) {
 // read is a Service as it comes to allocation. Its UID is its name.
 func (c *cluster) read(name, spec string) *corev1.Service {
 	c.t.Helper()
-	service := &corev1.Service{}
-	if err := yaml.UnmarshalStrict([]byte(`{spec: {`+spec+`}}`), service); err != nil {
+	svc := &corev1.Service{}
+	if err := yaml.UnmarshalStrict([]byte(`{spec: {`+spec+`}}`), svc); err != nil {
 		c.t.Fatal(err)
 	}
-	service.Name, service.Namespace, service.UID = name, "default", types.UID(name)
-	return service
+	svc.Name, svc.Namespace, svc.UID = name, "default", types.UID(name)
+	return svc
 }
 
 func serviceKind() kind.Resource {
-	for _, r := range network.Resources() {
+	for _, r := range service.Resources() {
 		if r.Kind == "Service" {
 			return r
 		}
@@ -98,11 +98,11 @@ func (c *cluster) write(next *corev1.Service) error {
 
 func (c *cluster) apply(name, spec string) *corev1.Service {
 	c.t.Helper()
-	service := c.read(name, spec)
-	if err := c.write(service); err != nil {
+	svc := c.read(name, spec)
+	if err := c.write(svc); err != nil {
 		c.t.Fatalf("%s {%s}: %v", name, spec, err)
 	}
-	return service
+	return svc
 }
 
 const onePort = `ports: [{port: 80}]`
@@ -112,9 +112,9 @@ func TestAddressesAreGivenOnce(t *testing.T) {
 	c := newCluster(t, "10.96.0.0/27", "30000-30010") // 32 addresses without the first, the last and kubernetes'
 	seen := map[string]bool{}
 	for i := range 29 {
-		service := c.apply(fmt.Sprintf("s%d", i), onePort)
-		ip := service.Spec.ClusterIP
-		if seen[ip] || !netip.MustParsePrefix("10.96.0.0/27").Contains(netip.MustParseAddr(ip)) || len(service.Spec.ClusterIPs) != 1 {
+		svc := c.apply(fmt.Sprintf("s%d", i), onePort)
+		ip := svc.Spec.ClusterIP
+		if seen[ip] || !netip.MustParsePrefix("10.96.0.0/27").Contains(netip.MustParseAddr(ip)) || len(svc.Spec.ClusterIPs) != 1 {
 			t.Fatalf("%d: %s after %v", i, ip, seen)
 		}
 		if last := netip.MustParseAddr(ip).As4()[3]; i < 15 && last < 16 {
@@ -254,7 +254,7 @@ func TestFamilies(t *testing.T) {
 		}
 	}
 	both := newCluster(t, "10.96.0.0/24,fd00::/120", "30000-30099").apply("s", onePort+`, ipFamilyPolicy: PreferDualStack`)
-	if len(both.Spec.ClusterIPs) != 2 || network.FamilyOf(both.Spec.ClusterIPs[1]) != corev1.IPv6Protocol || both.Spec.ClusterIP != both.Spec.ClusterIPs[0] {
+	if len(both.Spec.ClusterIPs) != 2 || service.FamilyOf(both.Spec.ClusterIPs[1]) != corev1.IPv6Protocol || both.Spec.ClusterIP != both.Spec.ClusterIPs[0] {
 		t.Errorf("got %s", what(both))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"monopod/apiserver/registry/network"
+	"monopod/apiserver/registry/service"
 )
 
 // The words are upstream's (ipallocator, portallocator); clients look for them.
@@ -70,16 +70,16 @@ func (c *claim) wants(spec *corev1.ServiceSpec) bool {
 			}
 		}
 	}
-	if network.NeedsHealthCheck(spec) && !c.keptPorts[spec.HealthCheckNodePort] {
+	if service.NeedsHealthCheck(spec) && !c.keptPorts[spec.HealthCheckNodePort] {
 		return true
 	}
-	return network.NeedsNodePorts(spec) && slices.ContainsFunc(spec.Ports, func(p corev1.ServicePort) bool {
+	return service.NeedsNodePorts(spec) && slices.ContainsFunc(spec.Ports, func(p corev1.ServicePort) bool {
 		return !c.keptPorts[p.NodePort] && (p.NodePort != 0 || givesNodePorts(spec))
 	})
 }
 
 func needsIPs(spec *corev1.ServiceSpec) bool {
-	return network.NeedsAddress(spec) && !network.Headless(spec)
+	return service.NeedsAddress(spec) && !service.Headless(spec)
 }
 
 // givesNodePorts: a load balancer that reaches pods by itself may do without.
@@ -99,8 +99,8 @@ func parse(text string) (netip.Addr, error) {
 }
 
 // addresses gives the Service one of each of its families.
-func (s *Services) addresses(c *claim, service *corev1.Service) error {
-	spec := &service.Spec
+func (s *Services) addresses(c *claim, svc *corev1.Service) error {
+	spec := &svc.Spec
 	if !needsIPs(spec) {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (s *Services) addresses(c *claim, service *corev1.Service) error {
 			continue
 		}
 		if err := c.thisIP(s.rangeOf(family), spec.ClusterIPs[i]); err != nil {
-			return invalid(service, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs,
+			return invalid(svc, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs,
 				fmt.Sprintf("failed to allocate IP %s: %v", spec.ClusterIPs[i], err))})
 		}
 	}
@@ -227,23 +227,23 @@ func anyOf(size, lower uint64, free func(uint64) bool) (uint64, bool) {
 }
 
 // ports gives the Service its ports of the nodes.
-func (s *Services) ports(c *claim, service *corev1.Service) error {
-	spec := &service.Spec
-	if network.NeedsNodePorts(spec) {
-		if err := s.nodePorts(c, service); err != nil {
+func (s *Services) ports(c *claim, svc *corev1.Service) error {
+	spec := &svc.Spec
+	if service.NeedsNodePorts(spec) {
+		if err := s.nodePorts(c, svc); err != nil {
 			return err
 		}
 	}
-	if !network.NeedsHealthCheck(spec) {
+	if !service.NeedsHealthCheck(spec) {
 		return nil
 	}
 	path := field.NewPath("spec", "healthCheckNodePort")
-	return s.port(c, service, path, &spec.HealthCheckNodePort)
+	return s.port(c, svc, path, &spec.HealthCheckNodePort)
 }
 
 // nodePorts gives ports of one number, of TCP and UDP, one node port.
-func (s *Services) nodePorts(c *claim, service *corev1.Service) error {
-	spec := &service.Spec
+func (s *Services) nodePorts(c *claim, svc *corev1.Service) error {
+	spec := &svc.Spec
 	given := map[int32]int32{} // by the Service's own port
 	for _, p := range slices.Backward(spec.Ports) {
 		if p.NodePort != 0 {
@@ -262,7 +262,7 @@ func (s *Services) nodePorts(c *claim, service *corev1.Service) error {
 		if p.NodePort != 0 && done[p.Port] == p.NodePort {
 			continue
 		}
-		if err := s.port(c, service, field.NewPath("spec", "ports").Index(i).Child("nodePort"), &p.NodePort); err != nil {
+		if err := s.port(c, svc, field.NewPath("spec", "ports").Index(i).Child("nodePort"), &p.NodePort); err != nil {
 			return err
 		}
 		given[p.Port], done[p.Port] = p.NodePort, p.NodePort
@@ -271,7 +271,7 @@ func (s *Services) nodePorts(c *claim, service *corev1.Service) error {
 }
 
 // port takes the port that is asked for, or any.
-func (s *Services) port(c *claim, service *corev1.Service, path *field.Path, port *int32) error {
+func (s *Services) port(c *claim, svc *corev1.Service, path *field.Path, port *int32) error {
 	if *port == 0 {
 		found, err := c.anyPort(s)
 		if err != nil {
@@ -281,7 +281,7 @@ func (s *Services) port(c *claim, service *corev1.Service, path *field.Path, por
 		return nil
 	}
 	if err := c.thisPort(s, *port); err != nil {
-		return invalid(service, field.ErrorList{field.Invalid(path, *port, err.Error())})
+		return invalid(svc, field.ErrorList{field.Invalid(path, *port, err.Error())})
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/network"
+	"monopod/apiserver/registry/service"
 )
 
 // families decides of which families next has addresses: ipFamilyPolicy and
@@ -15,11 +15,11 @@ import (
 // of. It follows upstream's initIPFamilyFields.
 func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	spec, path := &next.Spec, field.NewPath("spec")
-	if !network.NeedsAddress(spec) || cur != nil && settled(spec, &cur.Spec) {
+	if !service.NeedsAddress(spec) || cur != nil && settled(spec, &cur.Spec) {
 		return nil
 	}
 	familyPolicy(spec, cur)
-	if errs := network.ValidateClusterIPs(spec, path); len(errs) > 0 {
+	if errs := service.ValidateClusterIPs(spec, path); len(errs) > 0 {
 		return errs
 	}
 	errs := shrink(spec, cur, path)
@@ -115,7 +115,7 @@ func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) fie
 		if ip == corev1.ClusterIPNone {
 			break
 		}
-		family := network.FamilyOf(ip)
+		family := service.FamilyOf(ip)
 		switch {
 		case i < len(spec.IPFamilies):
 		case !s.rangeOf(family).IsValid():

@@ -9,13 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/service"
 	"monopod/apiserver/table"
 )
 
 // IngressClassAnnotation is how Ingresses named their class before they had a
 // field for it.
 const IngressClassAnnotation = "kubernetes.io/ingress.class"
+
+// shownHosts is how many hosts fit into a cell (upstream's printers).
+const shownHosts = 3
 
 func ingressResource() kind.Resource {
 	return kind.Resource{
@@ -84,7 +89,7 @@ func ingressHosts(i *networkingv1.Ingress) string {
 	var all []string
 	more := false
 	for _, rule := range i.Spec.Rules {
-		more = more || len(all) == shown
+		more = more || len(all) == shownHosts
 		if !more && rule.Host != "" {
 			all = append(all, rule.Host)
 		}
@@ -93,7 +98,7 @@ func ingressHosts(i *networkingv1.Ingress) string {
 	case len(all) == 0:
 		return "*"
 	case more:
-		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-shown)
+		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-shownHosts)
 	}
 	return strings.Join(all, ",")
 }
@@ -101,7 +106,7 @@ func ingressHosts(i *networkingv1.Ingress) string {
 func ingressAddress(i *networkingv1.Ingress) string {
 	var all []string
 	for _, in := range i.Status.LoadBalancer.Ingress {
-		all = appendAddress(all, in.IP, in.Hostname)
+		all = service.AppendAddress(all, in.IP, in.Hostname)
 	}
 	return strings.Join(all, ",")
 }
@@ -128,7 +133,7 @@ func ingressStatus(ingress, old *networkingv1.Ingress) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, in := range ingress.Status.LoadBalancer.Ingress {
-		errs = append(errs, balancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
+		errs = append(errs, check.BalancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
 	}
 	return errs
 }

@@ -29,7 +29,7 @@ func ingressSpec(spec *networkingv1.IngressSpec, path *field.Path) field.ErrorLi
 	for i := range spec.TLS {
 		errs = append(errs, ingressTLS(&spec.TLS[i], path.Child("tls").Index(i))...)
 	}
-	return append(errs, nilOrNamed(path.Child("ingressClassName"), spec.IngressClassName, check.Subdomain)...)
+	return append(errs, check.NilOrNamed(path.Child("ingressClassName"), spec.IngressClassName, check.Subdomain)...)
 }
 
 func ingressTLS(tls *networkingv1.IngressTLS, path *field.Path) field.ErrorList {
@@ -147,7 +147,7 @@ func resourceBackend(ref *corev1.TypedLocalObjectReference, path *field.Path) fi
 
 // typedReference checks the group, kind and name of any object.
 func typedReference(group *string, kindName, name string, path *field.Path) field.ErrorList {
-	errs := nilOrNamed(path.Child("apiGroup"), group, validation.IsDNS1123Subdomain)
+	errs := check.NilOrNamed(path.Child("apiGroup"), group, validation.IsDNS1123Subdomain)
 	errs = append(errs, check.Named(path.Child("kind"), kindName, content.IsPathSegmentName)...)
 	return append(errs, check.Named(path.Child("name"), name, content.IsPathSegmentName)...)
 }

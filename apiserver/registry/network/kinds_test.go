@@ -11,17 +11,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/kindtest"
 	"monopod/apiserver/registry/network"
 )
 
-// many is n items made by format, which takes the number.
 func many(n int, format string) string {
 	var all []string
 	for i := range n {
 		all = append(all, fmt.Sprintf(format, i))
 	}
 	return "[" + strings.Join(all, ", ") + "]"
+}
+
+func resourceOf(t *testing.T, name string) kind.Resource {
+	t.Helper()
+	for _, r := range network.Resources() {
+		if r.Kind == name {
+			return r
+		}
+	}
+	t.Fatalf("no kind %s", name)
+	return kind.Resource{}
 }
 
 func rule(path string) string { return `{spec: {rules: [{http: {paths: [` + path + `]}}]}}` }
@@ -31,32 +42,6 @@ func TestCreation(t *testing.T) {
 	const backend = `backend: {service: {name: a, port: {number: 80}}}`
 	const paths = "spec.rules[0].http.paths[0]."
 	for _, c := range []struct{ kind, obj, want string }{
-		{"Endpoints", `{}`, ""},
-		{"Endpoints", `{subsets: [{addresses: [{ip: 1.2.3.4, hostname: a, nodeName: n1}], ports: [{port: 80}]}]}`, ""},
-		{"Endpoints", `{subsets: [{}]}`, "subsets[0]: Required value"},
-		{"Endpoints", `{subsets: [{addresses: [{}]}]}`, "subsets[0].addresses[0].ip: Invalid value\nsubsets[0].addresses[0].ip: Invalid value"},
-		{"Endpoints", `{subsets: [{notReadyAddresses: [{ip: "fe80::1"}]}]}`, "subsets[0].notReadyAddresses[0].ip: Invalid value"},
-		{"Endpoints", `{subsets: [{addresses: [{ip: 1.2.3.4, hostname: A, nodeName: B}]}]}`, "subsets[0].addresses[0].hostname: Invalid value\nsubsets[0].addresses[0].nodeName: Invalid value"},
-		{"Endpoints", `{subsets: [{addresses: [{ip: 1.2.3.4}], ports: [{port: 80}, {name: A, port: 0, protocol: X, appProtocol: "a b"}]}]}`,
-			"subsets[0].ports[0].name: Required value\nsubsets[0].ports[1].name: Invalid value\nsubsets[0].ports[1].port: Invalid value\nsubsets[0].ports[1].protocol: Unsupported value\nsubsets[0].ports[1].appProtocol: Invalid value"},
-
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4]}], ports: [{port: 80}]}`, ""},
-		{"EndpointSlice", `{addressType: FQDN, endpoints: [{addresses: [a.example.com]}]}`, ""},
-		{"EndpointSlice", `{}`, "addressType: Required value"},
-		{"EndpointSlice", `{addressType: IP}`, "addressType: Unsupported value"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: []}]}`, "endpoints[0].addresses: Required value"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: ["fd00::1"]}]}`, "endpoints[0].addresses[0]: Invalid value"},
-		{"EndpointSlice", `{addressType: IPv6, endpoints: [{addresses: ["::1"]}]}`, "endpoints[0].addresses[0]: Invalid value"},
-		{"EndpointSlice", `{addressType: FQDN, endpoints: [{addresses: ["a_b.c"]}]}`, "endpoints[0].addresses[0]: Invalid value"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hostname: A, nodeName: B}]}`, "endpoints[0].nodeName: Invalid value\nendpoints[0].hostname: Invalid value"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: ` + many(1001, `{addresses: [1.2.3.4], zone: z%d}`) + `}`, "endpoints: Too many"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: ` + many(101, `1.2.3.%d`) + `}]}`, "endpoints[0].addresses: Too many"},
-		{"EndpointSlice", `{addressType: IPv4, ports: ` + many(20001, `{name: p%d}`) + `}`, "ports: Too many"},
-		{"EndpointSlice", `{addressType: IPv4, ports: [{port: 1}, {port: 2}]}`, "ports[1].name: Duplicate value"},
-		{"EndpointSlice", `{addressType: IPv4, ports: [{name: A, protocol: X, appProtocol: ""}]}`, "ports[0].name: Invalid value\nports[0].protocol: Unsupported value\nports[0].appProtocol: Invalid value\nports[0].appProtocol: Invalid value"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hints: {forZones: [{name: a}, {name: a}, {name: "b c"}]}}]}`,
-			"endpoints[0].hints.forZones[1].name: Duplicate value\nendpoints[0].hints.forZones[2].name: Invalid value"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hints: {forNodes: ` + many(9, `{name: n%d}`) + `}}]}`, "endpoints[0].hints.forNodes: Too many"},
 
 		{"Ingress", rule(`{pathType: Prefix, path: /, ` + backend + `}`), ""},
 		{"Ingress", `{spec: {}}`, "spec: Invalid value"},
@@ -122,17 +107,12 @@ func TestUpdate(t *testing.T) {
 		kind, old, next, want string
 		generation            int64
 	}{
-		{"EndpointSlice", `{addressType: IPv4}`, `{addressType: IPv6}`, "addressType: Invalid value", 2},
-		{"EndpointSlice", `{addressType: IPv4}`, `{metadata: {annotations: {a: b}}, addressType: IPv4}`, "", 1},
-		{"EndpointSlice", `{addressType: IPv4}`, `{metadata: {labels: {a: b}}, addressType: IPv4}`, "", 2},
-		{"EndpointSlice", `{addressType: IPv4, ports: [{port: 1}]}`, `{addressType: IPv4, ports: [{port: 1}]}`, "", 1},
 		{"Ingress", `{spec: {rules: [{host: a}]}}`, `{spec: {rules: [{host: b}]}}`, "", 2},
 		{"Ingress", `{spec: {rules: [{host: a}]}}`, `{metadata: {labels: {a: b}}, spec: {rules: [{host: a}]}}`, "", 1},
 		{"IngressClass", `{spec: {controller: a.b/c}}`, `{spec: {controller: a.b/d}}`, "spec.controller: Invalid value", 2},
 		{"IngressClass", `{spec: {controller: a.b/c, parameters: {kind: a, name: b}}}`, `{spec: {controller: a.b/c, parameters: {kind: a, name: b}}}`, "", 1},
 		{"NetworkPolicy", `{spec: {ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}}`, `{spec: {egress: [{to: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}}`, "", 2},
 		{"NetworkPolicy", `{spec: {}}`, `{}`, "", 1},
-		{"Endpoints", `{subsets: [{addresses: [{ip: 010.0.0.1}]}]}`, `{subsets: [{notReadyAddresses: [{ip: 010.0.0.1}]}]}`, "", 0},
 	} {
 		r := resourceOf(t, c.kind)
 		old := kindtest.Create(t, r, c.old)
@@ -166,9 +146,6 @@ func TestDefaults(t *testing.T) {
 		{"NetworkPolicy", `{}`, "spec:\n  podSelector: {}\n  policyTypes:\n  - Ingress\n"},
 		{"NetworkPolicy", `{spec: {egress: [{ports: [{port: 53}]}]}}`,
 			"spec:\n  egress:\n  - ports:\n    - port: 53\n      protocol: TCP\n  podSelector: {}\n  policyTypes:\n  - Ingress\n  - Egress\n"},
-		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], deprecatedTopology: {a: b}}], ports: [{port: 1}]}`,
-			"addressType: IPv4\nendpoints:\n- addresses:\n  - 1.2.3.4\n  conditions: {}\nports:\n- name: \"\"\n  port: 1\n  protocol: TCP\n"},
-		{"Endpoints", `{subsets: [{ports: [{port: 1}]}]}`, "subsets:\n- ports:\n  - port: 1\n    protocol: TCP\n"},
 	} {
 		r := resourceOf(t, c.kind)
 		obj := kindtest.Create(t, r, c.obj)
@@ -188,9 +165,6 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, obj, want string }{
 		{"Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: a}}}`, `annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`},
-		{"EndpointSlice", `{addressType: FQDN}`, "spec.addressType: FQDN endpoints are deprecated"},
-		{"EndpointSlice", `{addressType: IPv6, endpoints: [{addresses: ["FD00::1"]}]}`, `endpoints[0].addresses[0]: IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")`},
-		{"Endpoints", `{subsets: [{notReadyAddresses: [{ip: "FD00::1"}]}]}`, `subsets[0].notReadyAddresses[0].ip: IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")`},
 		{"NetworkPolicy", `{spec: {egress: [{to: [{ipBlock: {cidr: "FD00::/8"}}]}]}}`, `spec.egress[0].to[0].ipBlock.cidr: IPv6 CIDR value "FD00::/8" should be in RFC 5952 canonical format ("fd00::/8")`},
 	} {
 		r := resourceOf(t, c.kind)
@@ -205,9 +179,6 @@ func TestColumns(t *testing.T) {
 	hour := metav1.NewTime(kindtest.Now().Add(-time.Hour)).Format(time.RFC3339)
 	meta := "metadata: {name: x, creationTimestamp: '" + hour + "'}\n"
 	headings := map[string]string{
-		"Service":       "Name|Type|Cluster-IP|External-IP|Port(s)|Age / Selector",
-		"Endpoints":     "Name|Endpoints|Age / ",
-		"EndpointSlice": "Name|AddressType|Ports|Endpoints|Age / ",
 		"Ingress":       "Name|Class|Hosts|Address|Ports|Age / ",
 		"IngressClass":  "Name|Controller|Parameters|Age / ",
 		"NetworkPolicy": "Name|Pod-Selector|Age / ",
@@ -218,16 +189,6 @@ func TestColumns(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ kind, obj, want string }{
-		{"Service", meta + "spec: {type: ClusterIP, clusterIPs: [10.96.1.1], ports: [{port: 80, protocol: TCP}, {port: 53, nodePort: 30053, protocol: UDP}], selector: {a: b}}", "x|ClusterIP|10.96.1.1|<none>|80/TCP,53:30053/UDP|60m|a=b"},
-		{"Service", meta + "spec: {type: NodePort, clusterIPs: [None], externalIPs: [1.1.1.1, 2.2.2.2]}", "x|NodePort|None|1.1.1.1,2.2.2.2|<none>|60m|<none>"},
-		{"Service", meta + "spec: {type: LoadBalancer}", "x|LoadBalancer|<none>|<pending>|<none>|60m|<none>"},
-		{"Service", meta + "spec: {type: LoadBalancer, externalIPs: [3.3.3.3]}\nstatus: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: a.example.com}]}}", "x|LoadBalancer|<none>|1.1.1.1,a.example.com,3.3.3.3|<none>|60m|<none>"},
-		{"Service", meta + "spec: {type: ExternalName, externalName: a.b}", "x|ExternalName|<none>|a.b|<none>|60m|<none>"},
-		{"Endpoints", meta, "x|<none>|60m"},
-		{"Endpoints", meta + "subsets: [{addresses: [{ip: 1.1.1.1}, {ip: 'fd00::1'}], ports: [{port: 80}, {port: 81}]}]", "x|1.1.1.1:80,[fd00::1]:80,1.1.1.1:81 + 1 more...|60m"},
-		{"Endpoints", meta + "subsets: [{addresses: [{ip: 1.1.1.1}], notReadyAddresses: [{ip: 2.2.2.2}]}]", "x|1.1.1.1|60m"},
-		{"EndpointSlice", meta + "addressType: IPv4", "x|IPv4|<unset>|<unset>|60m"},
-		{"EndpointSlice", meta + "addressType: IPv4\nports: [{port: 80}, {name: a}, {}, {port: 81}]\nendpoints: [{addresses: [1.1.1.1, 1.1.1.2]}, {addresses: [1.1.1.3, 1.1.1.4, 1.1.1.5]}]", "x|IPv4|80,a,* + 1 more...|1.1.1.1,1.1.1.2,1.1.1.3 + 2 more...|60m"},
 		{"Ingress", meta, "x|<none>|*||80|60m"},
 		{"Ingress", meta + "spec: {ingressClassName: c, tls: [{}], rules: [{host: a}, {host: b}, {}, {host: c}, {host: d}]}\nstatus: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: h}]}}", "x|c|a,b,c + 2 more...|1.1.1.1,h|80, 443|60m"},
 		{"IngressClass", meta + "spec: {controller: a.b/c}", "x|a.b/c|<none>|60m"},
@@ -244,14 +205,5 @@ func TestColumns(t *testing.T) {
 		if got := kindtest.Row(t, r.Columns, obj); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.kind, got, c.want)
 		}
-	}
-}
-
-func TestServiceFields(t *testing.T) {
-	t.Parallel()
-	r := resourceOf(t, "Service")
-	got := r.FieldsOf(kindtest.Create(t, r, spec(clusterIP, onePort)))
-	if got["spec.clusterIP"] != "10.96.1.1" || got["spec.type"] != "ClusterIP" || got["metadata.name"] != "x" {
-		t.Errorf("got %v", got)
 	}
 }

@@ -131,7 +131,7 @@ func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Error
 	case p.Port.Type == intstr.String && p.EndPort != nil:
 		errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric"))
 	}
-	errs = append(errs, portNumberOrName(path.Child("port"), *p.Port)...)
+	errs = append(errs, check.PortOrName(path.Child("port"), *p.Port)...)
 	if p.Port.Type == intstr.String || p.EndPort == nil {
 		return errs
 	}
@@ -169,14 +169,14 @@ func ipBlock(block *networkingv1.IPBlock, path *field.Path, known []string) fiel
 	if block.CIDR == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	errs := legacyCIDR(at, block.CIDR, known)
+	errs := check.CIDR(at, block.CIDR, known)
 	_, outer, err := netutils.ParseCIDRSloppy(block.CIDR)
 	if err != nil {
 		return errs
 	}
 	for i, except := range block.Except {
 		at := path.Child("except").Index(i)
-		errs = append(errs, legacyCIDR(at, except, known)...)
+		errs = append(errs, check.CIDR(at, except, known)...)
 		_, inner, err := netutils.ParseCIDRSloppy(except)
 		if err != nil {
 			continue

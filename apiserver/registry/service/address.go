@@ -1,4 +1,4 @@
-package network
+package service
 
 import (
 	"fmt"
@@ -71,7 +71,7 @@ func clusterIPsForm(ips []string, path *field.Path) field.ErrorList {
 			}
 			continue
 		}
-		errs = append(errs, legacyIP(path.Index(i), ip, nil)...)
+		errs = append(errs, check.IP(path.Index(i), ip, nil)...)
 	}
 	return errs
 }

@@ -1,4 +1,4 @@
-package network
+package service
 
 import (
 	"fmt"
@@ -97,19 +97,11 @@ func endpointList(slice *discoveryv1.EndpointSlice, path *field.Path) field.Erro
 	for i := range slice.Endpoints {
 		endpoint, at := &slice.Endpoints[i], path.Index(i)
 		errs = append(errs, endpointAddresses(endpoint.Addresses, slice.AddressType, at.Child("addresses"))...)
-		errs = append(errs, nilOrNamed(at.Child("nodeName"), endpoint.NodeName, check.Subdomain)...)
-		errs = append(errs, nilOrNamed(at.Child("hostname"), endpoint.Hostname, validation.IsDNS1123Label)...)
+		errs = append(errs, check.NilOrNamed(at.Child("nodeName"), endpoint.NodeName, check.Subdomain)...)
+		errs = append(errs, check.NilOrNamed(at.Child("hostname"), endpoint.Hostname, validation.IsDNS1123Label)...)
 		errs = append(errs, endpointHints(endpoint.Hints, at.Child("hints"))...)
 	}
 	return errs
-}
-
-// nilOrNamed checks a name if there is one, be it empty.
-func nilOrNamed(path *field.Path, name *string, valid func(string) []string) field.ErrorList {
-	if name == nil {
-		return nil
-	}
-	return check.Invalid(path, *name, valid(*name))
 }
 
 func endpointAddresses(addresses []string, family discoveryv1.AddressType, path *field.Path) field.ErrorList {
@@ -133,11 +125,11 @@ func endpointAddressOf(family discoveryv1.AddressType, path *field.Path, address
 	case discoveryv1.AddressTypeFQDN:
 		return validation.IsFullyQualifiedDomainName(path, address)
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-		errs := legacyIP(path, address, nil)
+		errs := check.IP(path, address, nil)
 		if len(errs) == 0 && string(FamilyOf(address)) != string(family) {
 			errs = append(errs, field.Invalid(path, address, fmt.Sprintf("must be an %s address", family)))
 		}
-		return append(errs, ordinaryIP(path, address)...)
+		return append(errs, check.OrdinaryIP(path, address)...)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package network_test
+package service_test
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/kindtest"
-	"monopod/apiserver/registry/network"
+	"monopod/apiserver/registry/service"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 
 func resourceOf(t *testing.T, name string) kind.Resource {
 	t.Helper()
-	for _, r := range network.Resources() {
+	for _, r := range service.Resources() {
 		if r.Kind == name {
 			return r
 		}

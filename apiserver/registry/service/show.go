@@ -1,4 +1,4 @@
-package network
+package service
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func serviceExternal(s *corev1.Service) string {
 	case corev1.ServiceTypeLoadBalancer:
 		var all []string
 		for _, in := range s.Status.LoadBalancer.Ingress {
-			all = appendAddress(all, in.IP, in.Hostname)
+			all = AppendAddress(all, in.IP, in.Hostname)
 		}
 		if all = append(all, s.Spec.ExternalIPs...); len(all) > 0 {
 			return strings.Join(all, ",")
@@ -52,8 +52,8 @@ func serviceExternal(s *corev1.Service) string {
 	return table.Unknown
 }
 
-// appendAddress adds the address, or else the name, of a load balancer.
-func appendAddress(all []string, ip, hostname string) []string {
+// AppendAddress adds the address, or else the name, of a load balancer.
+func AppendAddress(all []string, ip, hostname string) []string {
 	switch {
 	case ip != "":
 		return append(all, ip)

@@ -1,4 +1,4 @@
-package network
+package service
 
 import (
 	"fmt"
@@ -85,10 +85,10 @@ func endpointSubset(path *field.Path, subset corev1.EndpointSubset, known []stri
 }
 
 func endpointAddress(path *field.Path, a corev1.EndpointAddress, known []string) field.ErrorList {
-	errs := legacyIP(path.Child("ip"), a.IP, known)
+	errs := check.IP(path.Child("ip"), a.IP, known)
 	errs = append(errs, check.UnsetOrNamed(path.Child("hostname"), a.Hostname, validation.IsDNS1123Label)...)
-	errs = append(errs, nilOrNamed(path.Child("nodeName"), a.NodeName, check.Subdomain)...)
-	return append(errs, ordinaryIP(path.Child("ip"), a.IP)...)
+	errs = append(errs, check.NilOrNamed(path.Child("nodeName"), a.NodeName, check.Subdomain)...)
+	return append(errs, check.OrdinaryIP(path.Child("ip"), a.IP)...)
 }
 
 func endpointPort(path *field.Path, p corev1.EndpointPort, named bool) field.ErrorList {

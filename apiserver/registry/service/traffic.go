@@ -1,4 +1,4 @@
-package network
+package service
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
 
 	"monopod/apiserver/registry/check"
 )
@@ -23,7 +22,7 @@ func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.Error
 		errs = append(errs, field.Forbidden(ranges, loadBalancerOnly))
 	}
 	for i, cidr := range spec.LoadBalancerSourceRanges {
-		errs = append(errs, legacyCIDR(ranges.Index(i), strings.TrimSpace(cidr), nil)...)
+		errs = append(errs, check.CIDR(ranges.Index(i), strings.TrimSpace(cidr), nil)...)
 	}
 	if spec.AllocateLoadBalancerNodePorts != nil && !balanced {
 		errs = append(errs, field.Forbidden(path.Child("allocateLoadBalancerNodePorts"), loadBalancerOnly))
@@ -55,7 +54,7 @@ func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
 		return errs
 	}
 	for cidr := range strings.SplitSeq(text, ",") {
-		errs = append(errs, legacyCIDR(path, strings.TrimSpace(cidr), nil)...)
+		errs = append(errs, check.CIDR(path, strings.TrimSpace(cidr), nil)...)
 	}
 	return errs
 }
@@ -112,25 +111,8 @@ func serviceStatus(service, old *corev1.Service) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, in := range ingress {
-		errs = append(errs, balancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
+		errs = append(errs, check.BalancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
 		errs = append(errs, balancerMode(path.Index(i).Child("ipMode"), in)...)
-	}
-	return errs
-}
-
-// balancerAddress checks an address and a name, either of which may be empty.
-func balancerAddress(path *field.Path, ip, hostname string, known []string) field.ErrorList {
-	var errs field.ErrorList
-	if ip != "" {
-		errs = append(errs, legacyIP(path.Child("ip"), ip, known)...)
-	}
-	if hostname == "" {
-		return errs
-	}
-	at := path.Child("hostname")
-	errs = append(errs, check.Invalid(at, hostname, validation.IsDNS1123Subdomain(hostname))...)
-	if netutils.ParseIPSloppy(hostname) != nil {
-		errs = append(errs, field.Invalid(at, hostname, "must be a DNS name, not an IP address"))
 	}
 	return errs
 }

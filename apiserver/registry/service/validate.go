@@ -1,4 +1,4 @@
-package network
+package service
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -106,10 +105,10 @@ func serviceAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList
 }
 
 func serviceExternalIP(path *field.Path, ip string) field.ErrorList {
-	if errs := legacyIP(path, ip, nil); len(errs) > 0 {
+	if errs := check.IP(path, ip, nil); len(errs) > 0 {
 		return errs
 	}
-	return ordinaryIP(path, ip)
+	return check.OrdinaryIP(path, ip)
 }
 
 func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
@@ -142,7 +141,7 @@ func servicePortName(name string, required bool, names map[string]bool, path *fi
 func servicePort(port *corev1.ServicePort, path *field.Path) field.ErrorList {
 	errs := check.Invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))
 	errs = append(errs, protocol(path.Child("protocol"), port.Protocol)...)
-	errs = append(errs, portNumberOrName(path.Child("targetPort"), port.TargetPort)...)
+	errs = append(errs, check.PortOrName(path.Child("targetPort"), port.TargetPort)...)
 	return append(errs, appProtocol(path.Child("appProtocol"), port.AppProtocol)...)
 }
 
@@ -151,14 +150,7 @@ func protocol(path *field.Path, p corev1.Protocol) field.ErrorList {
 }
 
 func appProtocol(path *field.Path, name *string) field.ErrorList {
-	return nilOrNamed(path, name, validation.IsQualifiedName)
-}
-
-func portNumberOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
-	if port.Type == intstr.Int {
-		return check.Invalid(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
-	}
-	return check.Invalid(path, port.StrVal, validation.IsValidPortName(port.StrVal))
+	return check.NilOrNamed(path, name, validation.IsQualifiedName)
 }
 
 // serviceNodePorts: none in a Service that is for the cluster alone, and none
