@@ -14,6 +14,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod"
 	"monopod/apiserver/table"
 )
 
@@ -256,9 +257,5 @@ func claimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList {
 
 func claimWarnings(next, _ kind.Object) []string {
 	claim := next.(*corev1.PersistentVolumeClaim)
-	warnings := classWarning(claim)
-	if amount := claim.Spec.Resources.Requests[corev1.ResourceStorage]; amount.MilliValue()%1000 != 0 {
-		warnings = append(warnings, "spec.resources.requests[storage]: fractional byte value \""+amount.String()+"\" is invalid, must be an integer")
-	}
-	return warnings
+	return append(classWarning(claim), pod.ClaimWarnings(&claim.Spec, field.NewPath("spec"))...)
 }

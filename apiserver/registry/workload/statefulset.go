@@ -14,6 +14,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/table"
 )
 
@@ -67,7 +68,7 @@ func statefulSetDefault(obj kind.Object) {
 		claim := &spec.VolumeClaimTemplates[i]
 		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 		kind.SetIfZero(&claim.Status.Phase, corev1.ClaimPending)
-		kind.SetIfNil(&claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		storage.DefaultClaim(&claim.Spec)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/registry/storage"
 )
 
 func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
@@ -91,26 +92,10 @@ func withClaims(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	return &template
 }
 
-// claimTemplates checks what claims can not do without; the rest is checked when
-// they are made.
 func claimTemplates(claims []corev1.PersistentVolumeClaim, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range claims {
-		spec, at := &claims[i].Spec, path.Index(i).Child("spec")
-		if len(spec.AccessModes) == 0 {
-			errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
-		}
-		for j, mode := range spec.AccessModes {
-			errs = append(errs, check.UnsetOr(at.Child("accessModes").Index(j), mode, corev1.ReadWriteOnce,
-				corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
-		}
-		size, ok := spec.Resources.Requests[corev1.ResourceStorage]
-		switch storage := at.Child("resources").Key(string(corev1.ResourceStorage)); {
-		case !ok:
-			errs = append(errs, field.Required(storage, ""))
-		case size.Sign() <= 0:
-			errs = append(errs, field.Invalid(storage, size.String(), "must be greater than zero"))
-		}
+		errs = append(errs, storage.ValidateClaim(&claims[i].Spec, path.Index(i).Child("spec"))...)
 	}
 	return errs
 }

@@ -117,7 +117,7 @@ func TestBadObjects(t *testing.T) {
 		{"StatefulSet", stateful, "spec: {containers", "spec: {restartPolicy: Never, activeDeadlineSeconds: 5, containers",
 			"spec.template.spec.restartPolicy: Unsupported value\nspec.template.spec.activeDeadlineSeconds: Forbidden"},
 		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: []", "spec.volumeClaimTemplates[0].spec.accessModes: Required value"},
-		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: [Write]", "spec.volumeClaimTemplates[0].spec.accessModes[0]: Unsupported value"},
+		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: [Write]", "spec.volumeClaimTemplates[0].spec.accessModes: Unsupported value"},
 		{"StatefulSet", stateful, "storage: 1Gi", "cpu: 1", "spec.volumeClaimTemplates[0].spec.resources[storage]: Required value"},
 		{"StatefulSet", stateful, "storage: 1Gi", "storage: 0", "spec.volumeClaimTemplates[0].spec.resources[storage]: Invalid value"},
 
