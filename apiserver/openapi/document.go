@@ -26,7 +26,9 @@ func Hash(document []byte) string { return fmt.Sprintf("%X", sha512.Sum512(docum
 
 // pieces are a document taken apart, each piece JSON.
 type pieces struct {
+	version                        string
 	paths, definitions, parameters []piece
+	part                           bool // of a document: what stands in it once is in another
 }
 
 type piece struct {
@@ -39,14 +41,14 @@ type renderer interface {
 	path(p path) object
 	definition(d *definitions.Definition) ([]byte, error)
 	shared() ([]piece, error) // parameters that paths refer to
-	document(version string, p pieces) ([]byte, error)
+	document(p pieces) ([]byte, error)
 	// binary is a document of those pieces as protobuf.
 	binary(document []byte) ([]byte, error)
 }
 
 // compose writes a document: its paths, then every definition they mention.
 func (c *composer) compose(paths []path, as renderer) (*Document, error) {
-	var p pieces
+	p := pieces{version: c.cfg.Version}
 	var err error
 	if p.paths, err = renderPaths(paths, as); err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func (c *composer) compose(paths []path, as renderer) (*Document, error) {
 	if p.parameters, err = as.shared(); err != nil {
 		return nil, err
 	}
-	text, err := as.document(c.cfg.Version, p)
+	text, err := as.document(p)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +118,7 @@ func join(list []piece) json.RawMessage {
 func (d *Document) Protobuf() ([]byte, error) {
 	var out []byte
 	for _, part := range d.pieces.split() {
-		text, err := d.as.document("", part)
+		text, err := d.as.document(part)
 		if err != nil {
 			return nil, err
 		}
@@ -131,15 +133,15 @@ func (d *Document) Protobuf() ([]byte, error) {
 
 // split are documents of one piece each, after one that has none.
 func (p pieces) split() []pieces {
-	parts := []pieces{{}}
+	parts := []pieces{{version: p.version}}
 	for _, one := range p.parameters {
-		parts = append(parts, pieces{parameters: []piece{one}})
+		parts = append(parts, pieces{version: p.version, part: true, parameters: []piece{one}})
 	}
 	for _, one := range p.paths {
-		parts = append(parts, pieces{paths: []piece{one}})
+		parts = append(parts, pieces{version: p.version, part: true, paths: []piece{one}})
 	}
 	for _, one := range p.definitions {
-		parts = append(parts, pieces{definitions: []piece{one}})
+		parts = append(parts, pieces{version: p.version, part: true, definitions: []piece{one}})
 	}
 	return parts
 }

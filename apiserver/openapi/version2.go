@@ -111,16 +111,19 @@ func (v *version2) definition(d *definitions.Definition) ([]byte, error) { retur
 
 func (v *version2) shared() ([]piece, error) { return sortedPieces(v.parameters) }
 
-func (v *version2) document(version string, p pieces) ([]byte, error) {
-	return json.Marshal(object{
-		"swagger":             "2.0",
-		"info":                object{"title": "Kubernetes", "version": version},
-		"paths":               join(p.paths),
-		"definitions":         join(p.definitions),
-		"parameters":          join(p.parameters),
-		"securityDefinitions": object{"BearerToken": bearer()},
-		"security":            []object{{"BearerToken": []string{}}},
-	})
+func (v *version2) document(p pieces) ([]byte, error) {
+	doc := object{
+		"swagger":     "2.0",
+		"info":        object{"title": "Kubernetes", "version": p.version},
+		"paths":       join(p.paths),
+		"definitions": join(p.definitions),
+		"parameters":  join(p.parameters),
+	}
+	if !p.part {
+		doc["securityDefinitions"] = object{"BearerToken": bearer()}
+		doc["security"] = []object{{"BearerToken": []string{}}}
+	}
+	return json.Marshal(doc)
 }
 
 func (v *version2) binary(document []byte) ([]byte, error) {

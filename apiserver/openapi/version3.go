@@ -99,15 +99,16 @@ func (v *version3) definition(d *definitions.Definition) ([]byte, error) {
 
 func (v *version3) shared() ([]piece, error) { return nil, nil }
 
-func (v *version3) document(version string, p pieces) ([]byte, error) {
+func (v *version3) document(p pieces) ([]byte, error) {
+	components := object{"schemas": join(p.definitions)}
+	if !p.part {
+		components["securitySchemes"] = object{"BearerToken": bearer()}
+	}
 	return json.Marshal(object{
-		"openapi": "3.0.0",
-		"info":    object{"title": "Kubernetes", "version": version},
-		"paths":   join(p.paths),
-		"components": object{
-			"schemas":         join(p.definitions),
-			"securitySchemes": object{"BearerToken": bearer()},
-		},
+		"openapi":    "3.0.0",
+		"info":       object{"title": "Kubernetes", "version": p.version},
+		"paths":      join(p.paths),
+		"components": components,
 	})
 }
 

@@ -1,0 +1,309 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/openapi"
+	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
+)
+
+// documents describes all kinds, with a few verbs of subresources.
+func documents() *openapi.Documents {
+	return openapi.New(openapi.Config{
+		Resources: registry.Resources,
+		SubVerbs: func(_ kind.Resource, sub string) []string {
+			return map[string][]string{"log": {"get"}, "binding": {"create"}, "exec": {"create", "get"}}[sub]
+		},
+		SubKind: func(res kind.Resource, sub string) schema.GroupVersionKind {
+			switch sub {
+			case "binding":
+				return schema.GroupVersionKind{Version: "v1", Kind: "Binding"}
+			case "exec":
+				return schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}
+			}
+			return res.GVK()
+		},
+		Version: "v1.37.2", Clock: clock.RealClock{},
+	})
+}
+
+// all are the v3 documents by name, and the v2 document as "v2".
+func all(t *testing.T) map[string]*openapi.Document {
+	t.Helper()
+	d := documents()
+	index, err := d.Index()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}
+	if err := json.Unmarshal(index, &listed); err != nil {
+		t.Fatal(err)
+	}
+	docs := map[string]*openapi.Document{}
+	for name, at := range listed.Paths {
+		doc, err := d.V3(name)
+		if err != nil || doc == nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if at.ServerRelativeURL != "/openapi/v3/"+name+"?hash="+doc.Hash {
+			t.Errorf("%s is at %s", name, at.ServerRelativeURL)
+		}
+		docs[name] = doc
+	}
+	if docs["v2"], err = d.V2(); err != nil {
+		t.Fatal(err)
+	}
+	return docs
+}
+
+// No document mentions what it does not define, and no two operations have one
+// name.
+func TestDocumentsAreClosed(t *testing.T) {
+	t.Parallel()
+	mention := regexp.MustCompile(`"\$ref":"#/(definitions|components/schemas|parameters)/([^"]+)"`)
+	id := regexp.MustCompile(`"operationId":"([^"]+)"`)
+	for name, doc := range all(t) {
+		var parts struct {
+			Definitions, Parameters map[string]any
+			Components              struct{ Schemas map[string]any }
+		}
+		if err := json.Unmarshal(doc.JSON, &parts); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		in := map[string]map[string]any{"definitions": parts.Definitions, "parameters": parts.Parameters, "components/schemas": parts.Components.Schemas}
+		for _, ref := range mention.FindAllStringSubmatch(string(doc.JSON), -1) {
+			if in[ref[1]][ref[2]] == nil {
+				t.Errorf("%s mentions %s, which it has not", name, ref[0])
+			}
+		}
+		seen := map[string]bool{}
+		for _, op := range id.FindAllStringSubmatch(string(doc.JSON), -1) {
+			if seen[op[1]] {
+				t.Errorf("%s has two operations %s", name, op[1])
+			}
+			seen[op[1]] = true
+		}
+	}
+}
+
+// Every served kind is described where clients look for it: in the v3 document of
+// its group and version and in v2, with a patch that takes fieldValidation, by
+// which kubectl decides who validates.
+func TestEveryKindIsDescribed(t *testing.T) {
+	t.Parallel()
+	docs := all(t)
+	for _, res := range registry.Resources() {
+		name := "apis/" + res.GVR.GroupVersion().String()
+		if res.GVR.Group == "" {
+			name = "api/" + res.GVR.Version
+		}
+		var doc spec3.OpenAPI
+		if err := json.Unmarshal(docs[name].JSON, &doc); err != nil {
+			t.Fatal(err)
+		}
+		gvk := `{"group":"` + res.GVR.Group + `","kind":"` + res.Kind + `","version":"` + res.GVR.Version + `"}`
+		if !described(doc, res.GVK()) {
+			t.Errorf("%s does not describe %s", name, res.GVK())
+		}
+		if !strings.Contains(string(docs["v2"].JSON), `"x-kubernetes-group-version-kind":[`+gvk) {
+			t.Errorf("v2 does not describe %s", res.GVK())
+		}
+		if res.Can("patch") && !validates(doc, res.GVK()) {
+			t.Errorf("%s: no patch of %s takes fieldValidation", name, res.GVK())
+		}
+	}
+}
+
+func described(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
+	for _, s := range doc.Components.Schemas {
+		var kinds []schema.GroupVersionKind
+		if err := s.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err == nil && slices.Contains(kinds, want) {
+			return true
+		}
+	}
+	return false
+}
+
+// validates is what kubectl asks (cli-runtime: queryParamVerifierV3).
+func validates(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
+	for _, path := range doc.Paths.Paths {
+		if path.Patch == nil {
+			continue
+		}
+		var kind schema.GroupVersionKind
+		if err := path.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &kind); err != nil || kind != want {
+			continue
+		}
+		for _, p := range path.Patch.Parameters {
+			if p.Name == "fieldValidation" && p.In == "query" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// The protobuf, made piece by piece, is that of the whole document.
+func TestProtobuf(t *testing.T) {
+	t.Parallel()
+	docs := all(t)
+	for _, name := range []string{"v2", "api/v1", "apis/apps/v1", "version"} {
+		data, err := docs[name].Protobuf()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got, want proto.Message = &openapi_v3.Document{}, nil
+		if name == "v2" {
+			got = &openapi_v2.Document{}
+			want, err = openapi_v2.ParseDocument(docs[name].JSON)
+		} else {
+			want, err = openapi_v3.ParseDocument(docs[name].JSON)
+		}
+		if err != nil {
+			t.Fatalf("%s is no OpenAPI: %v", name, err)
+		}
+		if err := proto.Unmarshal(data, got); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("%s: the protobuf of the pieces is not that of the whole", name)
+		}
+	}
+}
+
+// The options of every group name only the kinds of theirs and the core one.
+func TestOptionsOfOneGroup(t *testing.T) {
+	t.Parallel()
+	doc, err := documents().V3("apis/apps/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed spec3.OpenAPI
+	if err := json.Unmarshal(doc.JSON, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	var kinds []schema.GroupVersionKind
+	options := parsed.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]
+	if err := options.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil {
+		t.Fatal(err)
+	}
+	want := []schema.GroupVersionKind{{Version: "v1", Kind: "DeleteOptions"}, {Group: "apps", Version: "v1", Kind: "DeleteOptions"}}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("DeleteOptions are %v", kinds)
+	}
+}
+
+// Operations have upstream's names and actions, by which generated clients and
+// auditors know them.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	docs := all(t)
+	for _, c := range []struct{ doc, path, method, id, action string }{
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "get", "listCoreV1NamespacedPod", "list"},
+		{"api/v1", "/api/v1/pods", "get", "listCoreV1PodForAllNamespaces", "list"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "post", "createCoreV1NamespacedPod", "post"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "delete", "deleteCoreV1CollectionNamespacedPod", "deletecollection"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}", "get", "readCoreV1NamespacedPod", "get"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}", "put", "replaceCoreV1NamespacedPod", "put"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/log", "get", "readCoreV1NamespacedPodLog", "get"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/exec", "post", "connectCoreV1PostNamespacedPodExec", "connect"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/binding", "post", "createCoreV1NamespacedPodBinding", "post"},
+		{"api/v1", "/api/v1/nodes/{name}", "delete", "deleteCoreV1Node", "delete"},
+		{"apis/apps/v1", "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}", "patch", "patchAppsV1NamespacedReplicaSet", "patch"},
+		{"v2", "/apis/scheduling.k8s.io/v1/priorityclasses", "post", "createSchedulingV1PriorityClass", "post"},
+		{"v2", "/version/", "get", "getCodeVersion", ""},
+		{"apis/apps", "/apis/apps/", "get", "getAppsAPIGroup", ""},
+		{"apis/apps/v1", "/apis/apps/v1/", "get", "getAppsV1APIResources", ""},
+	} {
+		var doc struct {
+			Paths map[string]map[string]json.RawMessage
+		}
+		if err := json.Unmarshal(docs[c.doc].JSON, &doc); err != nil {
+			t.Fatal(err)
+		}
+		var op struct {
+			OperationID string
+			Action      string `json:"x-kubernetes-action"`
+		}
+		if err := json.Unmarshal(doc.Paths[c.path][c.method], &op); err != nil {
+			t.Errorf("%s %s: %v", c.method, c.path, err)
+		}
+		if op.OperationID != c.id || op.Action != c.action {
+			t.Errorf("%s %s is %s (%s), want %s (%s)", c.method, c.path, op.OperationID, op.Action, c.id, c.action)
+		}
+	}
+}
+
+// Nothing is in memory before the first question and some minutes after the last.
+func TestLetGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := documents()
+		if d.Held() {
+			t.Error("schemas are in memory before anybody asked")
+		}
+		for range 3 {
+			if _, err := d.Index(); err != nil || !d.Held() {
+				t.Fatalf("held %t, %v", d.Held(), err)
+			}
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if d.Held() {
+			t.Error("schemas stay in memory")
+		}
+	})
+}
+
+// After the last document is sent and the schemas are let go, the heap is what it
+// was.
+func TestMemoryComesBack(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	d := documents()
+	d.Changed()
+	before := heap()
+	if _, err := d.V2(); err != nil {
+		t.Fatal(err)
+	}
+	held := heap() - before
+	d.Changed()
+	after := heap() - before
+	if held > 4<<20 || after > 1<<20 {
+		t.Errorf("schemas take %d bytes while in use, want 4 MB, and %d after, want none", held, after)
+	}
+	runtime.KeepAlive(d)
+}
+
+func BenchmarkV2(b *testing.B) {
+	d := documents()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.V2(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
