@@ -275,5 +275,10 @@ func fieldPath(pod *corev1.Pod, container string) string {
 			return "spec.initContainers{" + container + "}"
 		}
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == container {
+			return "spec.ephemeralContainers{" + container + "}"
+		}
+	}
 	return "spec.containers{" + container + "}"
 }

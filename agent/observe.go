@@ -244,16 +244,7 @@ func (w *worker) address() string {
 }
 
 // containerSpec finds a container in the pod's spec.
-func (w *worker) containerSpec(name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
+func (w *worker) containerSpec(name string) *corev1.Container { return spec.Find(w.pod, name) }
 
 // report stores the pod's status if it changed. terminal: nothing runs any more.
 func (w *worker) report(terminal bool) {

@@ -182,13 +182,30 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 	if err != nil {
 		return nil, err
 	}
+	target, err := w.target(c)
+	if err != nil {
+		return nil, err
+	}
 	memory := w.a.capacity[corev1.ResourceMemory]
 	return spec.Container(w.pod, c, spec.ContainerOptions{
 		Attempt: attempt, Instance: w.a.cfg.Instance, ImageRef: img.Id,
 		Env: vars, Mounts: append(mounts, files...),
 		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
-		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"),
+		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"), TargetID: target,
 	}), nil
+}
+
+// target is the running container whose processes an ephemeral one is to see;
+// empty: none.
+func (w *worker) target(c *corev1.Container) (string, error) {
+	name := spec.Target(w.pod, c.Name)
+	if name == "" {
+		return "", nil
+	}
+	if now := w.seen.Latest(name); now != nil && now.State == status.Running {
+		return now.ID, nil
+	}
+	return "", fmt.Errorf("%w: unable to find target container %q: it does not run", env.ErrConfig, name)
 }
 
 // services are what the containers' environment says of services.

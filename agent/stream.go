@@ -78,7 +78,7 @@ func (a *Agent) waitsToRestart(pod *corev1.Pod, name string) bool {
 }
 
 func waitingReason(pod *corev1.Pod, name string) string {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for _, s := range list {
 			if s.Name == name && s.State.Waiting != nil {
 				if s.State.Waiting.Message != "" && s.State.Waiting.Reason != "CrashLoopBackOff" {
@@ -147,12 +147,8 @@ func (a *Agent) running(pod *corev1.Pod, container string) (*worker, error) {
 	if w == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: ContainerCreating", container, pod.Name))
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == container {
-				return w, nil
-			}
-		}
+	if spec.Find(pod, container) != nil {
+		return w, nil
 	}
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", container, pod.Name))
 }

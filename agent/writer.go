@@ -168,7 +168,6 @@ func merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 	next := want.DeepCopy()
 	next.Conditions = foreign(next.Conditions, cur.Conditions)
 	next.NominatedNodeName, next.Resize = cur.NominatedNodeName, cur.Resize
-	next.EphemeralContainerStatuses = cur.EphemeralContainerStatuses
 	if status.Finished(cur.Phase) && !status.Finished(next.Phase) {
 		next.Phase, next.Reason, next.Message = cur.Phase, cur.Reason, cur.Message
 	}

@@ -22,8 +22,8 @@ type Plan struct {
 	NewSandbox bool   // stop what is left of the old one, then make a new one
 	Attempt    uint32 // of the new sandbox
 	Kill       []Kill
-	// Start names the containers to start now, init containers first. One that
-	// crashed may have to wait out its backoff.
+	// Start names the containers to start now: ephemeral ones, then init containers,
+	// then the others. One that crashed may have to wait out its backoff.
 	Start []*corev1.Container
 }
 
@@ -43,6 +43,7 @@ func For(in Input) Plan {
 	}
 	var p Plan
 	in.kills(&p)
+	in.ephemeral(&p)
 	if in.initialized(&p, sandbox.ID) {
 		for i := range in.Pod.Spec.Containers {
 			in.want(&p, &in.Pod.Spec.Containers[i])
@@ -113,6 +114,27 @@ func (in *Input) kills(p *Plan) {
 			}
 		}
 	}
+}
+
+// ephemeral adds the ephemeral containers that have not run: they run once,
+// whatever becomes of the others.
+func (in *Input) ephemeral(p *Plan) {
+	for _, c := range spec.Ephemeral(in.Pod) {
+		if last := in.Seen.Latest(c.Name); last != nil && last.State != status.Created || last == nil && in.ran(c.Name) {
+			continue
+		}
+		p.Start = append(p.Start, c)
+	}
+}
+
+// ran says whether the ephemeral container has run and the runtime forgot it.
+func (in *Input) ran(name string) bool {
+	for i := range in.Pod.Status.EphemeralContainerStatuses {
+		if s := &in.Pod.Status.EphemeralContainerStatuses[i]; s.Name == name {
+			return s.ContainerID != ""
+		}
+	}
+	return false
 }
 
 // want adds a container to the plan unless it runs, will be killed first, or is

@@ -19,6 +19,7 @@ type ContainerOptions struct {
 	MessageHostPath string // where terminationMessagePath is mounted from
 	MemoryCapacity  int64  // of the node, for oom_score_adj
 	SeccompDir      string // of Localhost profiles
+	TargetID        string // the container whose processes this one sees; empty: its own
 }
 
 // Container is the config of one container.
@@ -39,7 +40,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		Tty:         c.TTY,
 		Linux: &cri.LinuxContainerConfig{
 			Resources:       Resources(pod, c, o.MemoryCapacity),
-			SecurityContext: containerSecurity(pod, c, o.SeccompDir),
+			SecurityContext: joinProcesses(containerSecurity(pod, c, o.SeccompDir), o.TargetID),
 		},
 	}
 }

@@ -42,6 +42,7 @@ func Of(in Input) corev1.PodStatus {
 	}
 	out.InitContainerStatuses = in.containers(in.Pod.Spec.InitContainers, old.InitContainerStatuses, false)
 	out.ContainerStatuses = in.containers(in.Pod.Spec.Containers, old.ContainerStatuses, true)
+	out.EphemeralContainerStatuses = in.ephemeral(old.EphemeralContainerStatuses)
 	out.Phase = in.phase(&out)
 	out.Reason, out.Message = "", ""
 	if in.Failure != nil {
@@ -99,6 +100,20 @@ func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStat
 	for i := range specs {
 		was := find(old, specs[i].Name)
 		out = append(out, in.container(&specs[i], was, regular))
+	}
+	return out
+}
+
+// ephemeral makes the statuses of ephemeral containers, which are never ready and
+// of no weight in the phase.
+func (in *Input) ephemeral(old []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var specs []corev1.Container
+	for i := range in.Pod.Spec.EphemeralContainers {
+		specs = append(specs, corev1.Container(in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	out := in.containers(specs, old, false)
+	for i := range out {
+		out[i].Ready, out[i].Started = false, nil
 	}
 	return out
 }
