@@ -7,7 +7,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # programs are network plugins too.
 export GORACE ?= atexit_sleep_ms=0
 
-.PHONY: build run test lint bench clean kubectl web
+.PHONY: build run test lint bench clean kubectl web openapi
 
 build: ## bin/monopod, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/monopod .
@@ -18,6 +18,9 @@ web: ## bin/web.tar, the sample image
 
 kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
+
+openapi: ## the schemas of Kubernetes' types, after a new version of them
+	$(GO) run -C testdata/openapi . -o ../../apiserver/openapi/definitions/definitions.zst
 
 run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/install.sh containerd runc curl
