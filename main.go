@@ -49,6 +49,7 @@ import (
 	"monopod/apiserver/registry/allocate"
 	"monopod/controllers"
 	"monopod/controllers/election"
+	"monopod/controllers/kinds"
 	"monopod/store"
 	"monopod/store/bolt"
 	"monopod/store/bolt/snapshotcmd"
@@ -263,7 +264,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	cfg.Controllers.RootCA = access.CA
+	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, stored(reg.Resources())
 	manager, err := controllers.New(controllers.Deps{
 		Client: reg, Clock: clock.RealClock{}, Log: log.Named("controllers"), Metrics: metrics}, cfg.Controllers)
 	if err != nil {
@@ -358,6 +359,17 @@ func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd
 		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
 	}
 	return nil
+}
+
+// stored are the kinds for the controllers that work on all of them.
+func stored(resources []registry.Resource) []kinds.Kind {
+	var out []kinds.Kind
+	for i := range resources {
+		if r := &resources[i]; r.Stored() {
+			out = append(out, kinds.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced})
+		}
+	}
+	return out
 }
 
 // checks are the health of the API itself, of an etcd below it, and of each
