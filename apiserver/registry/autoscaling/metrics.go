@@ -6,7 +6,7 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -134,7 +134,7 @@ func metricName(id *autoscalingv2.MetricIdentifier, at *field.Path) field.ErrorL
 	if id.Name == "" {
 		return field.ErrorList{field.Required(at.Child("name"), "must specify a metric name")}
 	}
-	return check.Invalid(at.Child("name"), id.Name, path.IsValidPathSegmentName(id.Name))
+	return check.Invalid(at.Child("name"), id.Name, content.IsPathSegmentName(id.Name))
 }
 
 // utilizationTarget wants a share of the requests or an amount.

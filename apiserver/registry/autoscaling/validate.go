@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -76,8 +76,8 @@ func apiVersion(version string, core bool, at *field.Path) field.ErrorList {
 }
 
 func reference(ref *autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
-	return append(check.Named(at.Child("kind"), ref.Kind, path.IsValidPathSegmentName),
-		check.Named(at.Child("name"), ref.Name, path.IsValidPathSegmentName)...)
+	return append(check.Named(at.Child("kind"), ref.Kind, content.IsPathSegmentName),
+		check.Named(at.Child("name"), ref.Name, content.IsPathSegmentName)...)
 }
 
 func rulesErrors(rules *autoscalingv2.HPAScalingRules, at *field.Path) field.ErrorList {

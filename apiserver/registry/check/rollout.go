@@ -18,7 +18,7 @@ func IntOrPercent(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	return Invalid(path, value.String(), validation.IsValidPercent(value.StrVal))
 }
 
-// AtMostAll: a percentage may not be above 100.
+// AtMostAll is a percentage that is not above 100, or any number.
 func AtMostAll(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	if percent, ok := percentOf(value); ok && percent > 100 {
 		return field.ErrorList{field.Invalid(path, value.String(), "must not be greater than 100%")}
