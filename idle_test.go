@@ -17,6 +17,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/fake"
+	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
@@ -62,11 +63,14 @@ func idleHour(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := registry.New(state, resources, registry.Config{})
+	roles := rbac.New(rbac.Config{})
+	api := registry.New(state, resources, registry.Config{Roles: roles})
 	if err := api.Bootstrap(ctx); err != nil {
 		t.Fatal(err)
 	}
 	stopped := startParts(ctx, t, dir, api, state)
+	watching := make(chan error)
+	go func() { watching <- roles.Run(ctx, api) }()
 	for n := range idlePods {
 		createPod(t, api, fmt.Sprint("idle-", n))
 	}
@@ -86,6 +90,9 @@ func idleHour(t *testing.T, dir string) {
 
 	stop()
 	stopped()
+	if err := <-watching; err != nil {
+		t.Error(err)
+	}
 	if err := state.Close(); err != nil {
 		t.Error(err)
 	}
@@ -94,8 +101,8 @@ func idleHour(t *testing.T, dir string) {
 // hourOfLeases is how often a node renews its lease in an hour: every 10 s.
 const hourOfLeases = 360
 
-// startParts starts the controllers, the keeper of snapshots and the agent; they
-// end with ctx, and stopped waits for that.
+// startParts starts the controllers, the agent and what keeps the state; they end
+// with ctx, and stopped waits for that.
 func startParts(ctx context.Context, t *testing.T, dir string, api client.Client, state *storecmd.State) (stopped func()) {
 	t.Helper()
 	manager, err := controllers.New(controllers.Deps{Client: api}, controllers.Default())
@@ -110,9 +117,10 @@ func startParts(ctx context.Context, t *testing.T, dir string, api client.Client
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 3)
+	done := make(chan error, 4)
 	go func() { done <- manager.Run(ctx) }()
 	go func() { done <- node.Run(ctx) }()
+	go func() { done <- state.Tidy(ctx) }()
 	go func() {
 		done <- state.File.KeepSnapshots(ctx, 20*time.Minute, func(err error) { t.Error(err) })
 	}()
@@ -129,12 +137,13 @@ func startParts(ctx context.Context, t *testing.T, dir string, api client.Client
 	}
 }
 
-// createPod creates a pod with a probe every 10 s.
+// createPod creates a pod with a probe every 10 s. It has no token: those are
+// renewed every 48 minutes, in memory (a tmpfs), which is no disk but counts.
 func createPod(t *testing.T, api client.Client, name string) {
 	t.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Spec: corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{
 			Name: "c", Image: "web:1", Args: []string{"serve"},
 			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
 				TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}},

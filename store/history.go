@@ -29,13 +29,28 @@ func (h *history) add(ev *Event) {
 	h.events = append(h.events, ev)
 	h.bytes += ev.size()
 	drop := 0
-	for len(h.events)-drop > h.maxCount || (h.bytes > h.maxBytes && len(h.events)-drop > 1) {
-		h.floor = h.events[drop].Rev
-		h.bytes -= h.events[drop].size()
-		h.events[drop] = nil
-		drop++
+	for bytes := h.bytes; len(h.events)-drop > h.maxCount || (bytes > h.maxBytes && len(h.events)-drop > 1); drop++ {
+		bytes -= h.events[drop].size()
 	}
-	h.events = h.events[drop:] // append reallocates once in a while and frees the front
+	h.drop(drop)
+}
+
+// drop forgets the first n events.
+func (h *history) drop(n int) {
+	for i, ev := range h.events[:n] {
+		h.floor = ev.Rev
+		h.bytes -= ev.size()
+		h.events[i] = nil
+	}
+	h.events = h.events[n:] // append reallocates once in a while and frees the front
+}
+
+// forget drops the events up to rev, and with the last one the room for them.
+func (h *history) forget(rev int64) {
+	h.drop(sort.Search(len(h.events), func(i int) bool { return h.events[i].Rev > rev }))
+	if len(h.events) == 0 {
+		h.events = nil
+	}
 }
 
 // after returns the events after rev; false when some of them have left the

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 
@@ -47,5 +48,41 @@ func TestVolatileWritesReachNoDisk(t *testing.T) {
 	}
 	if log.commits != 2 || log.records != 1 {
 		t.Errorf("a clean stop made %d commits of %d records in all, want the lease saved", log.commits, log.records)
+	}
+}
+
+// What is forgotten cannot be watched from any more; who has read it goes on.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	s := store.NewMemory(storetest.Config(), nil, nil, 0)
+	defer s.Close()
+	k := store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}
+	sel := store.Selector{Resource: "configmaps"}
+	first := storetest.Put(t, s, k, "1").Rev
+	reader, err := s.Watch(t.Context(), sel, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Put(t, s, k, "2")
+	<-reader
+	newest := s.Forget(0)
+	if _, err := s.Watch(t.Context(), sel, first); err != nil {
+		t.Errorf("forgotten too early: %v", err)
+	}
+	third := storetest.Put(t, s, k, "3").Rev
+	if ev := <-reader; ev.Rev != third {
+		t.Errorf("read %d, want %d", ev.Rev, third)
+	}
+	s.Forget(newest)
+	if _, err := s.Watch(t.Context(), sel, first); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("not forgotten: %v", err)
+	}
+	if ch, err := s.Watch(t.Context(), sel, newest); err != nil || (<-ch).Rev != third {
+		t.Errorf("what is newer was forgotten: %v", err)
+	}
+	s.Forget(third)
+	s.Forget(s.Revision())
+	if fourth := storetest.Put(t, s, k, "4").Rev; (<-reader).Rev != fourth {
+		t.Error("who had read everything lost the next event")
 	}
 }

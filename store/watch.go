@@ -30,6 +30,20 @@ func (m *Memory) Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Ev
 	return follow(ctx, tableOf{m, t}, m.stopped.Done(), sel, rev), nil
 }
 
+// Forget drops what is kept of the history up to rev and returns the newest
+// revision, to be forgotten some time later: who calls it every five minutes with
+// what it returned last keeps as much as a kube-apiserver's etcd (upstream:
+// --etcd-compaction-interval), and a store that is quiet keeps none. Watches that
+// have read everything go on.
+func (m *Memory) Forget(rev int64) (newest int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tables {
+		t.history.forget(rev)
+	}
+	return m.rev
+}
+
 // source is a history that grows.
 type source interface {
 	// read copies the next events after rev into buf. wake is closed when there are

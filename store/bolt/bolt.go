@@ -93,6 +93,12 @@ var _ store.Store = (*DB)(nil)
 // Open is At(path, cfg).Open().
 func Open(path string, cfg store.Config) (*DB, error) { return At(path, Config{Config: cfg}).Open() }
 
+// Forget is Memory's; it lets go of what was read of the file, too.
+func (d *DB) Forget(rev int64) (newest int64) {
+	unmap(d.log.db)
+	return d.Memory.Forget(rev)
+}
+
 // Report says what opening the file took beside reading it.
 type Report struct {
 	// Damage is what was wrong with the file, so that a snapshot took its place;
@@ -136,6 +142,7 @@ func (p *Place) Open() (*DB, error) {
 	if err := l.reserve.hold(); err != nil {
 		report.Problems = append(report.Problems, fmt.Errorf("reserve for a full disk: %w", err))
 	}
+	unmap(s.db)
 	mem := store.NewMemory(p.cfg.Config, l, entries, s.firstRevision())
 	return &DB{Memory: mem, Report: report, place: p, log: l}, nil
 }

@@ -151,6 +151,7 @@ type log struct {
 	db      *bbolt.DB
 	reserve reserve
 	memory  scratch
+	commits int
 	broken  error // after it, what is on the disk is not known
 }
 
@@ -194,6 +195,9 @@ func onlyDeletes(records []store.Record) bool {
 // broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
 	defer l.memory.reset()
+	if l.commits++; l.commits%unmapEvery == 0 {
+		unmap(l.db)
+	}
 	id := 0
 	err := guard(func() error {
 		return l.db.Update(func(tx *bbolt.Tx) error {
@@ -206,6 +210,19 @@ func (l *log) commit(records []store.Record, reserved int64) error {
 		return l.broken
 	}
 	return err
+}
+
+// unmapEvery is how many commits may bring pages of the file into this process'
+// memory until it lets go of them.
+const unmapEvery = 1024
+
+// unmap lets go of the pages of the mapped file, which the kernel's cache keeps:
+// else the whole file counts as this process' memory, and is as hard to reclaim.
+func unmap(db *bbolt.DB) {
+	_ = db.View(func(tx *bbolt.Tx) error { // in which the mapping stays where it is
+		_, _, errno := unix.Syscall(unix.SYS_MADVISE, db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
+		return errno
+	})
 }
 
 // rolledBack says that nothing of the transaction is left. After a failed fsync
