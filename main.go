@@ -40,6 +40,7 @@ import (
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
+	"monopod/apiserver/auth/certscmd"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/auth/token"
@@ -78,7 +79,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand(), resetCommand(), storecmd.New(stateConfig), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.AddCommand(serveCommand(), resetCommand(), storecmd.New(stateConfig), certscmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 
@@ -250,7 +251,8 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	if err := shareKeys(ctx, cfg, log, state); err != nil {
 		return err
 	}
-	access, err := apiserver.OpenAccess(cfg.DataDir, cfg.Listen, time.Now(), cfg.services.First().String())
+	access, err := apiserver.OpenAccess(apiserver.AccessConfig{
+		Dir: cfg.DataDir, Listen: cfg.Listen, Node: cfg.NodeName, Names: []string{cfg.services.First().String()}, Clock: clock.RealClock{}})
 	if err != nil {
 		return err
 	}
@@ -293,7 +295,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Checks:        checks(manager, elector, state),
 		Metrics:       metrics,
 		Web:           web.Handler(),
-		Token:         access.Token,
+		Access:        access,
 		Configz:       map[string]any{"monopod": cfg, "kubecontrollermanager.config.k8s.io": manager.Configz()},
 		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
 		Snapshot:      state.Save,
@@ -314,6 +316,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		return nil
 	})
 	group.Go(func() error { return roles.Run(parts, reg) })
+	group.Go(func() error { return access.Run(parts, log.Named("certificates")) })
 	group.Go(func() error {
 		defer stopParts()
 		inner, innerCtx := errgroup.WithContext(groupCtx)

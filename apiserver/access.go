@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/utils/clock"
 
 	"monopod/apiserver/auth"
 )
@@ -19,63 +21,57 @@ import (
 // maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
 const maxSocketPath = 107
 
+// AccessConfig says where clients come in. Dir, Listen and Node are required.
+type AccessConfig struct {
+	Dir    string   // gets pki/, admin.kubeconfig and monopod.sock
+	Listen string   // host:port of HTTPS
+	Node   string   // whom the holder of pki/node.token is the agent of
+	Names  []string // more of the server's, for its certificate
+	Clock  clock.WithTicker
+}
+
 // Access is how clients come in: over HTTPS with the token or the certificate
-// in admin.kubeconfig, and through a Unix socket that only its owner can open.
+// in admin.kubeconfig or another token below pki/, and through a Unix socket that
+// only its owner can open. Certificates are renewed while it is in use.
 type Access struct {
 	Address string // of HTTPS, as host:port
-	Token   string
 	CA      []byte // PEM
 	// Problems kept something from being written that was there before and can do:
 	// the disk is full.
 	Problems []error
 
-	names     []string // beside those of hosts
+	cfg       AccessConfig
 	tcp, unix net.Listener
-	tls       *tls.Config
+	authority *auth.Authority
+
+	renewing sync.Mutex // one at a time; guards Problems
+	current  atomic.Pointer[credentials]
 }
 
-// OpenAccess opens both listeners and writes what clients need below dir: pki/,
-// admin.kubeconfig, monopod.sock. The caller holds the folder's lock.
-// The server's certificate also holds for the names in more.
-func OpenAccess(dir, listen string, now time.Time, more ...string) (*Access, error) {
-	tcp, err := net.Listen("tcp", listen)
+// OpenAccess opens both listeners and writes what clients need below the folder.
+// The caller holds the folder's lock.
+func OpenAccess(cfg AccessConfig) (*Access, error) {
+	tcp, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	socket, err := listenUnix(filepath.Join(dir, "monopod.sock"))
+	socket, err := listenUnix(filepath.Join(cfg.Dir, "monopod.sock"))
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
-	a := &Access{Address: tcp.Addr().String(), tcp: tcp, unix: socket, names: more}
-	if err := a.prepare(dir, now); err != nil {
+	a := &Access{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket}
+	if a.authority, err = auth.OpenAuthority(a.pki()); err == nil {
+		a.CA = a.authority.PEM
+		err = a.renew()
+	}
+	if err != nil {
 		return nil, errors.Join(err, tcp.Close(), socket.Close())
 	}
 	return a, nil
 }
 
-// prepare reads or makes the keys and tells them to the kubeconfig.
-func (a *Access) prepare(dir string, now time.Time) error {
-	pki := filepath.Join(dir, "pki")
-	authority, err := auth.OpenAuthority(pki)
-	if err != nil {
-		return err
-	}
-	a.CA = authority.PEM
-	if a.Token, err = auth.OpenToken(filepath.Join(pki, "admin.token")); err != nil {
-		return err
-	}
-	admin, err := authority.KeepClient(filepath.Join(pki, "admin"), now, auth.Admin)
-	if err = a.bear(err); err != nil {
-		return err
-	}
-	if a.tls, err = tlsConfig(authority, a.hosts(), now); err != nil {
-		return err
-	}
-	kubeconfig, err := auth.Kubeconfig("https://"+a.reachable(), authority.PEM, admin, a.Token)
-	if err != nil {
-		return err
-	}
-	return a.bear(auth.WriteKubeconfig(filepath.Join(dir, "admin.kubeconfig"), kubeconfig))
+func (a *Access) pki(name ...string) string {
+	return filepath.Join(append([]string{a.cfg.Dir, "pki"}, name...)...)
 }
 
 // bear makes a problem of an error that a full disk is the cause of.
@@ -87,22 +83,14 @@ func (a *Access) bear(err error) error {
 	return err
 }
 
-// tlsConfig is the server's side of a handshake: a certificate made for this
-// run, and client certificates verified where one is sent.
-func tlsConfig(authority *auth.Authority, hosts []string, now time.Time) (*tls.Config, error) {
-	serving, err := authority.Serving(now, hosts)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := tls.X509KeyPair(serving.Cert, serving.Key)
-	if err != nil {
-		return nil, err
-	}
+// tlsConfig is the server's side of a handshake: client certificates are verified
+// where one is sent.
+func (a *Access) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-		Certificates: []tls.Certificate{cert},
-		ClientAuth:   tls.VerifyClientCertIfGiven, ClientCAs: authority.Pool(),
-	}, nil
+		GetCertificate: a.certificate, Time: a.cfg.Clock.Now,
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.authority.Pool(),
+	}
 }
 
 // hosts are the names the server goes by.
@@ -112,7 +100,7 @@ func (a *Access) hosts() []string {
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	return append(names, a.names...)
+	return append(names, a.cfg.Names...)
 }
 
 // Advertised is where others than this machine find the server: where it listens,
@@ -141,11 +129,6 @@ func (a *Access) reachable() string {
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// Authenticator knows those who come in.
-func (a *Access) Authenticator() auth.Authenticator {
-	return auth.Any(auth.Listener(), auth.Certificates(), auth.Token(a.Token, auth.Admin))
 }
 
 // listenUnix opens the socket at path for its owner alone. One left behind by a

@@ -88,8 +88,7 @@ func (s *Server) reviewToken(ctx context.Context, review *authenticationv1.Token
 	}
 	ctx, cancel := auth.ForToken(ctx, audiences)
 	defer cancel()
-	r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + review.Spec.Token}}}).WithContext(ctx)
-	user, ok := s.Authenticator.Authenticate(r)
+	user, ok := s.Authenticator.Authenticate(withToken(ctx, review.Spec.Token))
 	if user.Audiences == nil { // good for the API alone
 		user.Audiences = []string{auth.Audience}
 	}
@@ -102,6 +101,12 @@ func (s *Server) reviewToken(ctx context.Context, review *authenticationv1.Token
 		review.Status.Authenticated, review.Status.User = true, userInfo(user)
 	}
 	return nil
+}
+
+// withToken is a request of which nothing is known but its token.
+func withToken(ctx context.Context, token string) *http.Request {
+	r := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
+	return r.WithContext(ctx)
 }
 
 func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {

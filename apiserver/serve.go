@@ -27,7 +27,7 @@ const (
 func (s *Server) Serve(ctx context.Context, a *Access) error {
 	h := s.Handler()
 	secure, local := s.server(h), s.server(h)
-	secure.TLSConfig = a.tls
+	secure.TLSConfig = a.tlsConfig()
 	local.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return auth.TrustListener(ctx) }
 
 	group, ctx := errgroup.WithContext(ctx)

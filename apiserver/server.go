@@ -20,6 +20,7 @@ import (
 
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
+	"monopod/apiserver/auth/certscmd"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/openapi"
@@ -46,9 +47,10 @@ type Config struct {
 	Answers Answers
 	// Metrics is served at /metrics and gets the server's own; nil: none.
 	Metrics *prometheus.Registry
-	// Web is served at /, and Token signs a browser in there; nil: no page.
-	Web   http.Handler
-	Token string
+	// Web is served at /; nil: no page.
+	Web http.Handler
+	// Access is whose certificates /monopod/certs is about; nil: none's.
+	Access *Access
 	// Configz is the effective configuration by component, for /configz.
 	Configz map[string]any
 	// Debug answers /debug/controllers/<name>; nil for one that is not known.
@@ -139,6 +141,8 @@ func (s *Server) paths(r chi.Router) {
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.debug)
 	r.Post("/monopod/snapshot", s.snapshot)
+	r.Get(certscmd.Path, s.certs)
+	r.Post(certscmd.Path, s.certs)
 	r.Get("/openapi/v2", s.openapiV2)
 	r.Get("/openapi/v3", s.openapiIndex)
 	r.Get("/openapi/v3/*", s.openapiGroup)

@@ -80,7 +80,7 @@ func serve(t *testing.T) *api {
 	a := &api{reg: reg}
 	known := auth.Token(token, auth.Admin)
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: reg, Web: web.Handler(), Token: token,
+		Registry: reg, Web: web.Handler(),
 		Authenticator: auth.Func(func(r *http.Request) (auth.User, bool) {
 			u, ok := known.Authenticate(r)
 			return u, ok && !a.refuses.Load()

@@ -44,11 +44,15 @@ const (
 	NodePrefix      = "system:node:"
 	Authenticated   = "system:authenticated"
 	Unauthenticated = "system:unauthenticated"
+	Viewers         = "system:monopod:viewers" // ours
 	Anonymous       = "system:anonymous"
 )
 
 // Admin is the one who owns the data folder.
 var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticated}}
+
+// Viewer may see what ClusterRole view lets see; group Viewers is bound to it.
+var Viewer = User{Name: "monopod-viewer", Groups: []string{Viewers, Authenticated}}
 
 // Authenticator finds out who a request comes from; false when it cannot tell.
 type Authenticator interface {
@@ -78,7 +82,7 @@ func Any(all ...Authenticator) Authenticator {
 func Token(token string, user User) Authenticator {
 	want := sha256.Sum256([]byte(token))
 	return Func(func(r *http.Request) (User, bool) {
-		got := sha256.Sum256([]byte(credential(r)))
+		got := sha256.Sum256([]byte(Credential(r)))
 		return user, token != "" && subtle.ConstantTimeCompare(got[:], want[:]) == 1
 	})
 }
@@ -95,7 +99,8 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-func credential(r *http.Request) string {
+// Credential is the token of the request, or that of the browser's cookie.
+func Credential(r *http.Request) string {
 	if token := Bearer(r); token != "" {
 		return token
 	}

@@ -139,19 +139,19 @@ func TestKeepClient(t *testing.T) {
 		return p.Cert
 	}
 	first := keep(now)
-	if !bytes.Equal(keep(now.AddDate(4, 0, 0)), first) {
-		t.Error("replaced after four years")
+	if !bytes.Equal(keep(now.AddDate(7, 0, 0)), first) {
+		t.Error("replaced after seven years")
 	}
-	later := keep(now.AddDate(6, 0, 0))
+	later := keep(now.AddDate(9, 0, 0))
 	if bytes.Equal(later, first) {
-		t.Error("kept after six years")
+		t.Error("kept after nine years")
 	}
 	for _, name := range []string{"ca.crt", "ca.key"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if bytes.Equal(keep(now.AddDate(6, 0, 0)), later) {
+	if bytes.Equal(keep(now.AddDate(9, 0, 0)), later) {
 		t.Error("kept under another authority")
 	}
 }

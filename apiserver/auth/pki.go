@@ -14,31 +14,34 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
-// Certificates start far in the past, so that a device whose clock went back
-// still takes them. The authority lives as long as the device; what it signs
-// lives leafLife: the server's is signed anew at each start, the admin's at a
-// start in the second half of its life.
-var (
-	notBefore = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	notAfter  = time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)
-)
-
+// Certificates start as far in the past as a clock can go, so that a device whose
+// clock went back still takes them. The authority lives as long as the device;
+// what it signs lives leafLife and is signed anew in the last fifth of it. A clock
+// before clockSet says nothing: what is signed then lives until unsetUntil.
 const leafLife = 10 * 365 * 24 * time.Hour
+
+func notBefore() time.Time  { return time.Unix(0, 0).UTC() }
+func notAfter() time.Time   { return time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC) }
+func clockSet() time.Time   { return time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }
+func unsetUntil() time.Time { return time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // Pair is a certificate and its key, PEM encoded.
 type Pair struct{ Cert, Key []byte }
 
 // Authority signs the certificates of one installation.
 type Authority struct {
-	PEM  []byte // its own certificate
+	PEM  []byte // its own certificate, and the one before it as long as that lives
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
 }
 
-// OpenAuthority reads ca.crt and ca.key in dir, or makes them.
+// OpenAuthority reads ca.crt and ca.key in dir, or makes them. What the authority
+// in ca.old.crt signed is good too (see NewAuthority).
 func OpenAuthority(dir string) (*Authority, error) {
 	pair, err := Keep(filepath.Join(dir, "ca"), newAuthority)
 	if err != nil {
@@ -52,7 +55,32 @@ func OpenAuthority(dir string) (*Authority, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: ca.key is a %T, want an ECDSA key", dir, loaded.PrivateKey)
 	}
-	return &Authority{PEM: pair.Cert, cert: loaded.Leaf, key: key}, nil
+	a := &Authority{PEM: pair.Cert, cert: loaded.Leaf, key: key}
+	old, err := os.ReadFile(filepath.Join(dir, oldAuthority))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	a.PEM = slices.Concat(a.PEM, old)
+	a.pool = x509.NewCertPool()
+	a.pool.AppendCertsFromPEM(a.PEM)
+	return a, nil
+}
+
+// oldAuthority is the certificate of the authority before this one.
+const oldAuthority = "ca.old.crt"
+
+// NewAuthority takes a new authority into use from the next OpenAuthority on. What
+// the one before signed stays good for as long as that lives, what those before it
+// signed does not.
+func NewAuthority(dir string) error {
+	old, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return err
+	}
+	if err := WriteSecret(filepath.Join(dir, oldAuthority), old); err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(filepath.Join(dir, "ca.crt")), os.Remove(filepath.Join(dir, "admin.crt")))
 }
 
 func newAuthority() (Pair, error) {
@@ -62,7 +90,7 @@ func newAuthority() (Pair, error) {
 	}
 	t := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "monopod-ca"},
-		NotBefore: notBefore, NotAfter: notAfter,
+		NotBefore: notBefore(), NotAfter: notAfter(),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		IsCA:     true, BasicConstraintsValid: true,
 	}
@@ -87,12 +115,12 @@ func (a *Authority) Client(now time.Time, u User) (Pair, error) {
 	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
 }
 
-// KeepClient is Client kept at base, as Keep does, and made anew when half of its
-// life is over or another authority signed it.
+// KeepClient is Client kept at base, as Keep does, and made anew when it is Due or
+// another authority signed it.
 func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error) {
 	sign := func() (Pair, error) { return a.Client(now, u) }
 	p, err := Keep(base, sign)
-	if err == nil && !a.signed(p, now.Add(leafLife/2)) {
+	if err == nil && !a.signed(p, now) {
 		if err := os.Remove(base + ".crt"); err != nil {
 			return Pair{}, err
 		}
@@ -101,31 +129,32 @@ func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error)
 	return p, err
 }
 
-// signed says that the authority vouches for p at the time.
-func (a *Authority) signed(p Pair, at time.Time) bool {
+// Due says that a certificate is to be signed anew: little is left of its life, or
+// more than there could be, as the clock was ahead when it was signed or not set.
+func Due(leaf *x509.Certificate, now time.Time) bool {
+	left := leaf.NotAfter.Sub(now)
+	return left < leafLife/5 || left > leafLife+24*time.Hour && !now.Before(clockSet())
+}
+
+// signed says that the authority vouches for p, now and for a while.
+func (a *Authority) signed(p Pair, now time.Time) bool {
 	loaded, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
 		return false
 	}
-	_, err = loaded.Leaf.Verify(x509.VerifyOptions{
-		Roots: a.Pool(), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return err == nil
+	return !Due(loaded.Leaf, now) && loaded.Leaf.CheckSignatureFrom(a.cert) == nil
 }
 
-// Pool holds the authority alone.
-func (a *Authority) Pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
+// Pool holds the authority, and the one before it.
+func (a *Authority) Pool() *x509.CertPool { return a.pool }
 
 func leaf(now time.Time, subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
 	until := now.Add(leafLife)
-	if until.Before(notBefore.Add(leafLife)) { // the clock is not set yet
-		until = notBefore.Add(4 * leafLife)
+	if now.Before(clockSet()) {
+		until = unsetUntil()
 	}
 	return &x509.Certificate{
-		Subject: subject, NotBefore: notBefore, NotAfter: until,
+		Subject: subject, NotBefore: notBefore(), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 		BasicConstraintsValid: true,
 	}
@@ -149,14 +178,11 @@ func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (Pair, err
 	if err != nil {
 		return Pair{}, err
 	}
-	k, err := x509.MarshalPKCS8PrivateKey(key)
+	k, err := encodeKey(key)
 	if err != nil {
 		return Pair{}, err
 	}
-	return Pair{
-		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: k}),
-	}, nil
+	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: k}, nil
 }
 
 // Keep reads base.crt and base.key, or makes them and keeps them. The key is
@@ -197,4 +223,15 @@ func WriteSecret(path string, data []byte) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Forget removes the admin's certificate and the tokens below dir, which are made
+// anew when they are needed next.
+func Forget(dir string) error {
+	for _, name := range []string{"admin.crt", "admin.token", "view.token", "node.token"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

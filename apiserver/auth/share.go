@@ -9,21 +9,27 @@ import (
 	"path/filepath"
 )
 
-// keys are what makes an installation itself.
-type keys struct {
-	Certificate []byte `json:"ca.crt"`
-	Key         []byte `json:"ca.key"`
-	Token       []byte `json:"admin.token"`
+// keys are what makes an installation itself: files below pki/, by their names.
+type keys map[string][]byte
+
+// shared are the files, in the order in which they are written: without the last
+// there are no keys.
+func shared() []string {
+	return []string{"ca.key", "admin.token", "view.token", "sa.key", "ca.crt"}
 }
 
 // Share makes several servers one installation: agree is told this one's keys and
 // returns everybody's. A server that has no keys in dir takes those; one that has
 // some keeps them, and differs says that they are others.
 func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differs bool, err error) {
-	mine, err := readKeys(dir)
+	_, err = os.Stat(filepath.Join(dir, "ca.crt"))
 	fresh := errors.Is(err, fs.ErrNotExist)
-	if fresh {
-		mine, err = newKeys()
+	var mine keys
+	switch {
+	case fresh:
+		mine, err = newKeys(dir)
+	case err == nil:
+		mine, err = readKeys(dir)
 	}
 	if err != nil {
 		return false, err
@@ -43,34 +49,62 @@ func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differ
 	if fresh {
 		return false, ours.write(dir)
 	}
-	return !bytes.Equal(mine.Certificate, ours.Certificate) || !bytes.Equal(mine.Token, ours.Token), nil
+	return mine.differ(ours), nil
 }
 
-// readKeys fails with fs.ErrNotExist where there are no keys yet.
+// readKeys makes those that are missing.
 func readKeys(dir string) (keys, error) {
-	if _, err := os.Stat(filepath.Join(dir, "ca.crt")); err != nil {
-		return keys{}, err
+	_, err := OpenAuthority(dir)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := OpenToken(filepath.Join(dir, "admin.token")); err != nil {
-		return keys{}, err
+	k := keys{}
+	for _, name := range shared() {
+		path := filepath.Join(dir, name)
+		switch filepath.Ext(name) {
+		case ".token":
+			_, err = OpenToken(path)
+		case ".key":
+			_, err = OpenKey(path)
+		}
+		if err == nil {
+			k[name], err = os.ReadFile(path)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	var k keys
-	var errs [3]error
-	k.Certificate, errs[0] = os.ReadFile(filepath.Join(dir, "ca.crt"))
-	k.Key, errs[1] = os.ReadFile(filepath.Join(dir, "ca.key"))
-	k.Token, errs[2] = os.ReadFile(filepath.Join(dir, "admin.token"))
-	return k, errors.Join(errs[:]...)
+	return k, nil
 }
 
-func newKeys() (keys, error) {
-	authority, err := newAuthority()
-	return keys{Certificate: authority.Cert, Key: authority.Key, Token: []byte(newToken() + "\n")}, err
+// newKeys makes them where nobody looks for them.
+func newKeys(in string) (keys, error) {
+	dir, err := os.MkdirTemp(in, "new.*") // mode 0700
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	return readKeys(dir)
 }
 
-// write writes the certificate last: without it there are no keys.
+// differ says that one of the files both have is another.
+func (k keys) differ(other keys) bool {
+	for name, content := range k {
+		if theirs, ok := other[name]; ok && !bytes.Equal(content, theirs) {
+			return true
+		}
+	}
+	return false
+}
+
 func (k keys) write(dir string) error {
-	return errors.Join(
-		WriteSecret(filepath.Join(dir, "ca.key"), k.Key),
-		WriteSecret(filepath.Join(dir, "admin.token"), k.Token),
-		WriteSecret(filepath.Join(dir, "ca.crt"), k.Certificate))
+	for _, name := range shared() {
+		if k[name] == nil {
+			continue
+		}
+		if err := WriteSecret(filepath.Join(dir, name), k[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
