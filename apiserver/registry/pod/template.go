@@ -20,6 +20,7 @@ func DefaultTemplate(template *corev1.PodTemplateSpec) { podSpecDefault(&templat
 func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(template.Labels, path.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, path.Child("annotations"))...)
+	errs = append(errs, annotationErrors(template.Annotations, &template.Spec, path.Child("annotations"))...)
 	errs = append(errs, podSpecValidate(&template.Spec, path.Child("spec"))...)
 	if len(template.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))

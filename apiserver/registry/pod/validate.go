@@ -47,14 +47,18 @@ func podCreation(pod *corev1.Pod, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// podAnnotations checks those that have a meaning for the control plane.
 func podAnnotations(pod *corev1.Pod) field.ErrorList {
+	return annotationErrors(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))
+}
+
+// annotationErrors checks those of a pod or a template that have a meaning for
+// the control plane.
+func annotationErrors(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	path := field.NewPath("metadata", "annotations")
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && pod.Spec.NodeName == "" {
+	if _, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
 		errs = append(errs, field.Invalid(path.Key(corev1.MirrorPodAnnotationKey), "", "must set spec.nodeName if mirror pod annotation is set"))
 	}
-	cost, ok := pod.Annotations[corev1.PodDeletionCost]
+	cost, ok := annotations[corev1.PodDeletionCost]
 	if !ok {
 		return errs
 	}

@@ -70,6 +70,7 @@ func TestBadObjects(t *testing.T) {
 		{"Deployment", web, "spec: {containers", "spec: {restartPolicy: Never, containers", "spec.template.spec.restartPolicy: Unsupported value"},
 		{"Deployment", web, "spec: {containers", "spec: {activeDeadlineSeconds: 5, containers", "spec.template.spec.activeDeadlineSeconds: Forbidden"},
 		{"Deployment", web, "metadata: {labels: {a: b}}", "metadata: {labels: {a: b, 'c d': e}}", "spec.template.labels: Invalid value"},
+		{"Deployment", web, "metadata: {labels: {a: b}}", "metadata: {labels: {a: b}, annotations: {controller.kubernetes.io/pod-deletion-cost: '1.5'}}", "spec.template.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value"},
 		{"Deployment", web, "replicas: 2", "strategy: {type: Blue}", "spec.strategy: Unsupported value"},
 		{"Deployment", web, "replicas: 2", "strategy: {type: Recreate, rollingUpdate: {}}", "spec.strategy.rollingUpdate: Forbidden"},
 		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 0%}}", "spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
