@@ -41,6 +41,7 @@ import (
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/certscmd"
+	nodeauth "monopod/apiserver/auth/node"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/auth/token"
@@ -289,7 +290,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Registry:      reg,
 		Authenticator: auth.Any(access.Authenticator(), guards.tokens.Authenticator(reg), token.Bootstrap(reg, clock.RealClock{})),
 		Tokens:        guards.tokens,
-		Authorizer:    roles,
+		Authorizer:    nodeauth.Authorizer{Authorizer: roles, Client: reg},
 		Node:          n.find,
 		Dial:          n.dial(),
 		Checks:        checks(manager, elector, state),

@@ -9,6 +9,11 @@ import (
 	"monopod/apiserver/auth"
 )
 
+// Allows says whether one of the rules lets a through.
+func Allows(rules []rbacv1.PolicyRule, a *auth.Attributes) bool {
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return allows(&r, a) })
+}
+
 // allows says whether one rule lets a through. Verbs, groups and resources match
 // by name or "*", a subresource also by "*/sub"; a path also by a prefix that
 // ends in "*".
