@@ -25,6 +25,7 @@ import (
 	"monopod/controllers/rootca"
 	"monopod/controllers/scheduler"
 	"monopod/controllers/serviceaccount"
+	"monopod/controllers/serviceaccounttoken"
 )
 
 // Config of the controllers. The zero value is upstream's defaults, but for
@@ -114,6 +115,10 @@ func All() []Entry {
 		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
 				return podgc.New(d, podgc.Config{Threshold: c.TerminatedPodGCThreshold})
+			}},
+		{Name: serviceaccounttoken.Name, Aliases: []string{"serviceaccount-token"},
+			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+				return serviceaccounttoken.New(d, serviceaccounttoken.Config{CA: c.RootCA}), nil
 			}},
 		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
 			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {

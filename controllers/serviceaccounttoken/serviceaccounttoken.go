@@ -1,0 +1,147 @@
+// Package serviceaccounttoken fills Secrets of type
+// kubernetes.io/service-account-token with a token of the service account that
+// they name, and removes those whose account is gone.
+package serviceaccounttoken
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller, upstream's.
+const Name = "serviceaccount-token-controller"
+
+// life is how long a token lasts at most, in seconds: it ends with its Secret.
+const life = 1 << 32
+
+// Config of the controller.
+type Config struct {
+	CA []byte // PEM, for the Secrets' ca.crt
+}
+
+// Controller fills the Secrets.
+type Controller struct {
+	deps loop.Deps
+	cfg  Config
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// account is a service account that a Secret names.
+type account struct {
+	loop.Key
+	secret string // empty: all of the account's
+}
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[account]{
+		Name: Name,
+		Sources: []loop.Source[account]{
+			{Selector: client.Selector{Resource: client.Secrets, Fields: ofType()}, Keys: ofSecret},
+			{Selector: client.Selector{Resource: client.ServiceAccounts}, Keys: ofAccount},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+func ofType() fields.Selector {
+	return fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken))
+}
+
+func ofSecret(_, next client.Object) []account {
+	if next == nil {
+		return nil
+	}
+	return []account{{secret: next.GetName(), Key: loop.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
+}
+
+// ofAccount wakes the Secrets of an account that came or went.
+func ofAccount(old, next client.Object) []account {
+	switch {
+	case old == nil:
+		return []account{{Key: loop.KeyOf(next)}}
+	case next == nil:
+		return []account{{Key: loop.KeyOf(old)}}
+	}
+	return nil
+}
+
+func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, error) {
+	secrets, err := client.List[*corev1.Secret](ctx, c.deps.Client, client.Selector{Namespace: of.Namespace, Fields: ofType()})
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range secrets {
+		if s.Annotations[corev1.ServiceAccountNameKey] != of.Name || of.secret != "" && s.Name != of.secret || s.DeletionTimestamp != nil {
+			continue
+		}
+		if err := c.settle(ctx, s, of.Key); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// settle fills one Secret, or removes it when it is another account's.
+func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of loop.Key) error {
+	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, of.Namespace, of.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	uid := types.UID(s.Annotations[corev1.ServiceAccountUIDKey])
+	if err != nil || uid != "" && uid != sa.UID {
+		_, err := c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+		return err
+	}
+	if uid == sa.UID && c.filled(s) {
+		return nil
+	}
+	return c.fill(ctx, s, sa)
+}
+
+// filled also says no after the authority has changed.
+func (c *Controller) filled(s *corev1.Secret) bool {
+	return len(s.Data[corev1.ServiceAccountTokenKey]) > 0 && len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 &&
+		(len(c.cfg.CA) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.cfg.CA))
+}
+
+func (c *Controller) fill(ctx context.Context, s *corev1.Secret, sa *corev1.ServiceAccount) error {
+	token, err := client.RequestToken(ctx, c.deps.Client, sa.Namespace, sa.Name, authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: new(int64(life)),
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: s.Name, UID: s.UID},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = client.Update(ctx, c.deps.Client, s, "", func(s *corev1.Secret) error {
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
+		}
+		s.Data[corev1.ServiceAccountTokenKey] = []byte(token.Status.Token)
+		s.Data[corev1.ServiceAccountNamespaceKey] = []byte(sa.Namespace)
+		if len(c.cfg.CA) > 0 {
+			s.Data[corev1.ServiceAccountRootCAKey] = c.cfg.CA
+		}
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, corev1.ServiceAccountUIDKey, string(sa.UID))
+		return nil
+	})
+	return err
+}

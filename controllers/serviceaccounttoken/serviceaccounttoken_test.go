@@ -1,0 +1,78 @@
+package serviceaccounttoken
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// issuing answers requests for tokens with what they are bound to.
+type issuing struct{ client.Client }
+
+func (i issuing) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	if ref.Subresource != "token" {
+		return i.Client.Update(ctx, ref, change)
+	}
+	out, err := change(&authenticationv1.TokenRequest{})
+	if err != nil {
+		return nil, err
+	}
+	req := out.(*authenticationv1.TokenRequest)
+	req.Status.Token = "of " + ref.Name + " in " + req.Spec.BoundObjectRef.Name
+	return req, nil
+}
+
+func secret(name, account string) *corev1.Secret {
+	return &corev1.Secret{TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"}, Type: corev1.SecretTypeServiceAccountToken,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: account}}}
+}
+
+func robotNamed(name string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{Kind: "ServiceAccount", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+}
+
+func TestSecretsFollowTheirAccounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Create(robotNamed("robot"))
+		deps := api.Deps()
+		deps.Client = issuing{deps.Client}
+		api.Run(New(deps, Config{CA: []byte("pem")}))
+		api.Create(secret("s", "robot"))
+		api.Create(secret("stray", "none"))
+		other := secret("other", "")
+		other.Type, other.Annotations = corev1.SecretTypeOpaque, nil
+		api.Create(other)
+		synctest.Wait()
+		s, ok := apitest.Get[*corev1.Secret](api, "default", "s")
+		if !ok || string(s.Data["token"]) != "of robot in s" || string(s.Data["ca.crt"]) != "pem" || string(s.Data["namespace"]) != "default" {
+			t.Errorf("%t %+v", ok, s)
+		}
+		if s.Annotations[corev1.ServiceAccountUIDKey] == "" {
+			t.Error("it does not say whose token it holds")
+		}
+		if _, ok := apitest.Get[*corev1.Secret](api, "default", "stray"); ok {
+			t.Error("a Secret of no account stays")
+		}
+		api.Delete(robotNamed("robot"), "")
+		synctest.Wait()
+		if _, ok := apitest.Get[*corev1.Secret](api, "default", "s"); ok {
+			t.Error("a Secret outlives its account")
+		}
+		if o, ok := apitest.Get[*corev1.Secret](api, "default", "other"); !ok || len(o.Data) > 0 {
+			t.Error("another type of Secret was touched")
+		}
+	})
+}
