@@ -68,21 +68,6 @@ func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVers
 	return append(bytes.Clone(protobufMagic), data...)
 }
 
-// collections are where objects of each kind are created.
-func collections() (paths []string) {
-	for _, r := range registry.Resources() {
-		path := "/apis/" + r.GVR.Group + "/" + r.GVR.Version
-		if r.GVR.Group == "" {
-			path = "/api/v1"
-		}
-		if r.Namespaced {
-			path += "/namespaces/default"
-		}
-		paths = append(paths, path+"/"+r.GVR.Resource)
-	}
-	return paths
-}
-
 var bodyTypes = []string{typeJSON, typeYAML, typeProtobuf, ""}
 
 // A body of any kind is stored as an object that reads back, or refused.
@@ -104,7 +89,9 @@ func FuzzBody(f *testing.F) {
 			f.Add(uint8(n), uint8(len(body)), []byte(body))
 		}
 	}
-	paths := collections()
+	paths := []string{"/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps", "/apis/apps/v1/namespaces/default/replicasets",
+		"/api/v1/namespaces/default/events", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/namespaces/default/secrets",
+		"/apis/coordination.k8s.io/v1/namespaces/default/leases", "/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/namespaces/default/serviceaccounts"}
 	h := fuzzed(f)
 	f.Fuzz(func(t *testing.T, typ, at uint8, data []byte) {
 		r := httptest.NewRequest(http.MethodPost, paths[int(at)%len(paths)]+"?dryRun=All", bytes.NewReader(data))
@@ -178,5 +165,28 @@ func FuzzPath(f *testing.F) {
 			r.URL = u
 			sane(t, h, r)
 		}
+	})
+}
+
+// Whatever Accept says, the answer is one of the forms it names, or 406 as JSON.
+func FuzzAccept(f *testing.F) {
+	for _, accept := range []string{
+		"application/json", typicalAccept, "*/*;q=0.1, text/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;q=0", ",;,", "a/b;q=\"", "application/json;stream=x",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+	} {
+		f.Add(accept, "gzip, *;q=0", false)
+		f.Add(accept, "gzip;q=x", true)
+	}
+	h := fuzzed(f)
+	f.Fuzz(func(t *testing.T, accept, encoding string, watch bool) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods", nil).WithContext(ctx)
+		if watch {
+			r.URL.RawQuery = "watch=1"
+		}
+		r.Header.Set("Accept", accept)
+		r.Header.Set("Accept-Encoding", encoding)
+		sane(t, h, r)
 	})
 }

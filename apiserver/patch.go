@@ -36,7 +36,16 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		return err
 	}
 	return s.store(w, r, t, func(cur registry.Object) (registry.Object, error) {
-		text, err := s.patched(r, typ, cur, data)
+		current, err := s.registry.JSON(r.Context(), cur)
+		if err != nil {
+			return nil, err
+		}
+		if len(doubled) == 0 {
+			if obj, ok := patchPart(t, typ, current, data, cur); ok {
+				return identified(obj, cur, t)
+			}
+		}
+		text, err := patched(typ, current, data, cur)
 		if err != nil {
 			return nil, err
 		}
@@ -47,19 +56,20 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		if err != nil {
 			return nil, errPatched(text, err)
 		}
-		if obj.GetUID() == "" {
-			obj.SetUID(cur.GetUID())
-		}
-		return obj, checkName(obj, t.ref, t.res.Namespaced)
+		return identified(obj, cur, t)
 	})
 }
 
-// patched is the JSON that the patch makes of cur.
-func (s *Server) patched(r *http.Request, typ types.PatchType, cur registry.Object, data []byte) ([]byte, error) {
-	current, err := s.registry.JSON(r.Context(), cur)
-	if err != nil {
-		return nil, err
+// identified is a patched object that is still cur, as the path names it.
+func identified(obj, cur registry.Object, t target) (registry.Object, error) {
+	if obj.GetUID() == "" {
+		obj.SetUID(cur.GetUID())
 	}
+	return obj, checkName(obj, t.ref, t.res.Namespaced)
+}
+
+// patched is the JSON that the patch makes of cur, whose JSON is current.
+func patched(typ types.PatchType, current, data []byte, cur registry.Object) ([]byte, error) {
 	text, err := patch.Apply(typ, current, data, cur)
 	if err == nil && len(text) > maxBody {
 		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", len(text), maxBody))

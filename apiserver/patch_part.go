@@ -1,0 +1,74 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/patch"
+	"monopod/apiserver/registry"
+)
+
+// patchPart applies a merge patch to the top-level fields that it names, and
+// leaves the rest of the object as it is: a status is patched without reading
+// the spec. false when that is not possible, or anything is wrong: then the
+// patch is applied to all of the object, and that says what.
+func patchPart(t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
+	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.ref.Subresource == "scale" || len(current)+len(data) > maxBody {
+		return nil, false
+	}
+	var wanted, have map[string]json.RawMessage
+	if json.Unmarshal(data, &wanted) != nil || json.Unmarshal(current, &have) != nil {
+		return nil, false
+	}
+	rest, ok := without(cur, wanted)
+	if !ok {
+		return nil, false
+	}
+	for name := range have {
+		if _, patched := wanted[name]; !patched && name != "kind" && name != "apiVersion" {
+			delete(have, name)
+		}
+	}
+	part, err := json.Marshal(have)
+	if err != nil {
+		return nil, false
+	}
+	text, err := patch.Apply(typ, part, data, cur)
+	if err != nil {
+		return nil, false
+	}
+	if found, err := decodeJSON(text, rest); err != nil || len(found) > 0 || checkKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
+		return nil, false
+	}
+	return rest, true
+}
+
+// without is a copy of obj that has none of the fields named; false when it does
+// not know one of them.
+func without(obj registry.Object, names map[string]json.RawMessage) (registry.Object, bool) {
+	from := reflect.ValueOf(obj).Elem()
+	shallow := reflect.New(from.Type())
+	shallow.Elem().Set(from)
+	for name := range names {
+		field := fieldNamed(shallow.Elem(), name)
+		if name == "" || !field.IsValid() { // kind and apiVersion are no fields of its own
+			return nil, false
+		}
+		field.SetZero()
+	}
+	out, ok := shallow.Interface().(registry.Object).DeepCopyObject().(registry.Object)
+	return out, ok
+}
+
+// fieldNamed is the field of a struct that JSON calls name.
+func fieldNamed(v reflect.Value, name string) reflect.Value {
+	for i := range v.NumField() {
+		if tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); tag == name {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
