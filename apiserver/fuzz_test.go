@@ -68,6 +68,21 @@ func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVers
 	return append(bytes.Clone(protobufMagic), data...)
 }
 
+// collections are where objects of each kind are created.
+func collections() (paths []string) {
+	for _, r := range registry.Resources() {
+		path := "/apis/" + r.GVR.Group + "/" + r.GVR.Version
+		if r.GVR.Group == "" {
+			path = "/api/v1"
+		}
+		if r.Namespaced {
+			path += "/namespaces/default"
+		}
+		paths = append(paths, path+"/"+r.GVR.Resource)
+	}
+	return paths
+}
+
 var bodyTypes = []string{typeJSON, typeYAML, typeProtobuf, ""}
 
 // A body of any kind is stored as an object that reads back, or refused.
@@ -89,9 +104,7 @@ func FuzzBody(f *testing.F) {
 			f.Add(uint8(n), uint8(len(body)), []byte(body))
 		}
 	}
-	paths := []string{"/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps", "/apis/apps/v1/namespaces/default/replicasets",
-		"/api/v1/namespaces/default/events", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/namespaces/default/secrets",
-		"/apis/coordination.k8s.io/v1/namespaces/default/leases", "/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/namespaces/default/serviceaccounts"}
+	paths := collections()
 	h := fuzzed(f)
 	f.Fuzz(func(t *testing.T, typ, at uint8, data []byte) {
 		r := httptest.NewRequest(http.MethodPost, paths[int(at)%len(paths)]+"?dryRun=All", bytes.NewReader(data))

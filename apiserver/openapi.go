@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,16 +13,15 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// Media types of OpenAPI documents. Those with the dots and the dashes are what
-// older clients ask for.
+// Media types of OpenAPI documents in protobuf. Clients write them with an @
+// before the version, which no media type may have.
 const (
-	typeOpenAPI2     = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-	typeOpenAPI2Old  = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-	typeOpenAPI3     = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-	typeOpenAPI3Old  = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
-	hashedFor        = 365 * 24 * time.Hour // upstream: a year, the most there is
-	openapiCacheable = "public, immutable"
+	typeOpenAPI2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	typeOpenAPI3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
+
+// hashedFor is how long a document may be kept under its hash (upstream: a year).
+const hashedFor = 365 * 24 * time.Hour
 
 // newOpenAPI describes what the server serves now.
 func newOpenAPI(cfg Config) *openapi.Documents {
@@ -40,13 +37,12 @@ func newOpenAPI(cfg Config) *openapi.Documents {
 // openapiIndex answers /openapi/v3.
 func (s *Server) openapiIndex(w http.ResponseWriter, r *http.Request) {
 	index, err := s.openapi.Index()
+	if err == nil {
+		err = tagged(w, r, typeJSON, openapi.Hash(index), func() ([]byte, error) { return index, nil })
+	}
 	if err != nil {
 		s.fail(w, r, err)
-		return
 	}
-	w.Header().Set("Etag", strconv.Quote(openapi.Hash(index)))
-	w.Header().Set("Content-Type", typeJSON)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(index))
 }
 
 // openapiGroup answers /openapi/v3/<name>. A request that names the document's
@@ -66,10 +62,10 @@ func (s *Server) openapiGroup(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, openapi.URL(name, doc.Hash), http.StatusMovedPermanently)
 		return
 	case hash != "":
-		w.Header().Set("Cache-Control", openapiCacheable)
+		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", s.now().Add(hashedFor).UTC().Format(http.TimeFormat))
 	}
-	s.document(w, r, doc, typeOpenAPI3, typeOpenAPI3Old)
+	s.document(w, r, doc, typeOpenAPI3)
 }
 
 // openapiV2 answers /openapi/v2.
@@ -79,47 +75,55 @@ func (s *Server) openapiV2(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	s.document(w, r, doc, typeOpenAPI2, typeOpenAPI2Old)
+	s.document(w, r, doc, typeOpenAPI2)
 }
 
-// document sends doc as the client wants it: JSON, or protobuf under one of its
-// names. Both go by one ETag, as upstream, since Vary tells them apart.
-func (s *Server) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf ...string) {
+// document sends doc as the client wants it: JSON, or protobuf. Both go by one
+// ETag, as upstream, since Vary tells them apart.
+func (s *Server) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf string) {
 	w.Header().Add("Vary", "Accept")
-	typ := preferred(r.Header.Get("Accept"), append([]string{typeJSON}, protobuf...))
-	if typ == "" {
-		http.Error(w, "", http.StatusNotAcceptable)
-		return
+	var err error
+	switch preferred(r.Header.Get("Accept"), typeJSON, protobuf) {
+	case typeJSON:
+		err = tagged(w, r, typeJSON, doc.Hash, func() ([]byte, error) { return doc.JSON, nil })
+	case protobuf:
+		err = tagged(w, r, protobuf, doc.Hash, doc.Protobuf)
+	default:
+		w.WriteHeader(http.StatusNotAcceptable)
 	}
-	etag, data := strconv.Quote(doc.Hash), doc.JSON
-	w.Header().Set("Etag", etag)
-	w.Header().Set("Content-Type", typeJSON)
-	if typ != typeJSON {
-		w.Header().Set("Content-Type", protobuf[0])
-		if !strings.Contains(r.Header.Get("If-None-Match"), etag) {
-			var err error
-			if data, err = doc.Protobuf(); err != nil {
-				s.fail(w, r, err)
-				return
-			}
-		}
+	if err != nil {
+		s.fail(w, r, err)
 	}
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// preferred is the first media type of an Accept header that is offered; the
-// first offer when the client takes anything; empty when it wants none of them.
-func preferred(accept string, offers []string) string {
+// tagged answers with what get returns, under its hash, unless the client has
+// that already.
+func tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, get func() ([]byte, error)) error {
+	etag := strconv.Quote(hash)
+	w.Header().Set("Etag", etag)
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	data, err := get()
+	if err != nil {
+		return err
+	}
+	out := begin(w, r, contentType, http.StatusOK, len(data))
+	defer out.Close()
+	_, _ = out.Write(data) // a client that went away is no error of ours
+	return nil
+}
+
+// preferred is the offer that the client likes best, the first for a client that
+// takes anything; empty when it wants none of them.
+func preferred(accept string, offers ...string) string {
 	if accept == "" {
 		return offers[0]
 	}
-	for part := range strings.SplitSeq(accept, ",") {
-		typ, _, err := mime.ParseMediaType(part)
-		if err != nil { // the type of older clients has an @, which is none of a media type's
-			typ, _, _ = strings.Cut(strings.TrimSpace(part), ";")
-		}
+	for _, c := range clauses(strings.ReplaceAll(accept, "@", ".")) {
 		for _, offer := range offers {
-			if typ == offer || typ == "*/*" || typ == "application/*" {
+			if c.media == offer || c.media == "*/*" || c.media == "application/*" {
 				return offer
 			}
 		}

@@ -26,17 +26,15 @@ func TestCreation(t *testing.T) {
 		{"StorageClass", `{provisioner: a, allowedTopologies: [{matchLabelExpressions: [{key: a, values: [b]}]}, {matchLabelExpressions: [{key: a, values: [b]}]}]}`, "allowedTopologies[1].matchLabelExpressions: Duplicate value"},
 		{"VolumeAttributesClass", `{driverName: a, parameters: {a: b}}`, ""},
 		{"VolumeAttributesClass", `{}`, "driverName: Required value\nparameters: Required value"},
-		{"CSIDriver", `{metadata: {name: Csi.Example.com}}`, ""},
-		{"CSIDriver", `{metadata: {name: a_b}}`, "name: Invalid value"},
-		{"CSIDriver", `{metadata: {name: ` + strings.Repeat("x", 64) + `}}`, "name: Too long"},
+		{"CSIDriver", `{metadata: {name: csi.example.com}}`, ""},
 		{"CSIDriver", `{metadata: {name: a}, spec: {fsGroupPolicy: Never, volumeLifecycleModes: [Sometimes], nodeAllocatableUpdatePeriodSeconds: 9}}`,
 			"spec.fsGroupPolicy: Unsupported value\nspec.volumeLifecycleModes: Unsupported value\nspec.nodeAllocatableUpdatePeriodSeconds: Invalid value"},
-		{"CSIDriver", `{metadata: {name: a}, spec: {tokenRequests: [{audience: a, expirationSeconds: 599}, {audience: a, expirationSeconds: 4294967297}]}}`,
-			"spec.tokenRequests[0].expirationSeconds: Invalid value\nspec.tokenRequests[1].audience: Duplicate value\nspec.tokenRequests[1].expirationSeconds: Invalid value"},
+		{"CSIDriver", `{metadata: {name: a}, spec: {tokenRequests: [{audience: a, expirationSeconds: 599}, {audience: a, expirationSeconds: 1}, {audience: b, expirationSeconds: 4294967297}]}}`,
+			"spec.tokenRequests[0].expirationSeconds: Invalid value\nspec.tokenRequests[1].audience: Duplicate value\nspec.tokenRequests[2].expirationSeconds: Invalid value"},
 		{"CSIDriver", `{metadata: {name: a}, spec: {serviceAccountTokenInSecrets: true}}`, "spec.serviceAccountTokenInSecrets: Invalid value"},
 		{"CSINode", `{spec: {drivers: [{name: a, nodeID: n1, topologyKeys: [x/y], allocatable: {count: 3}}]}}`, ""},
 		{"CSINode", `{spec: {drivers: [{}, {name: a, nodeID: n1}, {name: a, nodeID: ` + strings.Repeat("x", 257) + `, allocatable: {count: -1}, topologyKeys: ["", z, z, "a b"]}]}}`,
-			"spec.drivers[0].name: Required value\nspec.drivers[0].nodeID: Required value\nspec.drivers[2].nodeID: Invalid value\nspec.drivers[2].allocatable.count: Invalid value\nspec.drivers[2].topologyKeys: Required value\nspec.drivers[2].topologyKeys: Duplicate value\nspec.drivers[2].topologyKeys: Invalid value\nspec.drivers[2].name: Duplicate value"},
+			"spec.drivers[0].name: Required value\nspec.drivers[0].nodeID: Required value\nspec.drivers[2].nodeID: Invalid value\nspec.drivers[2].allocatable.count: Invalid value\nspec.drivers[2].name: Duplicate value\nspec.drivers[2]: Required value\nspec.drivers[2]: Invalid value\nspec.drivers[2]: Invalid value\nspec.drivers[2]: Duplicate value\nspec.drivers[2]: Invalid value"},
 		{"CSIStorageCapacity", `{storageClassName: a, capacity: 1Gi}`, ""},
 		{"CSIStorageCapacity", `{storageClassName: A_b, capacity: -1, maximumVolumeSize: -1, nodeTopology: {matchLabels: {"a b": c}}}`,
 			"nodeTopology.matchLabels: Invalid value\nstorageClassName: Invalid value\ncapacity: Invalid value\nmaximumVolumeSize: Invalid value"},
@@ -56,8 +54,8 @@ func TestCreation(t *testing.T) {
 	if old.(*storagev1.VolumeAttachment).Status.Attached {
 		t.Error("attached by its creation")
 	}
-	next := kindtest.Update(t, a, old, `{status: {attached: true, attachError: {message: `+long+`}}}`, "status")
-	kindtest.WantErrors(t, kindtest.Validate(a, next, old, "status"), "status.attachError.message: Too long")
+	next := kindtest.Update(t, a, old, `{status: {attached: true, attachError: {message: `+long+`, errorCode: -1}}}`, "status")
+	kindtest.WantErrors(t, kindtest.Validate(a, next, old, "status"), "status.attachError.message: Too long", "status.attachError.errorCode: Invalid value")
 }
 
 func many(n int) string {
@@ -78,7 +76,7 @@ func TestUpdate(t *testing.T) {
 		{"CSIDriver", `{metadata: {name: a}}`, `{metadata: {name: a}, spec: {podInfoOnMount: true, storageCapacity: true, fsGroupPolicy: File, requiresRepublish: true}}`, ""},
 		{"CSIDriver", `{metadata: {name: a}}`, `{metadata: {name: a}, spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral]}}`, "spec.attachedRequired: Invalid value\nspec.volumeLifecycleModes: Invalid value"},
 		{"CSINode", `{spec: {drivers: [{name: a, nodeID: n1}]}}`, `{spec: {drivers: [{name: b, nodeID: n1}, {name: a, nodeID: n1, allocatable: {count: 1}}]}}`, ""},
-		{"CSINode", `{spec: {drivers: [{name: a, nodeID: n1}]}}`, `{spec: {drivers: [{name: a, nodeID: m}]}}`, "CSINodeDriver: Invalid value"},
+		{"CSINode", `{spec: {drivers: [{name: a, nodeID: n1}]}}`, `{spec: {drivers: [{name: a, nodeID: m}]}}`, "spec.drivers: Invalid value"},
 		{"CSIStorageCapacity", `{storageClassName: a, capacity: 1Gi}`, `{storageClassName: b, capacity: 2Gi, nodeTopology: {}}`, "nodeTopology: Invalid value\nstorageClassName: Invalid value"},
 		{"VolumeAttachment", `{spec: {attacher: a, nodeName: n1, source: {persistentVolumeName: v}}}`, `{spec: {attacher: a, nodeName: m, source: {persistentVolumeName: v}}}`, "spec: Invalid value"},
 	} {

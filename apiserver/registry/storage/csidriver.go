@@ -6,7 +6,6 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
@@ -21,14 +20,13 @@ const minUpdatePeriod = 10
 
 func csiDriverResource() kind.Resource {
 	return kind.Resource{
-		GVR:       client.CSIDrivers,
-		Kind:      "CSIDriver",
-		New:       func() kind.Object { return new(storagev1.CSIDriver) },
-		ValidName: path.ValidatePathSegmentName, // the rest is driverName's
-		Default:   csiDriverDefault,
-		Prepare:   csiDriverPrepare,
-		Validate:  csiDriverValidate,
-		Columns:   csiDriverColumns(),
+		GVR:      client.CSIDrivers,
+		Kind:     "CSIDriver",
+		New:      func() kind.Object { return new(storagev1.CSIDriver) },
+		Default:  csiDriverDefault,
+		Prepare:  csiDriverPrepare,
+		Validate: csiDriverValidate,
+		Columns:  csiDriverColumns(),
 	}
 }
 
@@ -93,11 +91,7 @@ func csiDriverPrepare(next, cur kind.Object, subresource string) {
 
 func csiDriverValidate(next, cur kind.Object, _ string) field.ErrorList {
 	d := next.(*storagev1.CSIDriver)
-	var errs field.ErrorList
-	if cur == nil {
-		errs = driverName(d.Name, field.NewPath("name"))
-	}
-	errs = append(errs, csiDriverSpec(&d.Spec, field.NewPath("spec"))...)
+	errs := csiDriverSpec(&d.Spec, field.NewPath("spec"))
 	if cur == nil {
 		return errs
 	}
@@ -131,6 +125,7 @@ func tokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.Erro
 		path := at.Index(i)
 		if seen[r.Audience] {
 			errs = append(errs, field.Duplicate(path.Child("audience"), r.Audience))
+			continue
 		}
 		seen[r.Audience] = true
 		if s := r.ExpirationSeconds; s != nil && *s < 600 {

@@ -45,6 +45,7 @@ func csiNodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 			errs = append(errs, field.Duplicate(path.Child("name"), d.Name))
 		}
 		seen[d.Name] = true
+		errs = append(errs, topologyKeys(d.TopologyKeys, path)...)
 	}
 	if cur == nil {
 		return errs
@@ -61,16 +62,18 @@ func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
 	if d.Allocatable != nil {
 		errs = append(errs, check.NilOrNonNegative(at.Child("allocatable", "count"), d.Allocatable.Count)...)
 	}
-	return append(errs, topologyKeys(d.TopologyKeys, at.Child("topologyKeys"))...)
+	return errs
 }
 
+// topologyKeys are qualified names, each once; mistakes are the driver's.
 func topologyKeys(keys []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {
-		errs = append(errs, check.Named(at, key, validation.IsQualifiedName)...)
+		errs = append(errs, check.Required(at, key)...)
 		if slices.Contains(keys[:i], key) {
 			errs = append(errs, field.Duplicate(at, key))
 		}
+		errs = append(errs, check.Invalid(at, key, validation.IsQualifiedName(key))...)
 	}
 	return errs
 }
@@ -86,7 +89,7 @@ func csiNodeUpdate(node, old *storagev1.CSINode) field.ErrorList {
 		before, ok := was[d.Name]
 		before.Allocatable = d.Allocatable
 		if ok && !equality.Semantic.DeepEqual(d, before) {
-			errs = append(errs, field.Invalid(field.NewPath("CSINodeDriver"), d, "field is immutable"))
+			errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), d, "field is immutable"))
 		}
 	}
 	return errs

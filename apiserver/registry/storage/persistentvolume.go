@@ -188,7 +188,7 @@ func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.E
 // volumeUpdate: what a volume is, and where, is for ever.
 func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	var errs field.ErrorList
-	source, was := spec.PersistentVolumeSource, settableSecrets(spec, old)
+	source, was := spec.PersistentVolumeSource, settableSecret(spec, old)
 	if !equality.Semantic.DeepEqual(source, was) {
 		changed := check.ChangedFields(source, was, equality.Semantic.DeepEqual)
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
@@ -204,16 +204,15 @@ func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	return errs
 }
 
-// settableSecrets is old's source with the secrets for expansion that spec adds:
-// they may be set once.
-func settableSecrets(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
+// settableSecret is old's source with the secret for expansion that spec adds: it
+// may be set once.
+func settableSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
 	source := old.PersistentVolumeSource
 	if source.CSI == nil || spec.CSI == nil {
 		return source
 	}
 	source.CSI = source.CSI.DeepCopy()
 	kind.SetIfZero(&source.CSI.ControllerExpandSecretRef, spec.CSI.ControllerExpandSecretRef)
-	kind.SetIfZero(&source.CSI.NodeExpandSecretRef, spec.CSI.NodeExpandSecretRef)
 	return source
 }
 

@@ -218,10 +218,21 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"), "field can not be less than status.capacity"))
 	}
 	errs = append(errs, check.Immutable(field.NewPath("volumeMode"), claim.Spec.VolumeMode, old.Spec.VolumeMode)...)
-	if old.Spec.VolumeAttributesClassName != nil && claim.Spec.VolumeAttributesClassName == nil {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	return append(errs, claimAttributes(claim, old)...)
+}
+
+// claimAttributes lets a class go that was never applied.
+func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	at, name := field.NewPath("spec", "volumeAttributesClassName"), claim.Spec.VolumeAttributesClassName
+	switch {
+	case old.Spec.VolumeAttributesClassName == nil:
+		return nil
+	case name == nil && old.Status.CurrentVolumeAttributesClassName != nil:
+		return field.ErrorList{field.Forbidden(at, "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")}
+	case name != nil && *name == "":
+		return field.ErrorList{field.Forbidden(at, "update from non-nil value to an empty string is forbidden")}
 	}
-	return errs
+	return nil
 }
 
 // claimWas is old's spec with everything in it that claim may change.

@@ -97,7 +97,7 @@ func networkNames(s *corev1.PersistentVolumeSource) []name {
 func cloudNames(s *corev1.PersistentVolumeSource) []name {
 	switch {
 	case s.GCEPersistentDisk != nil:
-		return []name{{"gcePersistentDisk", "pdName", s.GCEPersistentDisk.PDName}}
+		return []name{{"persistentDisk", "pdName", s.GCEPersistentDisk.PDName}} // upstream's path
 	case s.AWSElasticBlockStore != nil:
 		return []name{{"awsElasticBlockStore", "volumeID", s.AWSElasticBlockStore.VolumeID}}
 	case s.Cinder != nil:

@@ -62,7 +62,7 @@ func TestVolumeCreation(t *testing.T) {
 		base + `, cephfs: {}`:                                                  "spec.cephfs.monitors: Required value",
 		base + `, awsElasticBlockStore: {}`:                                    "spec.awsElasticBlockStore.volumeID: Required value",
 		base + `, azureDisk: {diskName: a}`:                                    "spec.azureDisk.diskURI: Required value",
-		base + `, gcePersistentDisk: {}`:                                       "spec.gcePersistentDisk.pdName: Required value",
+		base + `, gcePersistentDisk: {}`:                                       "spec.persistentDisk.pdName: Required value",
 	} {
 		obj := kindtest.Create(t, r, `{metadata: {name: a}, spec: {`+spec+`}}`)
 		kindtest.WantErrors(t, kindtest.Validate(r, obj, nil, ""), want)
@@ -184,7 +184,9 @@ func TestClaimUpdate(t *testing.T) {
 		"volume mode":                {"Bound", "1Gi", claimBase, claimBase + ", volumeMode: Block", "spec: Forbidden\nvolumeMode: Invalid value"},
 		"attributes":                 {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase + ", volumeAttributesClassName: b", ""},
 		"attributes of a pending":    {"Pending", "", claimBase + ", volumeAttributesClassName: a", claimBase + ", volumeAttributesClassName: b", "spec: Forbidden"},
-		"attributes away":            {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase, "spec.volumeAttributesClassName: Forbidden"},
+		"attributes away":            {"Bound", "1Gi}, currentVolumeAttributesClassName: a, allocatedResources: {storage: 1Gi", claimBase + ", volumeAttributesClassName: a", claimBase, "spec.volumeAttributesClassName: Forbidden"},
+		"attributes never applied":   {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase, ""},
+		"empty attributes":           {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase + `, volumeAttributesClassName: ""`, "spec.volumeAttributesClassName: Forbidden"},
 		"the storage request itself": {"Bound", "1Gi", claimBase, "accessModes: [ReadWriteOnce]", "spec.resources[storage]: Required value\nspec: Forbidden\nspec.resources.requests.storage: Forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {

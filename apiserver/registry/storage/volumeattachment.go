@@ -1,10 +1,12 @@
 package storage
 
 import (
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
@@ -131,8 +133,15 @@ func attachmentMetadata(metadata map[string]string, at *field.Path) field.ErrorL
 }
 
 func attachmentError(e *storagev1.VolumeError, at *field.Path) field.ErrorList {
-	if e == nil || len(e.Message) <= maxErrorMessage {
+	if e == nil {
 		return nil
 	}
-	return field.ErrorList{field.TooLong(at.Child("message"), "", maxErrorMessage)}
+	var errs field.ErrorList
+	if len(e.Message) > maxErrorMessage {
+		errs = append(errs, field.TooLong(at.Child("message"), "", maxErrorMessage))
+	}
+	if e.ErrorCode != nil && *e.ErrorCode < 0 {
+		errs = append(errs, field.Invalid(at.Child("errorCode"), *e.ErrorCode, validation.InclusiveRangeError(0, math.MaxInt32)))
+	}
+	return errs
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -106,12 +107,14 @@ func replicationControllerValidate(next, _ kind.Object, subresource string) fiel
 	return append(errs, foreverErrors(spec.Template, at, "ReplicationController")...)
 }
 
+// replicationControllerStatus follows the rules of replica sets, which took over
+// from it.
 func replicationControllerStatus(status *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
-	labelled := check.Count{Name: "fullyLabeledReplicas", Value: int64(status.FullyLabeledReplicas)}
-	ready := check.Count{Name: "readyReplicas", Value: int64(status.ReadyReplicas)}
-	available := check.Count{Name: "availableReplicas", Value: int64(status.AvailableReplicas)}
-	errs := check.Counts(path, check.Count{Name: "replicas", Value: int64(status.Replicas)}, labelled, ready, available,
-		check.Count{Name: "observedGeneration", Value: status.ObservedGeneration})
-	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", labelled, ready, available)...)
-	return append(errs, check.AtMost(path, status.ReadyReplicas, "readyReplicas", available)...)
+	return replicaSetStatus(&appsv1.ReplicaSetStatus{
+		Replicas:             status.Replicas,
+		FullyLabeledReplicas: status.FullyLabeledReplicas,
+		ReadyReplicas:        status.ReadyReplicas,
+		AvailableReplicas:    status.AvailableReplicas,
+		ObservedGeneration:   status.ObservedGeneration,
+	}, path)
 }

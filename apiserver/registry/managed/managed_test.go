@@ -1,0 +1,231 @@
+package managed_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/managed"
+)
+
+// resource finds what is served by its kind and version.
+func resource(t *testing.T, version, name string) *kind.Resource {
+	t.Helper()
+	all := registry.Resources()
+	i := slices.IndexFunc(all, func(r kind.Resource) bool { return r.Kind == name && r.GVR.GroupVersion().String() == version })
+	if i < 0 {
+		t.Fatalf("no %s of %s is served", name, version)
+	}
+	return &all[i]
+}
+
+func patch(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// owned are the fields of a manager, as JSON.
+func owned(obj kind.Object, manager string) string {
+	for _, e := range obj.GetManagedFields() {
+		if e.Manager == manager {
+			return e.APIVersion + " " + string(e.FieldsV1.GetRawBytes())
+		}
+	}
+	return ""
+}
+
+// A write owns the fields that it reaches and no others.
+func TestOnlyWhatAWriteReaches(t *testing.T) {
+	t.Parallel()
+	fields := managed.New(clock.RealClock{})
+	pod := `{apiVersion: v1, kind: Pod, metadata: {labels: {a: b}, ownerReferences: [{apiVersion: v1, kind: Node, name: node, uid: u}]},
+spec: {nodeName: node, containers: [{name: c, image: i, resources: {limits: {cpu: 1}}}], ephemeralContainers: [{name: e, image: i}]}, status: {phase: Running}}`
+	for sub, want := range map[string]string{
+		"": `{"f:metadata":{"f:labels":{"f:a":{}},"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}},` +
+			`"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{"f:limits":{"f:cpu":{}}}}},` +
+			`"f:ephemeralContainers":{"k:{\"name\":\"e\"}":{".":{},"f:image":{},"f:name":{}}},"f:nodeName":{}}}`,
+		"status":              `{"f:metadata":{"f:labels":{"f:a":{}}},"f:status":{"f:phase":{}}}`,
+		"ephemeralcontainers": `{"f:spec":{"f:ephemeralContainers":{"k:{\"name\":\"e\"}":{".":{},"f:image":{},"f:name":{}}}}}`,
+		"resize":              `{"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`,
+	} {
+		target := managed.Target{Resource: resource(t, "v1", "Pod"), Subresource: sub}
+		obj, err := fields.Apply(target, nil, patch(t, pod), "ann", false)
+		if err != nil {
+			t.Errorf("%q: %v", sub, err)
+			continue
+		}
+		if got := owned(obj, "ann"); got != "v1 "+want {
+			t.Errorf("%q owns\n%s, want\n%s", sub, got, want)
+		}
+	}
+}
+
+// What was applied to one version of an object is known when another is written.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	fields := managed.New(clock.RealClock{})
+	v1, v2 := resource(t, "autoscaling/v1", "HorizontalPodAutoscaler"), resource(t, "autoscaling/v2", "HorizontalPodAutoscaler")
+	const hpa = `{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, spec: {maxReplicas: 3, targetCPUUtilizationPercentage: 50}}`
+	old, err := fields.Apply(managed.Target{Resource: v1, Views: []*kind.Resource{v2}}, nil, patch(t, hpa), "ann", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.SetUID("u")
+	stored := v1.View.Store(old)
+	stored.GetObjectKind().SetGroupVersionKind(v2.GVK())
+	_, err = fields.Apply(managed.Target{Resource: v2, Views: []*kind.Resource{v1}}, stored,
+		patch(t, `{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, spec: {maxReplicas: 4}}`), "bob", false)
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "ann" using autoscaling/v1: .spec.maxReplicas`) &&
+		!strings.Contains(err.Error(), `conflict with "ann": .spec.maxReplicas`) {
+		t.Errorf("got %v, want a conflict with ann", err)
+	}
+}
+
+// Updates note what they change, with the writer's name and the version; they
+// leave an object alone that nobody applied.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	fields := managed.New(clock.RealClock{})
+	res := resource(t, "apps/v1", "Deployment")
+	target := managed.Target{Resource: res}
+	plain := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u"}}
+	next := plain.DeepCopy()
+	next.Spec.Replicas = new(int32(2))
+	if err := fields.Update(target, next, plain, "bob"); err != nil || next.ManagedFields != nil || fields.Held() {
+		t.Errorf("an object nobody applied got %v, %v", next.ManagedFields, err)
+	}
+	applied, err := fields.Apply(target, nil, patch(t, `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 1, paused: true}}`), "ann", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied.SetUID("u")
+	next = applied.DeepCopyObject().(*appsv1.Deployment)
+	next.Spec.Replicas = new(int32(2))
+	before, _ := json.Marshal(applied)
+	if err := fields.Update(target, next, applied, "bob"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := owned(next, "bob"), `apps/v1 {"f:spec":{"f:replicas":{}}}`; got != want {
+		t.Errorf("bob owns %s, want %s", got, want)
+	}
+	if got, want := owned(next, "ann"), `apps/v1 {"f:spec":{"f:paused":{}}}`; got != want {
+		t.Errorf("ann owns %s, want %s", got, want)
+	}
+	if after, _ := json.Marshal(applied); string(before) != string(after) {
+		t.Errorf("the current object became %s", after)
+	}
+}
+
+// A client that sends nothing about managers keeps them, one that sends an empty
+// list clears them, and nonsense is left out.
+func TestManagersFromClients(t *testing.T) {
+	t.Parallel()
+	fields := managed.New(clock.RealClock{})
+	target := managed.Target{Resource: resource(t, "v1", "ConfigMap")}
+	cur, err := fields.Apply(target, nil, patch(t, `{apiVersion: v1, kind: ConfigMap, data: {a: b}}`), "ann", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cur.SetUID("u")
+	for name, c := range map[string]struct {
+		sent []metav1.ManagedFieldsEntry
+		want int
+	}{
+		"nothing":    {nil, 1},
+		"no entries": {[]metav1.ManagedFieldsEntry{}, 0},
+		"one empty":  {[]metav1.ManagedFieldsEntry{{}}, 0},
+		"nonsense":   {[]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":7}`)}}, 1},
+	} {
+		next := cur.DeepCopyObject().(*corev1.ConfigMap)
+		next.ManagedFields = c.sent
+		if err := fields.Update(target, next, cur, "bob"); err != nil || len(next.ManagedFields) != c.want {
+			t.Errorf("%s: %v, %v; want %d", name, next.ManagedFields, err, c.want)
+		}
+	}
+}
+
+// New times alone are no change; with another change they are.
+func TestKeepTimes(t *testing.T) {
+	t.Parallel()
+	object := func(data string, at int64, manager string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{Data: map[string]string{"a": data}, ObjectMeta: metav1.ObjectMeta{
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: manager, Time: new(metav1.Unix(at, 0))}}}}
+	}
+	cur := object("b", 1, "ann")
+	for name, c := range map[string]struct {
+		next *corev1.ConfigMap
+		want int64
+	}{
+		"nothing else": {object("b", 2, "ann"), 1},
+		"other data":   {object("c", 2, "ann"), 2},
+		"other owner":  {object("b", 2, "bob"), 2},
+	} {
+		managed.KeepTimes(c.next, cur)
+		if got := c.next.ManagedFields[0].Time.Unix(); got != c.want {
+			t.Errorf("%s: time %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// The schemas go when nobody applies any more.
+func TestLetGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fields := managed.New(clock.RealClock{})
+		target := managed.Target{Resource: resource(t, "v1", "ConfigMap")}
+		for range 3 {
+			if _, err := fields.Apply(target, nil, patch(t, `{apiVersion: v1, kind: ConfigMap}`), "ann", false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Minute) // what GitOps tools do
+			if !fields.Held() {
+				t.Error("let go between two applies")
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if fields.Held() {
+			t.Error("schemas stay in memory")
+		}
+	})
+}
+
+func BenchmarkApply(b *testing.B) {
+	fields := managed.New(clock.RealClock{})
+	all := registry.Resources()
+	i := slices.IndexFunc(all, func(r kind.Resource) bool { return r.Kind == "Deployment" })
+	target := managed.Target{Resource: &all[i]}
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 1,
+template: {spec: {containers: [{name: c, image: i, ports: [{containerPort: 80, protocol: TCP}]}]}}}}`), &u.Object); err != nil {
+		b.Fatal(err)
+	}
+	cur, err := fields.Apply(target, nil, u, "ann", false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cur.SetUID("u")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := fields.Apply(target, cur, u.DeepCopy(), "ann", false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
