@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -46,7 +47,6 @@ func TestEndpointsCreation(t *testing.T) {
 		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hostname: A, nodeName: B}]}`, "endpoints[0].nodeName: Invalid value\nendpoints[0].hostname: Invalid value"},
 		{"EndpointSlice", `{addressType: IPv4, endpoints: ` + many(1001, `{addresses: [1.2.3.4], zone: z%d}`) + `}`, "endpoints: Too many"},
 		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: ` + many(101, `1.2.3.%d`) + `}]}`, "endpoints[0].addresses: Too many"},
-		{"EndpointSlice", `{addressType: IPv4, ports: ` + many(20001, `{name: p%d}`) + `}`, "ports: Too many"},
 		{"EndpointSlice", `{addressType: IPv4, ports: [{port: 1}, {port: 2}]}`, "ports[1].name: Duplicate value"},
 		{"EndpointSlice", `{addressType: IPv4, ports: [{name: A, protocol: X, appProtocol: ""}]}`, "ports[0].name: Invalid value\nports[0].protocol: Unsupported value\nports[0].appProtocol: Invalid value\nports[0].appProtocol: Invalid value"},
 		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hints: {forZones: [{name: a}, {name: a}, {name: "b c"}]}}]}`,
@@ -162,4 +162,17 @@ func TestServiceFields(t *testing.T) {
 	if got["spec.clusterIP"] != "10.96.1.1" || got["spec.type"] != "ClusterIP" || got["metadata.name"] != "x" {
 		t.Errorf("got %v", got)
 	}
+}
+
+func TestEndpointSlicePortsAtMost(t *testing.T) {
+	t.Parallel()
+	r := resourceOf(t, "EndpointSlice")
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	for i := range 20001 {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprintf("p%d", i))})
+	}
+	r.Default(slice)
+	kindtest.WantErrors(t, r.Validate(slice, nil, ""), "ports: Too many")
+	slice.Ports = slice.Ports[:20000]
+	kindtest.WantErrors(t, r.Validate(slice, nil, ""))
 }
