@@ -328,6 +328,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 			return manager.Run(innerCtx)
 		})
 		inner.Go(func() error { return n.run(innerCtx) })
+		inner.Go(func() error { return state.Tidy(innerCtx) })
 		if state.File != nil && cfg.SnapshotInterval > 0 {
 			inner.Go(func() error {
 				return state.File.KeepSnapshots(innerCtx, cfg.SnapshotInterval, func(err error) {
