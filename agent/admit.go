@@ -27,6 +27,7 @@ func (a *Agent) refuse(pod *corev1.Pod) *status.Failure {
 	if status.Finished(pod.Status.Phase) || pod.DeletionTimestamp != nil {
 		return nil
 	}
+	pod = allocatedBefore(pod)
 	node, others := a.node.current(), a.active()
 	for _, ask := range a.admit {
 		if f := ask(pod, others, node); f != nil {
@@ -42,7 +43,7 @@ func (a *Agent) active() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
 		if pod := w.current.Load(); !status.Finished(pod.Status.Phase) && !w.quiet.Load() {
-			out = append(out, pod)
+			out = append(out, w.given.Load())
 		}
 	}
 	return out

@@ -144,6 +144,7 @@ func (w *worker) ended(ctx context.Context, c *status.Container) error {
 		c.Exit(exitKilled, w.a.Clock.Now())
 		return nil
 	}
+	now.Resources = c.Resources
 	*c = *now
 	if c.State == status.Running {
 		return errAlive

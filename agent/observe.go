@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"sync"
@@ -182,7 +183,7 @@ func (w *worker) reconcile(next status.Observed) status.Observed {
 		if old == nil {
 			continue
 		}
-		c.OOM = c.OOM || old.OOM
+		c.OOM, c.Resources = c.OOM || old.OOM, old.Resources
 		if old.State == status.Exited {
 			*c = *old
 		}
@@ -208,6 +209,7 @@ func (w *worker) adopt(first bool) {
 	for i := range w.seen.Containers {
 		c := &w.seen.Containers[i]
 		w.a.own(c.ID, w.uid)
+		w.believe(c)
 		if c.State == status.Running {
 			w.watch(c, first)
 		}
@@ -259,7 +261,7 @@ func (w *worker) report(terminal bool) {
 	w.publish()
 	next := status.Of(status.Input{
 		Pod: &base, Seen: &w.seen, Waiting: w.waiting, Ready: w.probes.Ready, Started: w.probes.Started,
-		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Now: w.a.Clock.Now(),
+		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Resize: cmp.Or(w.progress, w.deferred), Now: w.a.Clock.Now(),
 	})
 	w.reported = &next
 	if !apiequality.Semantic.DeepEqual(&base.Status, &next) {

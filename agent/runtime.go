@@ -31,6 +31,9 @@ type Runtime interface {
 	RemoveContainer(ctx context.Context, id string) error
 	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
+	// UpdateContainerResources changes what a container that runs may use; what is 0
+	// stays as it is.
+	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 	ReopenContainerLog(ctx context.Context, id string) error
 
 	// ExecSync runs a command to its end; a non-zero exit code is not an error.

@@ -137,6 +137,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 	w.seen.Containers = append(w.seen.Containers, status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: w.seen.Sandbox().ID, Hash: spec.Hash(c), Image: c.Image,
 		CreatedAt: w.a.Clock.Now(), MessagePath: w.messagePath(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy),
+		Resources: c.Resources.DeepCopy(),
 	})
 	return id, nil
 }
@@ -301,7 +302,7 @@ func (w *worker) refreshContainer(ctx context.Context, id string) error {
 	if err != nil || c == nil {
 		return err
 	}
-	c.OOM = c.OOM || old.OOM
+	c.OOM, c.Resources = c.OOM || old.OOM, old.Resources
 	if old.State != status.Exited {
 		*old = *c
 	}

@@ -47,6 +47,9 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	if len(p.Kill) > 0 {
 		return true, w.killSome(ctx, p.Kill)
 	}
+	if restart := w.resize(ctx); len(restart) > 0 {
+		return true, w.killSome(ctx, restart)
+	}
 	if len(p.Start) == 0 {
 		return false, nil
 	}

@@ -64,6 +64,7 @@ type worker struct {
 
 	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
 	current  atomic.Pointer[corev1.Pod]      // likewise
+	given    atomic.Pointer[corev1.Pod]      // likewise: pod
 	quiet    atomic.Bool                     // failing probes are no news: it is being stopped
 
 	life       context.Context // ends with the agent; set by run
@@ -72,7 +73,11 @@ type worker struct {
 
 	// What follows belongs to run's goroutine.
 	log       *zap.Logger
-	pod       *corev1.Pod
+	pod       *corev1.Pod    // with the resources that its containers are given
+	asked     *corev1.Pod    // with those that it asks for
+	deferred  *status.Resize // why it is not given those
+	progress  *status.Resize // while the containers do not have what they are given
+	resizeAt  time.Time      // when the runtime is asked again that refused
 	state     workState
 	gone      bool
 	stale     bool // seen must be read anew
@@ -95,12 +100,13 @@ type worker struct {
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{
-		a: a, uid: pod.UID, pod: pod,
+		a: a, uid: pod.UID, pod: allocatedBefore(pod), asked: pod,
 		done: make(chan struct{}), wake: make(chan struct{}, 1), news: make(chan struct{}),
 		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
 		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),
 	}
 	w.current.Store(pod)
+	w.given.Store(w.pod)
 	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Events: probe.Events{
 		Changed: func(string) { w.wakeUp() },
 		Failed:  w.unhealthy,
@@ -278,7 +284,9 @@ func (w *worker) open(cancel context.CancelFunc) {
 	w.mu.Unlock()
 	if in.pod != nil {
 		w.refresh = w.refresh || !maps.Equal(in.pod.Labels, w.pod.Labels) || !maps.Equal(in.pod.Annotations, w.pod.Annotations)
-		w.pod = in.pod
+		w.allocate(in.pod)
+	} else if otherResources(&w.asked.Spec, &w.pod.Spec) {
+		w.allocate(w.asked)
 	}
 	w.gone = w.gone || in.gone
 	w.stale = w.stale || in.relist

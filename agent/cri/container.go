@@ -32,6 +32,12 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 	return present(err)
 }
 
+// UpdateContainerResources is CRI's.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+	_, err := r.pods.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
+	return err
+}
+
 // RemoveContainer is CRI's.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})

@@ -252,6 +252,32 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.Containe
 	}, nil
 }
 
+// UpdateContainerResources notes them in a container that has not ended.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+	if err := r.begin(ctx, "UpdateContainerResources", id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, ok := find(r.containers, id)
+	if !ok {
+		return noContainer(id)
+	}
+	if c.state == cri.ContainerState_CONTAINER_EXITED {
+		return status.Errorf(codes.FailedPrecondition, "container %s has ended", c.id)
+	}
+	if c.config.Linux == nil {
+		c.config.Linux = &cri.LinuxContainerConfig{}
+	}
+	has := c.config.Linux.Resources
+	if has == nil {
+		has = &cri.LinuxContainerResources{}
+		c.config.Linux.Resources = has
+	}
+	proto.Merge(has, resources)
+	return nil
+}
+
 // ReopenContainerLog wants a container that runs.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	if err := r.begin(ctx, "ReopenContainerLog", id); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -43,6 +44,12 @@ func testContainerLife(t *testing.T, env Env) {
 	}
 	if err := env.Runtime.StartContainer(ctx, id); err == nil {
 		t.Error("a running container started again")
+	}
+	if err := env.Runtime.UpdateContainerResources(ctx, id, &cri.LinuxContainerResources{CpuShares: 512, MemoryLimitInBytes: 256 << 20}); err != nil {
+		t.Errorf("update of a running container: %v", err)
+	}
+	if err := env.Runtime.UpdateContainerResources(ctx, "none", &cri.LinuxContainerResources{CpuShares: 512}); status.Code(err) != codes.NotFound {
+		t.Errorf("update of no container: %v", err)
 	}
 	p.checkDeath(id)
 }

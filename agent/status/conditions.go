@@ -13,13 +13,16 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	own := []corev1.PodCondition{
 		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
 	}
+	if r := in.Resize; r != nil {
+		own = append(own, corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
+	}
 	old := in.Pod.Status.Conditions
 	out := make([]corev1.PodCondition, 0, len(old)+len(own))
 	for _, c := range own {
 		out = append(out, in.settle(c, Condition(old, c.Type)))
 	}
 	for _, c := range old {
-		if Condition(own, c.Type) == nil {
+		if Condition(own, c.Type) == nil && c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
 			out = append(out, c)
 		}
 	}

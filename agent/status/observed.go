@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -45,6 +46,9 @@ type Container struct {
 	// Where the termination message lies on the host, and whether the log stands in.
 	MessagePath   string
 	MessagePolicy string
+
+	// Resources are what it has, once that is known.
+	Resources *corev1.ResourceRequirements
 
 	// Mounts is filled where the agent made the container; the order is its own.
 	Mounts []*cri.Mount

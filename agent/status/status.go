@@ -14,6 +14,12 @@ type Waiting struct{ Reason, Message string }
 // Failure ends a pod whatever its containers did: refused, evicted, too late.
 type Failure struct{ Reason, Message string }
 
+// Resize is a change of resources that is not done yet, as a condition.
+type Resize struct {
+	Type            corev1.PodConditionType // PodResizePending or PodResizeInProgress
+	Reason, Message string
+}
+
 // Input is all that a status depends on.
 type Input struct {
 	Pod     *corev1.Pod // with the status last stored
@@ -26,6 +32,7 @@ type Input struct {
 	// ended is said to.
 	Terminal bool
 	Failure  *Failure
+	Resize   *Resize // of the running containers; nil: they have what they ask for
 	Now      time.Time
 }
 
@@ -157,6 +164,9 @@ func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, 
 func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev1.Container, regular bool) {
 	switch c.State {
 	case Running:
+		if c.Resources != nil {
+			out.Resources, out.AllocatedResources = c.Resources, spec.Resources.Requests
+		}
 		out.Started = new(in.Started == nil || in.Started(c.ID))
 		out.Ready = *out.Started && (in.Ready == nil || in.Ready(c.ID))
 		if !regular && !Sidecar(spec) {

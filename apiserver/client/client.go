@@ -62,7 +62,8 @@ type Client interface {
 
 	// Update runs change over the current object and stores the result. change
 	// gets the main object for subresources "" and "status", the Scale for "scale",
-	// an empty TokenRequest for a service account's "token" (see RequestToken).
+	// an empty TokenRequest for a service account's "token" (see RequestToken), an
+	// empty Eviction for a pod's "eviction" (see Evict).
 	// A change that sets resourceVersion or uid to something else conflicts.
 	// It retries lost races by itself; NotFound when there is no such object.
 	Update(ctx context.Context, ref Ref, change Change) (Object, error)

@@ -217,6 +217,8 @@ func (c *Remote) Update(ctx context.Context, ref Ref, change Change) (Object, er
 	switch ref.Subresource {
 	case "binding":
 		return c.bind(ctx, ref, change)
+	case "eviction":
+		return c.eviction(ctx, ref, change)
 	case "token":
 		return c.token(ctx, ref, change)
 	}

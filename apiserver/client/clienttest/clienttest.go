@@ -42,6 +42,8 @@ func Run(t *testing.T, open func(t *testing.T) client.Client) {
 		"WrongUIDDoesNotDelete":            testPreconditions,
 		"TerminatingNamespaceTakesNothing": testNamespace,
 		"TokensAreIssued":                  testToken,
+		"EvictionAsksFirst":                testEviction,
+		"PartsOfAPodAreWrittenAlone":       testPodParts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,171 @@
+package agent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/apiserver/client"
+)
+
+func resources(cpu, memory string) corev1.ResourceRequirements {
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
+}
+
+// resize asks for other resources of a pod's one container.
+func (w *world) resize(name, cpu, memory string) {
+	w.Helper()
+	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: name, Subresource: "resize"}
+	_, err := w.api.Update(w.Context(), ref, func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(*corev1.Pod)
+		next.Spec.Containers[0].Resources = resources(cpu, memory)
+		return next, nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// has says what the runtime gives the pod's container, and the status says.
+func (w *world) has(name string) (shares, memory int64, told *corev1.ResourceRequirements) {
+	w.Helper()
+	containers, err := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
+	if err != nil || len(containers) != 1 {
+		w.Fatalf("%v, %v", containers, err)
+	}
+	s, err := w.rt.ContainerStatus(w.Context(), containers[0].Id)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r := s.Resources.Linux
+	return r.CpuShares, r.MemoryLimitInBytes, w.get(name).Status.ContainerStatuses[0].Resources
+}
+
+func (w *world) sized(name string) *corev1.Pod {
+	p := pod(name)
+	p.Spec.Containers[0].Resources = resources("100m", "64Mi")
+	return p
+}
+
+func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == t {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// A running container gets more and less without a restart.
+func TestResize(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(w.sized("p"))
+		w.until(time.Second, "p", ready)
+		if _, _, told := w.has("p"); told == nil || told.Limits.Memory().String() != "64Mi" {
+			t.Errorf("told at first: %+v", told)
+		}
+		w.resize("p", "500m", "128Mi")
+		w.after(time.Second)
+		shares, memory, told := w.has("p")
+		if shares != 512 || memory != 128<<20 || told.Requests.Cpu().String() != "500m" {
+			t.Errorf("has %d shares, %d bytes; told %+v", shares, memory, told)
+		}
+		p := w.get("p")
+		s := p.Status.ContainerStatuses[0]
+		if s.RestartCount != 0 || s.AllocatedResources.Cpu().String() != "500m" || p.Status.ObservedGeneration != 2 ||
+			condition(p, corev1.PodResizeInProgress) != nil || condition(p, corev1.PodResizePending) != nil {
+			t.Errorf("status %+v", p.Status)
+		}
+		w.stop()
+		w.startAgent()
+		before := w.callCount()
+		w.after(time.Second)
+		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "500m" || w.calls["UpdateContainerResources"] != 1 {
+			t.Errorf("after a restart of the agent: %+v, %d calls", told, w.callCount()-before)
+		}
+	})
+}
+
+func TestResizeByRestart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.sized("p")
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		w.create(p)
+		w.until(time.Second, "p", ready)
+		w.resize("p", "200m", "64Mi")
+		w.after(time.Second)
+		if p := w.get("p"); p.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Error("restarted for cpu")
+		}
+		w.resize("p", "200m", "128Mi")
+		w.until(20*time.Second, "p", restarts(1))
+		w.until(20*time.Second, "p", ready)
+		if _, memory, told := w.has("p"); memory != 128<<20 || told.Limits.Memory().String() != "128Mi" {
+			t.Errorf("has %d bytes, told %+v", memory, told)
+		}
+	})
+}
+
+// What the node has not got it does not give, and the status says why.
+func TestResizeWithoutRoom(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(w.sized("p"))
+		w.until(time.Second, "p", ready)
+		w.resize("p", "1000", "64Mi")
+		w.after(time.Second)
+		c := condition(w.get("p"), corev1.PodResizePending)
+		if c == nil || c.Reason != corev1.PodReasonInfeasible || !strings.Contains(c.Message, "Node didn't have enough resource: cpu") {
+			t.Errorf("condition %+v", c)
+		}
+		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "100m" {
+			t.Errorf("told %+v", told)
+		}
+		w.stop()
+		w.startAgent()
+		w.after(time.Minute)
+		if c := condition(w.get("p"), corev1.PodResizePending); c == nil {
+			t.Error("forgotten by the next agent")
+		}
+		w.resize("p", "200m", "64Mi")
+		w.after(time.Second)
+		if c := condition(w.get("p"), corev1.PodResizePending); c != nil {
+			t.Errorf("still pending: %+v", c)
+		}
+		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "200m" {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+func TestResizeThatTheRuntimeRefuses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(w.sized("p"))
+		w.until(time.Second, "p", ready)
+		w.failing(func(op, _ string) error {
+			if op == "UpdateContainerResources" {
+				return errors.New("device or resource busy")
+			}
+			return nil
+		})
+		w.resize("p", "200m", "64Mi")
+		w.after(time.Second)
+		c := condition(w.get("p"), corev1.PodResizeInProgress)
+		if c == nil || c.Reason != corev1.PodReasonError || c.Message != "device or resource busy" {
+			t.Errorf("condition %+v", c)
+		}
+		w.failing(func(string, string) error { return nil })
+		w.after(15 * time.Second)
+		if c := condition(w.get("p"), corev1.PodResizeInProgress); c != nil {
+			t.Errorf("still %+v", c)
+		}
+		if shares, _, _ := w.has("p"); shares != 204 {
+			t.Errorf("%d shares", shares)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Evict asks for a pod's end as its disruption budget allows; TooManyRequests
+// when it does not allow any now. opts may be nil.
+func Evict(ctx context.Context, c Client, namespace, pod string, opts *metav1.DeleteOptions) error {
+	ref := Ref{Resource: Pods, Namespace: namespace, Name: pod, Subresource: "eviction"}
+	_, err := c.Update(ctx, ref, func(empty Object) (Object, error) {
+		eviction := empty.DeepCopyObject().(*policyv1.Eviction)
+		eviction.DeleteOptions = opts
+		return eviction, nil
+	})
+	return err
+}
+
+// eviction says over HTTP what a change of an empty Eviction asks for.
+func (c *Remote) eviction(ctx context.Context, ref Ref, change Change) (Object, error) {
+	asked, err := change(&policyv1.Eviction{
+		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: policyv1.SchemeGroupVersion.String()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := asked.(*policyv1.Eviction); !ok {
+		return nil, fmt.Errorf("client: a pod is evicted with an Eviction, not with a %T", asked)
+	}
+	answer, err := c.do(ctx, http.MethodPost, c.pathOf(ref), asked)
+	if err != nil {
+		return nil, err
+	}
+	return asked, answer.Close()
+}
