@@ -117,6 +117,17 @@ func BenchmarkOneWriter(b *testing.B) {
 	b.ReportMetric(float64(ours)/float64(raw), "ratio")
 }
 
+// cpuTime is what this process has used of the processors: unlike the time that
+// passes it is the same on a busy machine.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // BenchmarkManyWriters is 64 callers at once, beside what the disk allows: the
 // objects of a batch times the rate of two fdatasyncs.
 func BenchmarkManyWriters(b *testing.B) {
@@ -128,7 +139,7 @@ func BenchmarkManyWriters(b *testing.B) {
 	const writers, each = 64, 300
 	var wg sync.WaitGroup
 	var n atomic.Int64
-	from := time.Now()
+	from, cpu := time.Now(), cpuTime(b)
 	for range writers {
 		wg.Go(func() {
 			for range each {
@@ -138,12 +149,18 @@ func BenchmarkManyWriters(b *testing.B) {
 	}
 	wg.Wait()
 	perSecond := float64(n.Load()) / time.Since(from).Seconds()
+	ours := cpuTime(b) - cpu
+	cpu = cpuTime(b)
+	bare := rawCommit(b, writers, each)
+	raw := cpuTime(b) - cpu
 	for b.Loop() {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(perSecond, "writes/s")
 	b.ReportMetric(64/twoSyncs(b, 500).Seconds(), "limit-two-fdatasync/s")
-	b.ReportMetric(64/rawCommit(b, 64, 300).Seconds(), "bare-bbolt-64/s")
+	b.ReportMetric(writers/bare.Seconds(), "bare-bbolt-64/s")
+	b.ReportMetric(float64(ours.Nanoseconds())/1000/writers/each, "cpu-µs/write")
+	b.ReportMetric(float64(raw.Nanoseconds())/1000/writers/each, "cpu-µs/bare")
 }
 
 // BenchmarkHeap is what a stored object of 1.5 KB keeps on the heap.
