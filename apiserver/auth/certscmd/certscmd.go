@@ -108,11 +108,11 @@ func show(to io.Writer, all []Certificate) error {
 	return w.Flush()
 }
 
-// read looks at the files.
+// read looks at the files; there are none in a folder that is not monopod's.
 func (c *command) read() (all []Certificate, err error) {
 	for _, f := range []struct{ name, file string }{{"admin", "admin.crt"}, {"authority", "ca.crt"}, {"authority", "ca.old.crt"}} {
 		data, err := os.ReadFile(filepath.Join(c.pki(), f.file))
-		if errors.Is(err, os.ErrNotExist) && f.file != "ca.crt" {
+		if errors.Is(err, os.ErrNotExist) { // made when monopod starts
 			continue
 		}
 		if err != nil {
@@ -127,6 +127,9 @@ func (c *command) read() (all []Certificate, err error) {
 			return nil, fmt.Errorf("%s: %w", f.file, err)
 		}
 		all = append(all, Of(f.name, cert))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s holds no certificates", c.pki())
 	}
 	return all, nil
 }
