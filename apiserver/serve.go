@@ -49,7 +49,7 @@ func (s *Server) Serve(ctx context.Context, a *Access) error {
 
 func (s *Server) server(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: http.DefaultMaxHeaderBytes,
 		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}

@@ -216,4 +216,3 @@ func Of(ctx context.Context) *Record {
 	r, _ := ctx.Value(recordKey{}).(*Record)
 	return r
 }
-
