@@ -37,6 +37,7 @@ import (
 	"monopod/agent/cni"
 	"monopod/agent/cri"
 	"monopod/agent/fake"
+	"monopod/agent/volume"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
@@ -426,6 +427,15 @@ func (n *node) dial() func(ctx context.Context, network, address string) (net.Co
 	return (&net.Dialer{}).DialContext
 }
 
+// mounter keeps the volumes of the fake runtime's pods in folders; nil: real ones
+// are mounted.
+func (n *node) mounter() volume.Mounter {
+	if n.cfg.Runtime != "fake" {
+		return nil
+	}
+	return volume.Folders{}
+}
+
 // run runs the agent on the runtime that the flags name until ctx ends.
 func (n *node) run(ctx context.Context) error {
 	if n.cfg.Runtime == "fake" {
@@ -468,7 +478,7 @@ func (n *node) runOnChild(ctx context.Context) error {
 func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) error {
 	events := record.New(n.api, "kubelet", n.cfg.NodeName, clock.RealClock{})
 	a, err := agent.New(agent.Deps{
-		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics,
+		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics, Mounter: n.mounter(),
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), CgroupRoot: cgroups,
 		StateRestored: n.restored,

@@ -165,6 +165,7 @@ func (w *worker) actuate(ctx context.Context, list []*corev1.Container) {
 		w.progress = &status.Resize{Type: corev1.PodResizeInProgress}
 		w.report(false)
 	}
+	w.cage(w.widest()) // no container may have more than its pod, at any moment
 	var failed error
 	memory := w.a.capacity[corev1.ResourceMemory]
 	for _, c := range list {
@@ -176,18 +177,50 @@ func (w *worker) actuate(ctx context.Context, list []*corev1.Container) {
 		}
 		now.Resources = c.Resources.DeepCopy()
 	}
-	if w.a.cgroups != nil {
-		if err := w.a.cgroups.Create(w.pod); err != nil { // sets the pod's limits anew
-			w.a.node.lacks(err)
-		}
-	}
 	if failed == nil {
+		w.cage(w.pod)
 		w.progress = nil
 		return
 	}
 	w.progress = &status.Resize{Type: corev1.PodResizeInProgress, Reason: corev1.PodReasonError, Message: failed.Error()}
 	w.resizeAt = w.a.Clock.Now().Add(configRetry)
 	w.retryIn(configRetry)
+}
+
+// cage sets the limits of the pod's cgroup anew.
+func (w *worker) cage(pod *corev1.Pod) {
+	if w.a.cgroups == nil {
+		return
+	}
+	if err := w.a.cgroups.Create(pod); err != nil {
+		w.a.node.lacks(err)
+	}
+}
+
+// widest is the pod with the larger of what its containers have and are to have.
+func (w *worker) widest() *corev1.Pod {
+	wide := w.pod.DeepCopy()
+	for _, c := range mains(&wide.Spec) {
+		if now := w.seen.Latest(c.Name); now != nil && now.Resources != nil {
+			c.Resources.Limits = larger(c.Resources.Limits, now.Resources.Limits)
+			c.Resources.Requests = larger(c.Resources.Requests, now.Resources.Requests)
+		}
+	}
+	return wide
+}
+
+// larger are the larger amounts of what is in both: none is no limit.
+func larger(a, b corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, x := range a {
+		if y, ok := b[name]; ok {
+			out[name] = x
+			if y.Cmp(x) > 0 {
+				out[name] = y
+			}
+		}
+	}
+	return out
 }
 
 // believe takes over what containers have that another agent started: what the

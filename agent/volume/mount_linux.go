@@ -37,6 +37,21 @@ func (Kernel) Mounted(dir string) (bool, error) {
 	return strings.Contains(string(table), " "+escape(real)+" "), nil
 }
 
+// Folders mounts nothing: what would lie in memory lies in plain folders. It is for
+// pods that only seem to run.
+type Folders struct{}
+
+var _ Mounter = Folders{}
+
+// Tmpfs leaves the folder as it is.
+func (Folders) Tmpfs(string, int64) error { return nil }
+
+// Mounted says that nothing is.
+func (Folders) Mounted(string) (bool, error) { return false, nil }
+
+// Unmount has nothing to do.
+func (Folders) Unmount(string) error { return nil }
+
 // escape writes a path as mountinfo does.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
