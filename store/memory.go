@@ -32,7 +32,8 @@ type Record struct {
 type Log interface {
 	// Commit makes all records and the reserved revision durable before it
 	// returns, or none of them; ErrNoSpace: there is no room for them. No revision
-	// above reserved is handed out before a later Commit raised it.
+	// above reserved is handed out before a later Commit raised it. The slice is the
+	// caller's again when Commit returns.
 	Commit(records []Record, reserved int64) error
 	Close() error
 }
