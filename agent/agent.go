@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
+	"monopod/agent/garbage"
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/probe"
@@ -83,8 +85,11 @@ type Config struct {
 	SyncFrequency   time.Duration // 1 min ± half: a pod looked at though nothing happened
 	RelistPeriod    time.Duration // 300 s: the runtime listed though no event was lost
 
-	// DeadContainers are kept of each container, for logs --previous (1).
-	DeadContainers int
+	// Garbage says what may stay of dead containers and unused images; the zero
+	// value is garbage.Default.
+	Garbage garbage.Policy
+	// ImageRoot is on the file system that images lie on; empty: DataDir.
+	ImageRoot string
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -105,7 +110,8 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.LeaseDuration, 40*time.Second)
 	def(&c.SyncFrequency, time.Minute)
 	def(&c.RelistPeriod, 300*time.Second)
-	def(&c.DeadContainers, 1)
+	def(&c.Garbage, garbage.Default())
+	def(&c.ImageRoot, c.DataDir)
 	return c, nil
 }
 
@@ -137,12 +143,14 @@ type Agent struct {
 	tokens   *token.Keeper
 	status   *statusWriter
 	node     *registrar
+	collect  *collector
 	source   *source
 	metrics  *metrics
 	admit    []admitHandler
 
 	workers   sync.WaitGroup
 	preloaded chan struct{} // closed when the first import is over
+	swept     atomic.Bool   // the pods of the API are known
 
 	mu    sync.RWMutex // guards what follows
 	pods  map[types.UID]*worker
@@ -221,6 +229,9 @@ func (a *Agent) prepare() error {
 	a.status = newStatusWriter(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()
+	if a.collect, err = newCollector(a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -231,14 +242,14 @@ func (a *Agent) prepare() error {
 // Run registers the node and runs its pods until ctx ends; then it returns and
 // leaves the pods running. It fails only where nothing could ever work.
 func (a *Agent) Run(ctx context.Context) error {
-	for _, dir := range []string{a.podsDir(), a.logsDir()} {
+	for _, dir := range []string{a.podsDir(), a.logsDir(), a.linksDir()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.preload} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.preload, a.collect.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

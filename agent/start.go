@@ -282,6 +282,7 @@ func (w *worker) launch(ctx context.Context, c *corev1.Container, id string) err
 	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	w.a.metrics.startedContainers.Inc()
 	now := w.seen.ByID(id)
+	w.linkLog(c.Name, id)
 	if now == nil || now.State != status.Running {
 		w.wakeUp() // it has ended already
 		return nil

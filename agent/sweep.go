@@ -2,8 +2,6 @@ package agent
 
 import (
 	"os"
-	"path/filepath"
-	"strings"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,15 +21,9 @@ func (a *Agent) sweep() {
 			a.log.Warn("cannot remove the folder of a pod that no longer exists", zap.String("uid", name), zap.Error(err))
 		}
 	}
-	for _, name := range entries(a.logsDir()) {
-		uid := name[strings.LastIndex(name, "_")+1:]
-		if a.worker(types.UID(uid)) != nil {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(a.logsDir(), name)); err != nil {
-			a.log.Warn("cannot remove the logs of a pod that no longer exists", zap.String("uid", uid), zap.Error(err))
-		}
-	}
+	a.sweepLogs()
+	a.sweepLinks()
+	a.swept.Store(true)
 }
 
 func entries(dir string) []string {

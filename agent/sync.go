@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -31,7 +30,7 @@ func (w *worker) sync(ctx context.Context) error {
 		}
 		w.report(false)
 		if err != nil || !again {
-			return errors.Join(err, w.collect(ctx))
+			return err
 		}
 	}
 }
@@ -188,33 +187,6 @@ func (w *worker) sandboxConfig(attempt uint32) *cri.PodSandboxConfig {
 // presentSandbox is the config the living sandbox was made from.
 func (w *worker) presentSandbox() *cri.PodSandboxConfig {
 	return w.sandboxConfig(w.seen.Sandbox().Attempt)
-}
-
-// collect removes dead containers nobody will ask about, and the sandboxes left
-// without any.
-func (w *worker) collect(ctx context.Context) error {
-	containers, sandboxes := plan.Garbage(&w.seen, w.a.cfg.DeadContainers)
-	if len(containers) == 0 && len(sandboxes) == 0 {
-		return nil
-	}
-	gone := map[string]bool{}
-	for _, c := range containers {
-		if err := w.a.Runtime.RemoveContainer(ctx, c.ID); err != nil {
-			return fmt.Errorf("remove dead container: %w", err)
-		}
-		gone[c.ID] = true
-		_ = os.Remove(w.logPath(c))
-		_ = os.Remove(w.messagePath(c.Name, c.Attempt))
-	}
-	for _, id := range sandboxes {
-		if err := w.a.Runtime.RemovePodSandbox(ctx, id); err != nil {
-			return fmt.Errorf("remove dead sandbox: %w", err)
-		}
-		gone[id] = true
-	}
-	w.seen.Containers = slices.DeleteFunc(w.seen.Containers, func(c status.Container) bool { return gone[c.ID] })
-	w.seen.Sandboxes = slices.DeleteFunc(w.seen.Sandboxes, func(s status.Sandbox) bool { return gone[s.ID] })
-	return w.collect(ctx) // a sandbox is free only once its containers went
 }
 
 func (w *worker) messagePath(container string, attempt uint32) string {

@@ -35,6 +35,7 @@ func (w *worker) terminate(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	w.state = terminated
+	w.over.Store(true)
 	return w.bury()
 }
 
@@ -136,6 +137,7 @@ func (w *worker) removeTraces() error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	w.unlinkLogs()
 	w.seen = status.Observed{}
 	w.a.tokens.Forget(w.uid)
 	return os.RemoveAll(spec.LogDir(w.a.logsDir(), w.pod))

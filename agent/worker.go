@@ -37,7 +37,9 @@ type inbox struct {
 	relist  bool // what the runtime has must be looked at anew
 	refresh bool // a ConfigMap or Secret of the pod changed
 	arrived bool // images were imported
-	images  map[string]imageResult
+	// collected are dead containers and sandboxes that were removed.
+	collected []string
+	images    map[string]imageResult
 	// interrupt ends the wait the worker is in, if any.
 	interrupt context.CancelFunc
 }
@@ -66,6 +68,7 @@ type worker struct {
 	current  atomic.Pointer[corev1.Pod]      // likewise
 	given    atomic.Pointer[corev1.Pod]      // likewise: pod
 	quiet    atomic.Bool                     // failing probes are no news: it is being stopped
+	over     atomic.Bool                     // nothing of it starts again, its status is stored
 
 	life       context.Context // ends with the agent; set by run
 	probes     *probe.Manager
@@ -299,6 +302,9 @@ func (w *worker) open(cancel context.CancelFunc) {
 	}
 	for name, r := range in.images {
 		w.pulled(name, r)
+	}
+	for _, id := range in.collected {
+		w.seen.Forget(id)
 	}
 	for _, ev := range in.events {
 		w.apply(ev)

@@ -103,28 +103,3 @@ func TestChangedImageRestarts(t *testing.T) {
 		t.Errorf("plan: %+v", p)
 	}
 }
-
-func TestGarbage(t *testing.T) {
-	t.Parallel()
-	var seen status.Observed
-	for attempt := range uint32(5) {
-		c := in(status.Exited, "a", "s", 1)
-		c.ID, c.Attempt = string(rune('0'+attempt)), attempt
-		if attempt < 2 {
-			c.SandboxID = "old"
-		}
-		seen.Containers = append(seen.Containers, c)
-	}
-	seen.Sandboxes = []status.Sandbox{{ID: "older"}, {ID: "old", Attempt: 1}, {ID: "s", Attempt: 2}}
-	dead, sandboxes := plan.Garbage(&seen, 1)
-	var ids []string
-	for _, c := range dead {
-		ids = append(ids, c.ID)
-	}
-	if !slices.Equal(ids, []string{"2", "1", "0"}) {
-		t.Errorf("containers %v", ids)
-	}
-	if !slices.Equal(sandboxes, []string{"older", "old"}) {
-		t.Errorf("sandboxes %v", sandboxes)
-	}
-}

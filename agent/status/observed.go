@@ -122,6 +122,12 @@ func (o *Observed) ByID(id string) *Container {
 	return nil
 }
 
+// Forget drops a container or sandbox that is no more.
+func (o *Observed) Forget(id string) {
+	o.Containers = slices.DeleteFunc(o.Containers, func(c Container) bool { return c.ID == id })
+	o.Sandboxes = slices.DeleteFunc(o.Sandboxes, func(s Sandbox) bool { return s.ID == id })
+}
+
 // Alive returns every instance that runs, or may.
 func (o *Observed) Alive() []*Container {
 	var out []*Container
