@@ -52,6 +52,8 @@ type world struct {
 	stop func() // the agent
 	a    *agent.Agent
 
+	adjust func(*agent.Config) // of the next agent; may be nil
+
 	tokens atomic.Int64 // given out
 
 	mu     sync.Mutex // guards what follows
@@ -155,9 +157,13 @@ func (w *world) startAgent() {
 	if testing.Verbose() {
 		log = zaptest.NewLogger(w)
 	}
+	config := agent.Config{NodeName: "n1", DataDir: w.dir, NodeIP: "192.0.2.1"}
+	if w.adjust != nil {
+		w.adjust(&config)
+	}
 	a, err := agent.New(
 		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial},
-		agent.Config{NodeName: "n1", DataDir: w.dir, NodeIP: "192.0.2.1"},
+		config,
 	)
 	if err != nil {
 		w.Fatal(err)
