@@ -29,10 +29,40 @@ func attributesOf(r *http.Request, ref client.Ref) auth.Attributes {
 	if a.Resource == client.Namespaces.Resource && a.Group == "" {
 		a.Namespace = ref.Name
 	}
-	if a.Verb == "list" || a.Verb == "watch" {
+	switch {
+	case !hasVerb(r.Method): // passed on by a proxy, for who may do anything
+		a.Verb = ""
+	case a.Verb == "list" || a.Verb == "watch":
 		a.Name = selectedName(r)
 	}
 	return a
+}
+
+// hasVerb says that a method has a word of Kubernetes'.
+func hasVerb(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// permit is the 403 for a request that its user may not make. To open a stream is
+// to create one, also with the GET of a WebSocket (upstream since 1.35:
+// AuthorizePodWebsocketUpgradeCreatePermission).
+func (s *Server) permit(r *http.Request) error {
+	a := attributesOf(r, refOf(r))
+	err := s.authorize(r.Context(), a)
+	if err == nil && a.Verb == "get" && opensStream(a) {
+		a.Verb = "create"
+		err = s.authorize(r.Context(), a)
+	}
+	return err
+}
+
+func opensStream(a auth.Attributes) bool {
+	return a.Group == "" && a.Resource == client.Pods.Resource &&
+		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")
 }
 
 // selectedName is the one name that the request's field selector leaves.

@@ -74,6 +74,8 @@ func TestAttributes(t *testing.T) {
 		"HEAD /api/v1/namespaces/x/pods/a":                                     "",
 		"GET /api/v1/namespaces/x/pods/a?watch=1":                              "get /v1 pods/ ns=x name=a",
 		"GET /api/v1/namespaces/x/pods/a/log":                                  "get /v1 pods/log ns=x name=a",
+		"OPTIONS /api/v1/namespaces/x/pods/a/proxy/":                           " /v1 pods/proxy ns=x name=a",
+		"BREW /api/v1/namespaces/x/services/a/proxy":                           "",
 		"POST /api/v1/namespaces/x/pods/a/exec":                                "create /v1 pods/exec ns=x name=a",
 		"POST /api/v1/namespaces/x/pods":                                       "create /v1 pods/ ns=x name=",
 		"PUT /api/v1/namespaces/x/pods/a/status":                               "update /v1 pods/status ns=x name=a",
@@ -196,5 +198,20 @@ func TestImpersonate(t *testing.T) {
 	}
 	if code, _ := about("Impersonate-Group: ops"); code != 400 {
 		t.Errorf("a group without a user: %d", code)
+	}
+}
+
+// Reading pods is not enough to run something in them.
+func TestStreamsAreCreated(t *testing.T) {
+	t.Parallel()
+	a := serveFor(t, decide(func(a auth.Attributes) (bool, string, error) { return a.Verb == "get", "", nil }))
+	for sub, want := range map[string]string{
+		"exec":   `pods "a" is forbidden: User "jane" cannot create resource "pods/exec" in API group "" in the namespace "default"`,
+		"attach": "cannot create", "portforward": "cannot create", "log": "not found",
+	} {
+		_, status := a.read("GET", pods+"/a/"+sub, "", janeSays)
+		if message, _ := status["message"].(string); !strings.Contains(message, want) {
+			t.Errorf("%s: %v", sub, status)
+		}
 	}
 }

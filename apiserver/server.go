@@ -191,7 +191,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 	do = s.bounded(do)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var t target
-		err := s.authorize(r.Context(), attributesOf(r, refOf(r)))
+		err := s.permit(r)
 		if err == nil {
 			t, err = s.target(r)
 		}
