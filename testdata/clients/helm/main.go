@@ -8,7 +8,8 @@
 //	helm status NAME
 //
 // It uses $KUBECONFIG and the namespace default, applies on the server as Helm 4
-// does, and waits until everything is ready.
+// does, and waits until everything is ready. A rollback takes back what others
+// changed.
 package main
 
 import (
@@ -63,6 +64,7 @@ func run(args []string) error {
 	case "rollback":
 		r := action.NewRollback(cfg)
 		r.WaitStrategy, r.Timeout, r.ServerSideApply = kube.StatusWatcherStrategy, waitTime, "auto"
+		r.ForceConflicts = true
 		return r.Run(name)
 	case "uninstall":
 		u := action.NewUninstall(cfg)
