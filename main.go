@@ -37,6 +37,7 @@ import (
 	"monopod/agent/cni"
 	"monopod/agent/cri"
 	"monopod/agent/fake"
+	"monopod/agent/frugal"
 	"monopod/agent/volume"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
@@ -330,6 +331,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		})
 		inner.Go(func() error { return n.run(innerCtx) })
 		inner.Go(func() error { return state.Tidy(innerCtx) })
+		inner.Go(func() error { return frugal.Run(innerCtx, clock.RealClock{}) })
 		if state.File != nil && cfg.SnapshotInterval > 0 {
 			inner.Go(func() error {
 				return state.File.KeepSnapshots(innerCtx, cfg.SnapshotInterval, func(err error) {
