@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,7 +91,7 @@ func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a A
 	if a.Get == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiate(r, "Table", "PartialObjectMetadata")
+	f, err := negotiateAnswer(r, t.res, "Table", "PartialObjectMetadata")
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a 
 	if a.List == nil || opts.Watch {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiate(r, "Table", "PartialObjectMetadataList")
+	f, err := negotiateAnswer(r, t.res, "Table", "PartialObjectMetadataList")
 	if err != nil {
 		return err
 	}
@@ -122,4 +123,24 @@ func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a 
 		entries[i] = &store.Entry{Object: obj, JSON: data}
 	}
 	return s.sendEntries(w, r, f, t.res, entries, metav1.ListMeta{})
+}
+
+// negotiateAnswer is negotiate for a kind that may have no form in protobuf: a
+// client that takes something else too gets that, as upstream does for custom
+// resources.
+func negotiateAnswer(r *http.Request, res *registry.Resource, as ...string) (format, error) {
+	f, err := negotiate(r, as...)
+	if err != nil || f.media != typeProtobuf || f.as != "" {
+		return f, err
+	}
+	if _, ok := res.New().(message); ok {
+		return f, nil
+	}
+	rest := slices.DeleteFunc(clauses(r.Header.Get("Accept")), func(c clause) bool { return c.media == typeProtobuf })
+	for _, c := range rest {
+		if other, ok := c.format(as); ok {
+			return other, nil
+		}
+	}
+	return f, nil // which is refused, naming the type
 }

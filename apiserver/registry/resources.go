@@ -6,6 +6,7 @@ import (
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/core"
+	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
 	"monopod/apiserver/registry/rbac"
@@ -28,5 +29,6 @@ func Resources() []Resource {
 		rbac.Resources(),
 		review.Resources(),
 		storage.Resources(),
+		metrics.Resources(),
 	)
 }

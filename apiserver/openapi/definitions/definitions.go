@@ -3,7 +3,8 @@
 // They lie in the program compressed (definitions.zst, written by
 // testdata/openapi from the modules k8s.io/api and k8s.io/apimachinery): first a
 // line that says what they were made of, then a line of JSON for each
-// definition. Nothing of it is in memory until Read.
+// definition. Nothing of it is in memory until Read. The kinds of metrics.k8s.io,
+// which are in neither module, lie beside them in metrics.jsonl, written by hand.
 package definitions
 
 import (
@@ -21,6 +22,9 @@ import (
 
 //go:embed definitions.zst
 var compressed []byte
+
+//go:embed metrics.jsonl
+var metrics []byte
 
 // Definition is a schema as OpenAPI v3 and v2 have it. Both are shared: nobody
 // writes to them.
@@ -53,7 +57,11 @@ func Read() (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("definitions.zst: %w", err)
 	}
-	return parse(plain)
+	s, err := parse(plain)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.addAll("metrics.jsonl", metrics)
 }
 
 func parse(plain []byte) (*Set, error) {
@@ -62,14 +70,19 @@ func parse(plain []byte) (*Set, error) {
 	if err := json.Unmarshal(head, &s); err != nil {
 		return nil, fmt.Errorf("definitions.zst: %w", err)
 	}
-	for line := range bytes.Lines(rest) {
+	return s, s.addAll("definitions.zst", rest)
+}
+
+// addAll adds the definitions of a file, a line each.
+func (s *Set) addAll(file string, lines []byte) error {
+	for line := range bytes.Lines(lines) {
 		d := &Definition{}
 		if err := json.Unmarshal(line, d); err != nil {
-			return nil, fmt.Errorf("definitions.zst: %w", err)
+			return fmt.Errorf("%s: %w", file, err)
 		}
 		s.add(d)
 	}
-	return s, nil
+	return nil
 }
 
 func (s *Set) add(d *Definition) {

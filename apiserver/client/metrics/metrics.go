@@ -1,0 +1,92 @@
+// Package metrics holds the kinds of metrics.k8s.io/v1beta1: what nodes and pods
+// use at the moment, as kubectl top shows it. They are computed when asked for,
+// never stored; in JSON they are upstream's (k8s.io/metrics), and they have no
+// form in protobuf.
+package metrics
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+)
+
+// GroupVersion is what the kinds belong to.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
+}
+
+// Nodes is the resource of NodeMetrics.
+func Nodes() schema.GroupVersionResource { return GroupVersion().WithResource("nodes") }
+
+// Pods is the resource of PodMetrics.
+func Pods() schema.GroupVersionResource { return GroupVersion().WithResource("pods") }
+
+// NodeMetrics is what a node used in the time Window before Timestamp.
+type NodeMetrics struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Timestamp metav1.Time     `json:"timestamp"`
+	Window    metav1.Duration `json:"window"`
+
+	Usage corev1.ResourceList `json:"usage"` // cpu; memory: the working set
+}
+
+// PodMetrics is what a pod's containers used in the time Window before Timestamp.
+type PodMetrics struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Timestamp metav1.Time     `json:"timestamp"`
+	Window    metav1.Duration `json:"window"`
+
+	Containers []ContainerMetrics `json:"containers"`
+}
+
+// ContainerMetrics is the share of one container.
+type ContainerMetrics struct {
+	Name  string              `json:"name"`
+	Usage corev1.ResourceList `json:"usage"`
+}
+
+var (
+	_ client.Object = (*NodeMetrics)(nil)
+	_ client.Object = (*PodMetrics)(nil)
+)
+
+// DeepCopyObject implements runtime.Object.
+func (m *NodeMetrics) DeepCopyObject() runtime.Object {
+	out := *m
+	m.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Usage = m.Usage.DeepCopy()
+	return &out
+}
+
+// DeepCopyObject implements runtime.Object.
+func (m *PodMetrics) DeepCopyObject() runtime.Object {
+	out := *m
+	m.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Containers = slices.Clone(m.Containers)
+	for i := range out.Containers {
+		out.Containers[i].Usage = out.Containers[i].Usage.DeepCopy()
+	}
+	return &out
+}
+
+// Sum is what all of a pod's containers use.
+func (m *PodMetrics) Sum() corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for i := range m.Containers {
+		for name, q := range m.Containers[i].Usage {
+			have := sum[name]
+			have.Add(q)
+			sum[name] = have
+		}
+	}
+	return sum
+}
