@@ -24,6 +24,7 @@ import (
 	"monopod/agent/garbage"
 	"monopod/agent/host"
 	"monopod/agent/image"
+	"monopod/agent/logs"
 	"monopod/agent/probe"
 	"monopod/agent/spec"
 	"monopod/agent/token"
@@ -88,6 +89,9 @@ type Config struct {
 	// Garbage says what may stay of dead containers and unused images; the zero
 	// value is garbage.Default.
 	Garbage garbage.Policy
+	// Logs says when containers' logs are rotated; the zero value is
+	// logs.DefaultRotation.
+	Logs logs.Rotation
 	// ImageRoot is on the file system that images lie on; empty: DataDir.
 	ImageRoot string
 }
@@ -111,6 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.SyncFrequency, time.Minute)
 	def(&c.RelistPeriod, 300*time.Second)
 	def(&c.Garbage, garbage.Default())
+	def(&c.Logs, logs.DefaultRotation())
 	def(&c.ImageRoot, c.DataDir)
 	return c, nil
 }
@@ -144,6 +149,7 @@ type Agent struct {
 	status   *statusWriter
 	node     *registrar
 	collect  *collector
+	rotate   *rotator
 	source   *source
 	metrics  *metrics
 	admit    []admitHandler
@@ -229,6 +235,9 @@ func (a *Agent) prepare() error {
 	a.status = newStatusWriter(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()
+	if a.rotate, err = newRotator(a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	if a.collect, err = newCollector(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -249,7 +258,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.preload, a.collect.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.preload, a.collect.run, a.rotate.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -51,23 +51,18 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time, done <-chan struct{}) Opt
 	return out
 }
 
-// Read writes the log at path to w. A log that is rotated while it is followed
-// goes on with its new file.
+// Read writes the log at path to w: what is in its file and, where it was rotated,
+// in the one before, which is not compressed yet. A log that is rotated while it
+// is read goes on with its new file.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
-	f, err := os.Open(path)
+	f, err := openTail(path, o.Tail)
 	if err != nil {
 		return err
 	}
-	defer func() { f.Close() }()
-	if err := seekTail(f, o.Tail); err != nil {
-		return err
-	}
-	out := &printer{w: w, o: o, left: o.Limit, fresh: true}
-	in := bufio.NewReader(f)
-	var part []byte
-	drain := func() error { return out.drain(in, &part) }
+	r := &reader{path: path, f: f, in: bufio.NewReader(f), out: &printer{w: w, o: o, left: o.Limit, fresh: true}}
+	defer func() { r.f.Close() }()
 	if o.Done == nil {
-		return end(drain())
+		return end(r.rest())
 	}
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -78,19 +73,40 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 		return err
 	}
 	for {
-		if err := drain(); err != nil {
+		if err := r.rest(); err != nil {
 			return end(err)
 		}
-		next, err := wait(ctx, watch, path, f, o.Done)
-		if err != nil || next == nil {
-			return errors.Join(err, end(drain()))
+		dead, err := wait(ctx, watch, path, o.Done)
+		if err != nil || dead {
+			return errors.Join(err, end(r.rest()))
 		}
-		if next != f {
-			if err := drain(); err != nil {
-				return end(err)
-			}
-			f.Close()
-			f, in, part = next, bufio.NewReader(next), nil
+	}
+}
+
+// reader is where in which of a log's files a reader is.
+type reader struct {
+	path string
+	f    *os.File
+	in   *bufio.Reader
+	part []byte
+	out  *printer
+}
+
+// rest prints what there is now, through every file that followed.
+func (r *reader) rest() error {
+	for {
+		if err := r.out.drain(r.in, &r.part); err != nil {
+			return err
+		}
+		next, err := successor(r.path, r.f)
+		if err != nil || next == nil {
+			return err
+		}
+		err = r.out.drain(r.in, &r.part) // what came until it was put aside
+		r.f.Close()
+		r.f, r.in, r.part = next, bufio.NewReader(next), nil
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -105,24 +121,19 @@ func end(err error) error {
 	return err
 }
 
-// wait returns when there may be more: f itself, or the file that took its
-// place; nil when the container is dead.
-func wait(ctx context.Context, watch *fsnotify.Watcher, path string, f *os.File, done <-chan struct{}) (*os.File, error) {
+// wait returns when there may be more, or the container is dead.
+func wait(ctx context.Context, watch *fsnotify.Watcher, path string, done <-chan struct{}) (dead bool, err error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return false, ctx.Err()
 		case <-done:
-			return nil, nil
+			return true, nil
 		case err := <-watch.Errors:
-			return nil, err
+			return false, err
 		case ev := <-watch.Events:
-			switch {
-			case ev.Name != path:
-			case ev.Has(fsnotify.Write):
-				return f, nil
-			case ev.Has(fsnotify.Create):
-				return os.Open(path)
+			if ev.Name == path && (ev.Has(fsnotify.Write) || ev.Has(fsnotify.Create)) {
+				return false, nil
 			}
 		}
 	}

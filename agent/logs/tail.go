@@ -2,40 +2,79 @@ package logs
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 )
 
 // tailBlock is read at a time from the end.
 const tailBlock = 64 << 10
 
-// seekTail moves f to where its last n lines begin; n below 0: to the start.
-func seekTail(f *os.File, n int64) error {
+// openTail opens the log at path where its last n lines begin, below 0 where it
+// does. A log that was put aside a while ago has most of its lines in the file
+// before: of that, too, as far as it is not compressed.
+func openTail(path string, n int64) (*os.File, error) {
+	files, err := plain(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if len(files) == 1 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return seekTail(f, err, n)
+	}
+	if f != nil {
+		lines, err := seek(f, n)
+		if err != nil || n >= 0 && lines >= n {
+			return f, err
+		}
+		f.Close()
+		n = max(n-lines, min(n, 0))
+	}
+	before, err := os.Open(files[len(files)-2])
+	if errors.Is(err, fs.ErrNotExist) { // compressed just now
+		f, err = os.Open(path)
+		return seekTail(f, err, n)
+	}
+	return seekTail(before, err, n)
+}
+
+func seekTail(f *os.File, err error, n int64) (*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	_, err = seek(f, n)
+	return f, err
+}
+
+// seek moves f to where its last n lines begin, n below 0: to the start; and says
+// how many of n it has.
+func seek(f *os.File, n int64) (lines int64, err error) {
 	if n < 0 {
-		return nil
+		return 0, nil
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil || n == 0 {
-		return err
+		return 0, err
 	}
-	at, err := tailOffset(f, size, n)
+	at, lines, err := tailOffset(f, size, n)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	_, err = f.Seek(at, io.SeekStart)
-	return err
+	return min(lines, n), err
 }
 
 // tailOffset finds the offset after the (n+1)th newline from the end; records
-// that only continue a line do not count.
-func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
+// that only continue a line do not count. It also counts the lines it went over.
+func tailOffset(f io.ReaderAt, size, n int64) (at, lines int64, err error) {
 	var rest []byte // the start of the record cut by the block's edge
-	lines, end := int64(0), size
+	end := size
 	for end > 0 {
 		start := max(0, end-tailBlock)
 		block := make([]byte, end-start, int64(len(rest))+end-start)
 		if _, err := f.ReadAt(block, start); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		block = append(block, rest...)
 		for {
@@ -45,7 +84,7 @@ func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
 			}
 			if whole(block[i+1:]) {
 				if lines++; lines > n {
-					return start + int64(i) + 1 + int64(len(block[i+1:])), nil
+					return start + int64(i) + 1 + int64(len(block[i+1:])), lines, nil
 				}
 			}
 			block = block[:i+1]
@@ -54,10 +93,10 @@ func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
 	}
 	if whole(rest) {
 		if lines++; lines > n {
-			return int64(len(rest)), nil
+			return int64(len(rest)), lines, nil
 		}
 	}
-	return 0, nil
+	return 0, lines, nil
 }
 
 // whole says whether a record ends a line.

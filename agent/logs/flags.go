@@ -1,0 +1,50 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Flags are those of KubeletConfiguration's fields.
+func (r *Rotation) Flags(f *pflag.FlagSet) {
+	*r = DefaultRotation()
+	f.Var((*size)(&r.MaxSize), "container-log-max-size", "size at which a container's log is rotated; below 0: never")
+	f.IntVar(&r.MaxFiles, "container-log-max-files", r.MaxFiles, "log files kept of a container, with the one that is written; those before the last but one are compressed")
+	f.DurationVar(&r.Period, "container-log-monitor-interval", r.Period, "time between looks at the sizes of logs")
+}
+
+// Check says what is wrong with the flags' values, within upstream's bounds.
+func (r *Rotation) Check() error {
+	var errs []error
+	if r.MaxFiles < 2 {
+		errs = append(errs, fmt.Errorf("--container-log-max-files: %d is below 2", r.MaxFiles))
+	}
+	if r.MaxSize == 0 {
+		errs = append(errs, errors.New("--container-log-max-size: 0 is no size; below 0 switches rotation off"))
+	}
+	if r.Period <= 0 {
+		errs = append(errs, fmt.Errorf("--container-log-monitor-interval: %v is not above 0", r.Period))
+	}
+	return errors.Join(errs...)
+}
+
+// size is a flag in bytes, written as a quantity: 10Mi.
+type size int64
+
+var _ pflag.Value = (*size)(nil)
+
+func (s *size) String() string { return resource.NewQuantity(int64(*s), resource.BinarySI).String() }
+
+func (s *size) Type() string { return "quantity" }
+
+func (s *size) Set(text string) error {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return err
+	}
+	*s = size(q.Value())
+	return nil
+}

@@ -1,0 +1,203 @@
+package logs
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rotation says when a container's log is cut and how much of it is kept.
+type Rotation struct {
+	MaxSize  int64         // bytes at which a log is cut; below 0: never
+	MaxFiles int           // of one container, with the one that is written; at least 2
+	Period   time.Duration // between looks
+}
+
+// DefaultRotation is upstream's (KubeletConfiguration).
+func DefaultRotation() Rotation {
+	return Rotation{MaxSize: 10 << 20, MaxFiles: 5, Period: 10 * time.Second}
+}
+
+// Names of rotated files are kubelet's: <n>.log.<time>, compressed all but the
+// newest to <n>.log.<time>.gz, by way of <n>.log.<time>.tmp.
+const (
+	rotatedTime = "20060102-150405"
+	compressed  = ".gz"
+	unfinished  = ".tmp"
+)
+
+// Due says whether the log at path is to be rotated now. A log that is not there
+// is not.
+func (r Rotation) Due(path string) bool {
+	if r.MaxSize < 0 {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Size() >= r.MaxSize
+}
+
+// Rotate puts the log aside under now's name and has reopen make the writer go
+// on in a new one. Older files are compressed first, and the oldest removed; what
+// fails of that, as on a full disk, does not keep the log from being cut. When
+// reopen fails the log is as it was. What a killed Rotate left is cleared away.
+func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error {
+	return errors.Join(r.makeRoom(path), putAside(path, now, reopen))
+}
+
+func putAside(path string, now time.Time, reopen func() error) error {
+	aside := path + "." + now.UTC().Format(rotatedTime)
+	if _, err := os.Lstat(aside); err == nil {
+		return nil // twice in one second: the next look is soon enough
+	}
+	if err := os.Rename(path, aside); err != nil {
+		return fmt.Errorf("rotate log: %w", err)
+	}
+	if err := reopen(); err != nil {
+		if _, missing := os.Lstat(path); errors.Is(missing, fs.ErrNotExist) {
+			err = errors.Join(err, os.Rename(aside, path))
+		}
+		return fmt.Errorf("reopen log: %w", err)
+	}
+	return nil
+}
+
+// makeRoom compresses the files put aside earlier and removes the oldest, so
+// that one more makes MaxFiles together with the one that is written.
+func (r Rotation) makeRoom(path string) error {
+	files, err := rotated(path)
+	if err != nil {
+		return err
+	}
+	files, err = withoutUnfinished(files)
+	if err != nil {
+		return err
+	}
+	for len(files) > max(0, r.MaxFiles-2) {
+		if err := os.Remove(files[0]); err != nil {
+			return fmt.Errorf("remove old log: %w", err)
+		}
+		files = files[1:]
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, compressed) {
+			continue
+		}
+		if err := compress(file); err != nil {
+			return fmt.Errorf("compress log: %w", err)
+		}
+	}
+	return nil
+}
+
+// rotated are the files put aside of a log, the oldest first.
+func rotated(path string) ([]string, error) {
+	list, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), filepath.Base(path)+".") {
+			out = append(out, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	slices.Sort(out) // times sort as text
+	return out, nil
+}
+
+// withoutUnfinished removes what a compression that was cut short has left: half
+// a file, or a whole one beside its origin.
+func withoutUnfinished(files []string) ([]string, error) {
+	var out []string
+	for _, file := range files {
+		origin := strings.TrimSuffix(file, compressed)
+		switch {
+		case strings.HasSuffix(file, unfinished),
+			origin != file && slices.Contains(files, origin):
+			if err := os.Remove(file); err != nil {
+				return nil, err
+			}
+		default:
+			out = append(out, file)
+		}
+	}
+	return out, nil
+}
+
+// compress replaces a file by its compressed form; it is whole or not there.
+func compress(file string) error {
+	temp := file + unfinished
+	if err := gzipTo(temp, file); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	if err := os.Rename(temp, file+compressed); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}
+
+func gzipTo(to, from string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	zip := gzip.NewWriter(out)
+	if _, err := io.Copy(zip, in); err != nil {
+		return err
+	}
+	return zip.Close()
+}
+
+// plain are the files of a log that are not compressed, in the order in which
+// they were written; the last one is path, there or not.
+func plain(path string) ([]string, error) {
+	files, err := rotated(path)
+	if err != nil {
+		return nil, err
+	}
+	files = slices.DeleteFunc(files, func(f string) bool {
+		return strings.HasSuffix(f, compressed) || strings.HasSuffix(f, unfinished)
+	})
+	return append(files, path), nil
+}
+
+// successor opens the file that f's writer went on in; nil: f is the one that is
+// written. Of files that were put aside meanwhile none is left out, unless it is
+// compressed by now.
+func successor(path string, f *os.File) (*os.File, error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if now, err := os.Stat(path); err == nil && os.SameFile(now, mine) {
+		return nil, nil
+	}
+	files, err := plain(path)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(files, func(name string) bool {
+		info, err := os.Stat(name)
+		return err == nil && os.SameFile(info, mine)
+	})
+	for _, name := range files[i+1:] {
+		next, err := os.Open(name)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return next, err
+		}
+	}
+	return nil, nil
+}
