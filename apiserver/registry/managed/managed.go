@@ -5,7 +5,8 @@
 // empty, writes cost nothing more, and what it holds belongs to nobody; the first
 // apply gives that to the manager "before-first-apply" (upstream's
 // skipNonAppliedManager, which an API server uses for objects older than the
-// feature). From then on every write is noted.
+// feature), but what kubectl applied on the client's side to kubectl. From then on
+// every write is noted.
 //
 // The schemas that merging goes by are in memory while they are used.
 package managed
@@ -109,6 +110,9 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	}
 	m, err := f.manager(t)
 	if err != nil {
+		return nil, err
+	}
+	if cur, err = begin(m, t, cur); err != nil {
 		return nil, err
 	}
 	applied, err := m.Apply(cur.DeepCopyObject(), patch, manager, force)

@@ -133,6 +133,47 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// What kubectl applied on the client's side becomes kubectl's; what others have
+// set since does not, so that the first server-side apply leaves it alone.
+func TestBeforeFirstApply(t *testing.T) {
+	t.Parallel()
+	fields := managed.New(clock.RealClock{})
+	target := managed.Target{Resource: resource(t, "apps/v1", "Deployment")}
+	const applied = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"paused":true,"minReadySeconds":3}}`
+	for name, c := range map[string]struct{ annotation, kubectls, others string }{
+		"by kubectl": {applied,
+			`apps/v1 {"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/last-applied-configuration":{}},"f:labels":{".":{},"f:a":{}}},"f:spec":{`,
+			`"f:minReadySeconds":{},"f:replicas":{}`},
+		"not by kubectl":  {"", "", `"f:labels":{".":{},"f:a":{}}`},
+		"another version": {strings.ReplaceAll(applied, "apps/v1", "apps/v1beta1"), "", `"f:labels":{".":{},"f:a":{}}`},
+		"no JSON":         {"{", "", `"f:labels":{".":{},"f:a":{}}`},
+		"a huge quantity": {strings.Replace(applied, `"paused":true`, `"template":{"spec":{"overhead":{"cpu":"1e999999999"}}}`, 1), "", `"f:labels":{".":{},"f:a":{}}`},
+	} {
+		cur := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Labels: map[string]string{"a": "b"}}}
+		cur.SetGroupVersionKind(target.Resource.GVK())
+		cur.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
+		if c.annotation != "" {
+			cur.Annotations[corev1.LastAppliedConfigAnnotation] = c.annotation
+		}
+		cur.Spec = appsv1.DeploymentSpec{Paused: true, MinReadySeconds: 5, Replicas: new(int32(5))}
+		obj, err := fields.Apply(target, cur, patch(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {paused: true}}`), "ann", false)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := owned(obj, "kubectl-client-side-apply"); !strings.HasPrefix(got, c.kubectls) || (got == "") != (c.kubectls == "") ||
+			strings.Contains(got, "replicas") || strings.Contains(got, "minReadySeconds") {
+			t.Errorf("%s: kubectl owns %s, want %s", name, got, c.kubectls)
+		}
+		if got := owned(obj, "before-first-apply"); !strings.Contains(got, c.others) || !strings.Contains(got, "revision") {
+			t.Errorf("%s: nobody owns %s, want %s", name, got, c.others)
+		}
+		if owned(obj, "opening") != "" || len(cur.ManagedFields) > 0 {
+			t.Errorf("%s: managers %v, before %v", name, obj.GetManagedFields(), cur.ManagedFields)
+		}
+	}
+}
+
 // A client that sends nothing about managers keeps them, one that sends an empty
 // list clears them, and nonsense is left out.
 func TestManagersFromClients(t *testing.T) {
