@@ -35,6 +35,9 @@ type Runtime interface {
 	// stays as it is.
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 	ReopenContainerLog(ctx context.Context, id string) error
+	// ListContainerStats is what the containers that run use; Unimplemented where
+	// the runtime does not know.
+	ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error)
 
 	// ExecSync runs a command to its end; a non-zero exit code is not an error.
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
@@ -49,6 +52,9 @@ type Runtime interface {
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
 	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
 	RemoveImage(ctx context.Context, image string) error
+	// ImageFsInfo is where images lie and how much they take; Unimplemented where
+	// the runtime does not know.
+	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
 	// ImportImages loads an OCI or docker archive (tar, may be gzip or zstd) from
 	// the local disk, pins what it holds and returns the names.
 	ImportImages(ctx context.Context, path string) ([]string, error)

@@ -55,6 +55,10 @@ type Config struct {
 	// CreateContainer, the path for ImportImages. It must not call the Runtime.
 	Fail func(op, id string) error
 
+	// Stats is what a container uses, its attributes included; nil: the runtime
+	// has no statistics. It must not call the Runtime.
+	Stats func(of *cri.ContainerAttributes) *cri.ContainerStats
+
 	// Subnet is where the addresses of pods come from. By default it is 10.88.0.0/16,
 	// or with Loopback the first 127.88.N.0/24 that no other process has.
 	Subnet netip.Prefix

@@ -76,6 +76,7 @@ func Run(t *testing.T, open func(t *testing.T) Env) {
 		{"PortForward", testPortForward},
 		{"Events", testEvents},
 		{"Images", testImages},
+		{"Stats", testStats},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

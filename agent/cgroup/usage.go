@@ -1,0 +1,111 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Usage is what a cgroup has used: processor time since it was made, the rest
+// now. Memory is in bytes.
+type Usage struct {
+	CPU        uint64 // ns
+	Memory     uint64 // with the page cache
+	WorkingSet uint64 // Memory without what the kernel can drop at once: inactive file pages
+	RSS        uint64 // anonymous memory
+	PageFaults uint64
+	MajorFault uint64
+	Processes  uint64
+	Process    int // the id of one of them; 0: none
+}
+
+// Usage reads the pod's cgroup.
+func (m *Manager) Usage(pod *corev1.Pod) (Usage, error) {
+	parent := m.Parent(pod)
+	if m.v2 {
+		return usageV2(filepath.Join(m.mount, parent))
+	}
+	return m.usageV1(parent)
+}
+
+func usageV2(dir string) (Usage, error) {
+	var u Usage
+	cpu, err1 := pairs(filepath.Join(dir, "cpu.stat"))
+	stat, err2 := pairs(filepath.Join(dir, "memory.stat"))
+	memory, err3 := number(filepath.Join(dir, "memory.current"))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return u, err
+	}
+	u.CPU, u.Memory = cpu["usage_usec"]*1000, memory
+	u.WorkingSet, u.RSS = without(memory, stat["inactive_file"]), stat["anon"]
+	u.PageFaults, u.MajorFault = stat["pgfault"], stat["pgmajfault"]
+	u.Processes, _ = number(filepath.Join(dir, "pids.current")) // where the controller is on
+	u.Process = process(dir)
+	return u, nil
+}
+
+// usageV1 reads each controller's own hierarchy.
+func (m *Manager) usageV1(parent string) (Usage, error) {
+	var u Usage
+	dir := filepath.Join(m.mount, "memory", parent)
+	cpu, err1 := number(filepath.Join(m.mount, "cpuacct", parent, "cpuacct.usage"))
+	stat, err2 := pairs(filepath.Join(dir, "memory.stat"))
+	memory, err3 := number(filepath.Join(dir, "memory.usage_in_bytes"))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return u, err
+	}
+	u.CPU, u.Memory = cpu, memory
+	u.WorkingSet, u.RSS = without(memory, stat["total_inactive_file"]), stat["total_rss"]
+	u.PageFaults, u.MajorFault = stat["total_pgfault"], stat["total_pgmajfault"]
+	u.Processes, _ = number(filepath.Join(m.mount, "pids", parent, "pids.current")) // where there is one
+	u.Process = process(dir)
+	return u, nil
+}
+
+func without(all, part uint64) uint64 { return all - min(all, part) }
+
+// process is one that lives in a cgroup directly below dir: a container's.
+func process(dir string) int {
+	lists, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // dir has no pattern in it
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // may be gone by now
+		first, _, _ := strings.Cut(string(text), "\n")
+		if pid, err := strconv.Atoi(first); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
+
+func number(path string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
+
+// pairs are the lines of a file that are a name and a number.
+func pairs(path string) (map[string]uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			out[name] = n
+		}
+	}
+	return out, nil
+}

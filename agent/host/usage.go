@@ -1,0 +1,51 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/prometheus/procfs"
+)
+
+// Usage is what the whole machine uses.
+type Usage struct {
+	CPU        uint64 // ns since boot, all processors together, idle time aside
+	Memory     uint64 // bytes, with the page cache
+	WorkingSet uint64 // bytes that the kernel could not give to others
+	Available  uint64
+	RSS        uint64
+	SwapUsed   uint64
+	SwapFree   uint64
+	Booted     uint64 // seconds of the epoch
+}
+
+// Used reads the machine's usage.
+func Used() (Usage, error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return Usage{}, err
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return Usage{}, fmt.Errorf("stat: %w", err)
+	}
+	mem, err := proc.Meminfo()
+	if err != nil {
+		return Usage{}, fmt.Errorf("meminfo: %w", err)
+	}
+	c := stat.CPUTotal // guests are part of user
+	busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal
+	total, available := bytes(mem.MemTotalBytes), bytes(mem.MemAvailableBytes)
+	return Usage{
+		CPU: uint64(busy * 1e9), Memory: total - min(total, bytes(mem.MemFreeBytes)),
+		WorkingSet: total - min(total, available), Available: available, RSS: bytes(mem.AnonPagesBytes),
+		SwapUsed: bytes(mem.SwapTotalBytes) - min(bytes(mem.SwapTotalBytes), bytes(mem.SwapFreeBytes)), SwapFree: bytes(mem.SwapFreeBytes),
+		Booted: stat.BootTime,
+	}, nil
+}
+
+func bytes(n *uint64) uint64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
