@@ -37,6 +37,9 @@ import (
 	"monopod/agent/cni"
 	"monopod/agent/cri"
 	"monopod/agent/fake"
+	"monopod/agent/garbage"
+	"monopod/agent/image"
+	"monopod/agent/logs"
 	"monopod/agent/frugal"
 	"monopod/agent/volume"
 	"monopod/apiserver"
@@ -128,6 +131,10 @@ type Config struct {
 	Limits      apiserver.Limits
 	Audit       audit.Options
 	Controllers controllers.Config
+
+	Garbage garbage.Policy
+	Logs    logs.Rotation
+	Pulls   image.Limits
 }
 
 func serveCommand() *cobra.Command {
@@ -155,6 +162,9 @@ func serveCommand() *cobra.Command {
 	cfg.State.Flags(f)
 	cfg.Limits.Flags(f)
 	cfg.Audit.Flags(f)
+	cfg.Garbage.Flags(f)
+	cfg.Logs.Flags(f)
+	cfg.Pulls.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -201,7 +211,7 @@ func (c *Config) complete() error {
 	}
 	c.DataDir, c.State.DataDir = dir, dir
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
-	return err
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check())
 }
 
 func (c Config) path(name ...string) string {
@@ -483,7 +493,7 @@ func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics, Mounter: n.mounter(),
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), CgroupRoot: cgroups,
-		StateRestored: n.restored,
+		StateRestored: n.restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Pulls: n.cfg.Pulls, PullConfig: n.cfg.path("config.json"),
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())

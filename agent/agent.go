@@ -92,6 +92,11 @@ type Config struct {
 	// Logs says when containers' logs are rotated; the zero value is
 	// logs.DefaultRotation.
 	Logs logs.Rotation
+	// Pulls says how many images are pulled at a time; the zero value: one.
+	Pulls image.Limits
+	// PullConfig is a file with the node's credentials for registries, as docker
+	// login writes it; empty: none.
+	PullConfig string
 	// ImageRoot is on the file system that images lie on; empty: DataDir.
 	ImageRoot string
 }
@@ -229,7 +234,11 @@ func (a *Agent) prepare() error {
 	if a.cfg.CgroupRoot != "" {
 		a.cgroups = cgroup.New(a.cfg.CgroupMount, a.cfg.CgroupRoot)
 	}
-	a.images = &image.Puller{Runtime: a.Runtime, Clock: a.Clock}
+	pulls, err := image.NewMetrics(a.Metrics)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.images = &image.Puller{Runtime: a.Runtime, Clock: a.Clock, Limits: a.cfg.Pulls, ConfigFile: a.cfg.PullConfig, Metrics: pulls}
 	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
 	a.tokens = token.New(a.Client, a.Clock)
 	a.status = newStatusWriter(a.Client, a.Clock, a.log)

@@ -130,6 +130,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 	}
 	id, err := w.a.Runtime.CreateContainer(w.life, w.seen.Sandbox().ID, config, w.presentSandbox())
 	if err != nil {
+		delete(w.images, c.Name) // it may have been removed since it was looked for
 		return "", w.refuseStart(c, "CreateContainerError", err)
 	}
 	w.a.own(id, w.uid)

@@ -3,19 +3,21 @@ package image
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/distribution/reference"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/backoff"
+	"monopod/agent/image/keyring"
 )
 
 // Runtime is where images are.
@@ -26,10 +28,13 @@ type Runtime interface {
 
 // Reasons a container waits for its image, as kubectl shows them.
 const (
-	ReasonPull    = "ErrImagePull"
-	ReasonBackOff = "ImagePullBackOff"
-	ReasonNever   = "ErrImageNeverPull"
-	ReasonInspect = "ImageInspectError"
+	ReasonPull        = "ErrImagePull"
+	ReasonBackOff     = "ImagePullBackOff"
+	ReasonNever       = "ErrImageNeverPull"
+	ReasonInspect     = "ImageInspectError"
+	ReasonInvalid     = "InvalidImageName"
+	ReasonUnavailable = "RegistryUnavailable"
+	ReasonSignature   = "SignatureValidationFailed"
 )
 
 // Error says why an image is not there, and when to try again.
@@ -47,17 +52,22 @@ type Note func(eventType, reason, message string)
 // Puller brings images by their pull policy, each image of each pod with a backoff
 // of its own.
 type Puller struct {
-	Runtime Runtime
-	Clock   clock.PassiveClock
+	Runtime    Runtime
+	Clock      clock.PassiveClock
+	Limits     Limits
+	ConfigFile string   // credentials of the node, as docker login writes them; empty: none
+	Metrics    *Metrics // nil: none
 
 	mu      sync.Mutex // guards what follows
 	backoff backoff.Backoff
 	failed  map[string]failure
+	slots   chan struct{}
+	ready   bool // slots is made
 }
 
 type failure struct {
 	at      time.Time
-	message string
+	message string // with its reason
 }
 
 // Request is one container's need of an image.
@@ -73,32 +83,46 @@ type Request struct {
 // Present answers at once: the image, if it is here and the policy does not ask
 // for a pull; nil if it must be pulled.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
+	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
+		return nil, r.refuse(ReasonInvalid, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
+	}
 	if r.Policy == corev1.PullAlways {
 		return nil, nil
 	}
 	img, err := p.Runtime.ImageStatus(ctx, Named(r.Image))
-	if err != nil {
-		return nil, &Error{Reason: ReasonInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err), Retry: backoff.Initial}
-	}
-	if img != nil {
+	switch {
+	case err != nil:
+		return nil, r.refuse(ReasonInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
+	case img != nil:
 		return img, nil
-	}
-	if r.Policy == corev1.PullNever {
-		msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
-		r.Note(corev1.EventTypeWarning, ReasonNever, msg)
-		return nil, &Error{Reason: ReasonNever, Message: msg, Retry: backoff.Initial}
+	case r.Policy == corev1.PullNever:
+		return nil, r.refuse(ReasonNever, ReasonNever, fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
 	}
 	return nil, nil
 }
 
-// Pull pulls the image, unless it failed too short a time ago, and returns it.
+// refuse tells of an image that no pull would bring, and is asked for again later.
+func (r Request) refuse(reason, event, message string) *Error {
+	r.Note(corev1.EventTypeWarning, event, message)
+	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
+	return &Error{Reason: reason, Message: message, Retry: backoff.Initial}
+}
+
+// Pull pulls the image, unless it failed too short a time ago, and returns it. It
+// waits for its turn where Limits want that.
 func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	key := r.Owner + "_" + r.Image
 	if err := p.waits(key, r); err != nil {
 		return nil, err
 	}
 	r.Note(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
-	start := p.Clock.Now()
+	asked := p.Clock.Now()
+	release, err := take(ctx, p.places())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	began := p.Clock.Now()
 	img, err := p.pull(ctx, r)
 	if err != nil && ctx.Err() == nil {
 		return nil, p.note(key, r, err)
@@ -107,30 +131,63 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 		return nil, ctx.Err()
 	}
 	p.forget(key)
-	took := p.Clock.Since(start).Truncate(time.Millisecond)
-	r.Note(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.", r.Image, took, img.Size))
+	took, whole := p.Clock.Since(began).Truncate(time.Millisecond), p.Clock.Since(asked).Truncate(time.Millisecond)
+	p.Metrics.pulled(img.Size, whole)
+	r.Note(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", r.Image, took, whole, img.Size))
 	return img, nil
 }
 
-// pull tries every set of credentials, and none at last.
-func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
-	var errs []error
-	for _, auth := range append(Credentials(r.Image, r.Secrets), nil) {
-		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth, r.Sandbox)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		img, err := p.Runtime.ImageStatus(ctx, ref)
-		if err == nil && img == nil {
-			img, err = p.Runtime.ImageStatus(ctx, Named(r.Image))
-		}
-		if err == nil && img == nil {
-			err = fmt.Errorf("image %q is gone right after its pull", r.Image)
-		}
-		return img, err
+func (p *Puller) places() chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ready {
+		p.slots, p.ready = p.Limits.slots(), true
 	}
-	return nil, errors.Join(errs...)
+	return p.slots
+}
+
+// pull tries the credentials of the pod, then those of the node; without any it
+// comes as nobody.
+func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
+	auths, unread := p.credentials(r)
+	var errs []error
+	for _, auth := range auths {
+		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth, r.Sandbox)
+		if err == nil {
+			return p.arrived(ctx, ref, r.Image)
+		}
+		errs = append(errs, err)
+	}
+	if unread != nil { // perhaps what was needed
+		errs = append(errs, unread)
+	}
+	return nil, utilerrors.NewAggregate(errs)
+}
+
+// credentials are never none: nil stands for nobody's.
+func (p *Puller) credentials(r Request) ([]*cri.AuthConfig, error) {
+	ring, err := keyring.OfSecrets(r.Secrets)
+	auths := ring.Lookup(r.Image)
+	if p.ConfigFile != "" {
+		node, err2 := keyring.OfFile(p.ConfigFile)
+		auths, err = append(auths, node.Lookup(r.Image)...), errors.Join(err, err2)
+	}
+	if len(auths) == 0 {
+		auths = []*cri.AuthConfig{nil}
+	}
+	return auths, err
+}
+
+// arrived is the image just pulled.
+func (p *Puller) arrived(ctx context.Context, ref, name string) (*cri.Image, error) {
+	img, err := p.Runtime.ImageStatus(ctx, ref)
+	if err == nil && img == nil {
+		img, err = p.Runtime.ImageStatus(ctx, Named(name))
+	}
+	if err == nil && img == nil {
+		err = fmt.Errorf("image %q is gone right after its pull", name)
+	}
+	return img, err
 }
 
 func (p *Puller) waits(key string, r Request) error {
@@ -144,24 +201,39 @@ func (p *Puller) waits(key string, r Request) error {
 	if rest <= 0 {
 		return nil
 	}
-	r.Note(corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", r.Image))
-	return &Error{Reason: ReasonBackOff, Retry: rest, Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", r.Image, ReasonPull, f.message)}
+	message := fmt.Sprintf("Back-off pulling image %q", r.Image)
+	r.Note(corev1.EventTypeNormal, "BackOff", message)
+	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+ReasonBackOff)
+	return &Error{Reason: ReasonBackOff, Retry: rest, Message: message + ": " + f.message}
 }
 
 func (p *Puller) note(key string, r Request, err error) error {
 	now := p.Clock.Now()
-	message := fmt.Sprintf("failed to pull image %q: %v", r.Image, err)
+	reason, message := judge(r.Image, err)
 	p.mu.Lock()
 	p.backoff.Attempt(key, now, now)
 	if p.failed == nil {
 		p.failed = map[string]failure{}
 	}
-	p.failed[key] = failure{now, message}
+	p.failed[key] = failure{now, reason + ": " + message}
 	p.mu.Unlock()
 	r.Note(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", r.Image, err))
-	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+ReasonPull)
+	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
 	// At once again: that attempt only says ImagePullBackOff and how long.
-	return &Error{Reason: ReasonPull, Message: message, Retry: time.Second}
+	return &Error{Reason: reason, Message: message, Retry: time.Second}
+}
+
+// judge is the reason of a failed pull, and what is said of it: the runtime may
+// name two others before its own words.
+func judge(image string, err error) (reason, message string) {
+	text := status.Convert(err).Message()
+	if rest, ok := strings.CutPrefix(text, ReasonUnavailable); ok {
+		return ReasonUnavailable, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)
+	}
+	if rest, ok := strings.CutPrefix(text, ReasonSignature); ok {
+		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
+	}
+	return ReasonPull, err.Error()
 }
 
 func (p *Puller) forget(key string) {
@@ -190,63 +262,4 @@ func Named(image string) string {
 		return image
 	}
 	return image + ":latest"
-}
-
-// dockerConfig is what a pull secret holds.
-type dockerConfig struct {
-	Auths map[string]struct {
-		Username, Password, Auth, IdentityToken, RegistryToken string
-	} `json:"auths"`
-}
-
-// Credentials are those of secrets that fit the image's registry, in order.
-func Credentials(image string, secrets []*corev1.Secret) []*cri.AuthConfig {
-	var out []*cri.AuthConfig
-	for _, s := range secrets {
-		var cfg dockerConfig
-		if err := json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &cfg); err != nil {
-			_ = json.Unmarshal(s.Data[corev1.DockerConfigKey], &cfg.Auths)
-		}
-		for server, a := range cfg.Auths {
-			if !serves(server, image) {
-				continue
-			}
-			user, password := a.Username, a.Password
-			if plain, err := base64.StdEncoding.DecodeString(a.Auth); err == nil && user == "" {
-				user, password, _ = strings.Cut(string(plain), ":")
-			}
-			out = append(out, &cri.AuthConfig{
-				Username: user, Password: password, ServerAddress: server,
-				IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
-			})
-		}
-	}
-	return out
-}
-
-// serves says whether credentials for server, which may be a URL and may go on
-// with a path, are for image.
-func serves(server, image string) bool {
-	if _, rest, ok := strings.Cut(server, "://"); ok {
-		server = rest
-	}
-	server = strings.TrimSuffix(server, "/")
-	switch host, _, _ := strings.Cut(server, "/"); host {
-	case "index.docker.io", "registry-1.docker.io":
-		server = "docker.io"
-	}
-	full := qualified(image)
-	return full == server || strings.HasPrefix(full, server+"/")
-}
-
-// qualified puts the default registry before an image that names none.
-func qualified(image string) string {
-	host, _, found := strings.Cut(image, "/")
-	if found && (strings.ContainsAny(host, ".:") || host == "localhost") {
-		return image
-	}
-	if !found {
-		image = "library/" + image
-	}
-	return "docker.io/" + image
 }

@@ -1,0 +1,190 @@
+// Package keyring finds the credentials for an image: in the secrets that a pod
+// names and in a file of the node, both of the form that docker login writes.
+package keyring
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Keyring is credentials by the servers they are for, in the order in which they
+// are tried. The zero value is empty.
+type Keyring []entry
+
+type entry struct {
+	server string // host and path, without scheme and version
+	auth   *cri.AuthConfig
+}
+
+// config is docker's config.json. What names programs that would be asked for
+// credentials (credsStore, credHelpers) is not for a node and left out, as by
+// kubelet.
+type config struct {
+	Auths map[string]login `json:"auths"`
+}
+
+type login struct {
+	Username, Password, Auth, IdentityToken, RegistryToken string
+}
+
+// OfSecrets are the credentials of pull secrets of both types. The error tells of
+// those that could not be read; the others are there.
+func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
+	var all Keyring
+	var errs []error
+	for _, s := range secrets {
+		var cfg config
+		var err error
+		if data, ok := s.Data[corev1.DockerConfigJsonKey]; ok {
+			err = json.Unmarshal(data, &cfg)
+		} else if data, ok := s.Data[corev1.DockerConfigKey]; ok {
+			err = json.Unmarshal(data, &cfg.Auths)
+		}
+		some, err2 := cfg.keyring()
+		if err := errors.Join(err, err2); err != nil {
+			errs = append(errs, fmt.Errorf("image pull secret %s/%s: %w", s.Namespace, s.Name, err))
+		}
+		all = append(all, some...)
+	}
+	return all.sorted(), errors.Join(errs...)
+}
+
+// OfFile are the credentials in a file; one that does not exist has none.
+func OfFile(name string) (Keyring, error) {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var cfg config
+	err = json.Unmarshal(data, &cfg)
+	all, err2 := cfg.keyring()
+	if err := errors.Join(err, err2); err != nil {
+		return all.sorted(), fmt.Errorf("%s: %w", name, err)
+	}
+	return all.sorted(), nil
+}
+
+func (c *config) keyring() (Keyring, error) {
+	var all Keyring
+	var errs []error
+	for server, l := range c.Auths {
+		auth, err := l.config()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("credentials for %s: %w", server, err))
+			continue
+		}
+		all = append(all, entry{canonical(server), auth})
+	}
+	return all, errors.Join(errs...)
+}
+
+// config leaves ServerAddress out: containerd would give the credentials to no
+// other host, such as a mirror, and does not know every way to write one.
+func (l *login) config() (*cri.AuthConfig, error) {
+	user, password := l.Username, l.Password
+	if l.Auth != "" {
+		plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(l.Auth))
+		if err != nil {
+			plain, err = base64.RawStdEncoding.DecodeString(strings.TrimSpace(l.Auth))
+		}
+		u, p, ok := strings.Cut(string(plain), ":")
+		if err != nil || !ok {
+			return nil, errors.New("auth is not the base64 of user:password")
+		}
+		user, password = u, p
+	}
+	return &cri.AuthConfig{Username: user, Password: password, IdentityToken: l.IdentityToken, RegistryToken: l.RegistryToken}, nil
+}
+
+// sorted puts the longer of two paths on one server first.
+func (k Keyring) sorted() Keyring {
+	slices.SortStableFunc(k, func(a, b entry) int { return strings.Compare(b.server, a.server) })
+	return k
+}
+
+// Lookup are the credentials that fit an image, to be tried in order.
+func (k Keyring) Lookup(image string) []*cri.AuthConfig {
+	full := qualified(image)
+	var out []*cri.AuthConfig
+	for _, e := range k {
+		if serves(e.server, full) {
+			out = append(out, e.auth)
+		}
+	}
+	return out
+}
+
+// defaultRegistry is where images come from that name no other.
+const defaultRegistry = "docker.io"
+
+// canonical is a server as secrets name it, without scheme, without the API's
+// version at the end, and with the default registry under one name.
+func canonical(server string) string {
+	if _, rest, ok := strings.Cut(server, "://"); ok {
+		server = rest
+	}
+	server = strings.TrimSuffix(server, "/")
+	server = strings.TrimSuffix(strings.TrimSuffix(server, "/v1"), "/v2")
+	host, rest, _ := strings.Cut(server, "/")
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
+		host = defaultRegistry
+	}
+	return strings.TrimSuffix(host+"/"+rest, "/")
+}
+
+// serves says whether credentials for server, whose host's labels may be globs
+// and which may go on with a path, are for the image.
+func serves(server, image string) bool {
+	host, dir, _ := strings.Cut(server, "/")
+	at, name, _ := strings.Cut(image, "/")
+	return sameHost(host, at) && (dir == "" || name == dir || strings.HasPrefix(name, dir+"/"))
+}
+
+func sameHost(pattern, host string) bool {
+	pattern, port1, _ := strings.Cut(pattern, ":")
+	host, port2, _ := strings.Cut(host, ":")
+	globs, labels := strings.Split(pattern, "."), strings.Split(host, ".")
+	if port1 != port2 || len(globs) != len(labels) {
+		return false
+	}
+	for i := range globs {
+		if ok, err := path.Match(globs[i], labels[i]); !ok || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// qualified puts the default registry before an image that names none.
+func qualified(image string) string {
+	host, _, found := strings.Cut(image, "/")
+	if found && (strings.ContainsAny(host, ".:") || host == "localhost") {
+		return untagged(image)
+	}
+	if !found {
+		image = "library/" + image
+	}
+	return defaultRegistry + "/" + untagged(image)
+}
+
+// untagged is the image's name without tag and digest.
+func untagged(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		return image[:i]
+	}
+	return image
+}
