@@ -295,7 +295,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		return err
 	}
 	defer auditFile.Close()
-	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, metrics: metrics, restored: restored}
+	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, complete: reg.Complete, metrics: metrics, restored: restored}
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
 	server, err := apiserver.New(ctx, apiserver.Config{
@@ -414,6 +414,8 @@ type node struct {
 	log     *zap.Logger
 	api     client.Client
 	metrics prometheus.Registerer
+	// complete checks what does not come through the API.
+	complete func(client.Object) error
 	// restored says that a snapshot took the place of the state; "": it did not.
 	restored string
 	agent    atomic.Pointer[agent.Agent]
@@ -491,8 +493,9 @@ func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	events := record.New(n.api, "kubelet", n.cfg.NodeName, clock.RealClock{})
 	a, err := agent.New(agent.Deps{
 		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics, Mounter: n.mounter(),
+		Complete: func(pod *corev1.Pod) error { return n.complete(pod) },
 	}, agent.Config{
-		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), CgroupRoot: cgroups,
+		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), ManifestDir: n.cfg.path("manifests"), CgroupRoot: cgroups,
 		StateRestored: n.restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Pulls: n.cfg.Pulls, PullConfig: n.cfg.path("config.json"),
 	})
 	if err != nil {

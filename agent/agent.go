@@ -27,6 +27,7 @@ import (
 	"monopod/agent/logs"
 	"monopod/agent/probe"
 	"monopod/agent/spec"
+	"monopod/agent/static"
 	"monopod/agent/token"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -48,6 +49,11 @@ type Deps struct {
 	Mounter  volume.Mounter        // nil: the kernel's
 	// Dial reaches pods for probes and hooks; nil: the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Complete fills in the defaults of a pod that does not come from the API and
+	// finds what is wrong with it. Static pods need it.
+	Complete func(*corev1.Pod) error
+	// Notify tells of changes in a folder of static pods; nil: static.Notify.
+	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
 }
 
 // Config is an agent's settings. NodeName and DataDir are required; zero values
@@ -66,6 +72,9 @@ type Config struct {
 
 	// ImageDir holds archives to import, now and as they arrive; empty: none.
 	ImageDir string
+
+	// ManifestDir holds static pods, one a file; empty: none.
+	ManifestDir string
 
 	// StateRestored says what happened when a snapshot took the place of the state
 	// before this start; empty: it did not. The node's condition of that name.
@@ -159,6 +168,10 @@ type Agent struct {
 	metrics  *metrics
 	admit    []admitHandler
 
+	manifests *manifests
+	mirrors   *mirrors
+	statics   statics
+
 	workers   sync.WaitGroup
 	preloaded chan struct{} // closed when the first import is over
 	swept     atomic.Bool   // the pods of the API are known
@@ -189,6 +202,9 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		preloaded: make(chan struct{}),
 	}
 	a.log = a.Log
+	if err := a.configured(cfg); err != nil {
+		return nil, err
+	}
 	return a, a.prepare()
 }
 
@@ -207,6 +223,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Mounter == nil {
 		d.Mounter = volume.Kernel{}
+	}
+	if d.Notify == nil {
+		d.Notify = static.Notify
 	}
 	return d
 }
@@ -244,6 +263,7 @@ func (a *Agent) prepare() error {
 	a.status = newStatusWriter(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()
+	a.manifests, a.mirrors, a.statics = newManifests(a), newMirrors(a), newStatics()
 	if a.rotate, err = newRotator(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -267,7 +287,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.preload, a.collect.run, a.rotate.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

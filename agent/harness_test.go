@@ -54,6 +54,8 @@ type world struct {
 
 	adjust func(*agent.Config) // of the next agent; may be nil
 
+	touched chan struct{} // the folder of static pods changed
+
 	tokens atomic.Int64 // given out
 
 	mu     sync.Mutex // guards what follows
@@ -67,7 +69,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}}
+		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1)}
 		w.openAPI()
 		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call})
 		t.Cleanup(func() { w.rt.Close() })
@@ -162,7 +164,8 @@ func (w *world) startAgent() {
 		w.adjust(&config)
 	}
 	a, err := agent.New(
-		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial},
+		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial,
+			Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify},
 		config,
 	)
 	if err != nil {
@@ -171,6 +174,9 @@ func (w *world) startAgent() {
 	w.a = a
 	w.stop = runAgent(w, a)
 }
+
+// notify stands in for inotify, whose waits a bubble of time does not know.
+func (w *world) notify(string) (<-chan struct{}, func(), error) { return w.touched, func() {}, nil }
 
 // runAgent starts an agent and returns what stops it.
 func runAgent(t testing.TB, a *agent.Agent) (stop func()) {

@@ -25,6 +25,12 @@ func (a *Agent) loop(ctx context.Context) {
 	if !ok {
 		return
 	}
+	select {
+	case <-ctx.Done():
+		return
+	case pods := <-a.manifests.updates:
+		a.staticsChanged(ctx, pods, found)
+	}
 	relist := a.Clock.NewTicker(a.cfg.RelistPeriod)
 	defer relist.Stop()
 	for {
@@ -36,6 +42,10 @@ func (a *Agent) loop(ctx context.Context) {
 			if u.list != nil {
 				found = nil
 			}
+		case pods := <-a.manifests.updates:
+			a.staticsChanged(ctx, pods, found)
+		case <-a.statics.over:
+			a.runStatics(ctx, found)
 		case ev, open := <-events:
 			if !open {
 				if events, ok = a.connect(ctx); !ok {
@@ -144,7 +154,9 @@ func (a *Agent) relist(ctx context.Context) {
 			w.update(func(in *inbox) { in.relist = true })
 		}
 	}
-	a.orphans(ctx, found, nil)
+	if a.swept.Load() { // else those of pods that are still to be listed would end
+		a.orphans(ctx, found, nil)
+	}
 }
 
 // matches says whether seen is what the runtime has.
@@ -222,7 +234,7 @@ func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID
 		a.podChanged(ctx, u.pod, u.gone, false)
 		return
 	}
-	pods := slices.Clone(*u.list)
+	pods := a.mirrors.take(ctx, *u.list)
 	slices.SortStableFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	listed := map[types.UID]bool{}
 	for _, pod := range pods {
@@ -233,7 +245,7 @@ func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID
 		a.podChanged(ctx, pod, false, found[pod.UID] != nil)
 	}
 	for uid, w := range a.all() {
-		if !listed[uid] {
+		if !listed[uid] && !w.static {
 			w.removed()
 		}
 	}
@@ -243,6 +255,9 @@ func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID
 }
 
 func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found bool) {
+	if a.mirrors.changed(ctx, pod, gone) {
+		return
+	}
 	w := a.worker(pod.UID)
 	switch {
 	case gone && w != nil:
@@ -274,6 +289,9 @@ func (a *Agent) add(ctx context.Context, pod *corev1.Pod, first func(*inbox)) {
 	a.workers.Go(func() {
 		w.run(ctx)
 		a.drop(w, name)
+		if w.static && ctx.Err() == nil {
+			a.staticOver(w.current.Load())
+		}
 	})
 }
 

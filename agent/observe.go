@@ -263,8 +263,9 @@ func (w *worker) report(terminal bool) {
 		Pod: &base, Seen: &w.seen, Waiting: w.waiting, Ready: w.probes.Ready, Started: w.probes.Started,
 		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Resize: cmp.Or(w.progress, w.deferred), Now: w.a.Clock.Now(),
 	})
+	unseen := w.static && w.reported == nil // its mirror may be yet to come
 	w.reported = &next
-	if !apiequality.Semantic.DeepEqual(&base.Status, &next) {
+	if unseen || !apiequality.Semantic.DeepEqual(&base.Status, &next) {
 		w.a.status.set(w.life, w.pod, &next)
 	}
 }

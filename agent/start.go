@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -217,6 +218,10 @@ func (w *worker) services(ctx context.Context) ([]env.Var, error) {
 	var all []*corev1.Service
 	for _, namespace := range slices.Compact(spaces) {
 		list, err := client.List[*corev1.Service](ctx, w.a.Client, client.Selector{Namespace: namespace})
+		if err != nil && w.static { // it starts also where no API is
+			w.log.Warn("static pod is not told of services", zap.Error(err))
+			return nil, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot list services: %w", err)
 		}

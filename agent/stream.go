@@ -21,6 +21,7 @@ import (
 
 // Logs writes a container's log; see client.Node.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
+	pod = a.behind(pod)
 	c, err := a.logged(pod, opts)
 	if err != nil {
 		return err
@@ -169,6 +170,7 @@ func (a *Agent) alive(pod *corev1.Pod, container string) (string, error) {
 
 // Exec prepares a command in a container; see client.Node.
 func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
+	pod = a.behind(pod)
 	id, err := a.alive(pod, opts.Container)
 	if err != nil {
 		return nil, err
@@ -180,6 +182,7 @@ func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecO
 
 // Attach prepares a connection to a container's own streams; see client.Node.
 func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
+	pod = a.behind(pod)
 	id, err := a.alive(pod, opts.Container)
 	if err != nil {
 		return nil, err
@@ -191,6 +194,7 @@ func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAtt
 
 // PortForward prepares connections to a pod's ports; see client.Node.
 func (a *Agent) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
+	pod = a.behind(pod)
 	w := a.worker(pod.UID)
 	if w == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)

@@ -81,7 +81,9 @@ func (w *worker) clear() error {
 		})
 	}
 	g.Go(w.volumeSet(w.life).Unmount)
-	g.Go(func() error { return w.a.status.flush(w.life, w.uid) })
+	if !w.static { // which ends also where no API is
+		g.Go(func() error { return w.a.status.flush(w.life, w.uid) })
+	}
 	return g.Wait()
 }
 
@@ -118,7 +120,7 @@ func (w *worker) bury() (done bool, err error) {
 	if err := w.removeTraces(); err != nil {
 		return false, err
 	}
-	if w.gone {
+	if w.gone || w.static {
 		return true, nil
 	}
 	if err := w.a.status.flush(w.life, w.uid); err != nil {

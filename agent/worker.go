@@ -58,6 +58,8 @@ type worker struct {
 	after <-chan struct{} // closed when the earlier pod of the name is gone; may be nil
 	done  chan struct{}   // closed when this one is
 	wake  chan struct{}
+	// static: the pod comes from a file; the API has only its mirror.
+	static bool
 
 	mu     sync.Mutex // guards what follows
 	in     inbox
@@ -103,7 +105,7 @@ type worker struct {
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{
-		a: a, uid: pod.UID, pod: allocatedBefore(pod), asked: pod,
+		a: a, uid: pod.UID, pod: allocatedBefore(pod), asked: pod, static: a.statics.want[pod.UID] == pod,
 		done: make(chan struct{}), wake: make(chan struct{}, 1), news: make(chan struct{}),
 		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
 		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),

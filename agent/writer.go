@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/static"
 	"monopod/agent/status"
 	"monopod/apiserver/client"
 )
@@ -54,10 +55,25 @@ func (w *statusWriter) set(ctx context.Context, pod *corev1.Pod, want *corev1.Po
 		w.pods[pod.UID] = s
 	}
 	s.pod, s.want = pod, want
+	w.renew(ctx, s)
+}
+
+// renew has the slot written, by the writer that it has or a new one. mu is held.
+func (w *statusWriter) renew(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
 		s.writing = true
 		w.writes.Go(func() { w.write(ctx, s) })
+	}
+}
+
+// again stores the status once more: a static pod has got another mirror.
+func (w *statusWriter) again(ctx context.Context, uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.pods[uid]; s != nil {
+		s.gone = false
+		w.renew(ctx, s)
 	}
 }
 
@@ -138,7 +154,7 @@ func (w *statusWriter) done(s *slot, version int, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.stored = version
-	s.gone = s.gone || gone
+	s.gone = s.gone || gone && version == s.version
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -150,7 +166,7 @@ func isGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err,
 
 func (w *statusWriter) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) error {
 	_, err := client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
-		if cur.UID != pod.UID {
+		if shows, _ := static.Mirrored(cur); cur.UID != pod.UID && shows != pod.UID {
 			return errReplaced
 		}
 		next := merge(&cur.Status, want)

@@ -109,3 +109,29 @@ func TestPodStatusWrite(t *testing.T) {
 	next.Status.PodIPs, next.Status.ContainerStatuses, next.Status.QOSClass = nil, nil, corev1.PodQOSGuaranteed
 	kindtest.WantErrors(t, podValidate(next, old, "status"), "status.qosClass: Invalid value")
 }
+
+func TestMirrorAnnotationUpdate(t *testing.T) {
+	t.Parallel()
+	const key = corev1.MirrorPodAnnotationKey
+	path := "metadata.annotations[" + key + "]: Forbidden"
+	for name, c := range map[string]struct {
+		old, next map[string]string
+		want      string
+	}{
+		"none":    {nil, map[string]string{"a": "b"}, ""},
+		"kept":    {map[string]string{key: "x"}, map[string]string{key: "x", "a": "b"}, ""},
+		"added":   {nil, map[string]string{key: "x"}, path},
+		"changed": {map[string]string{key: "x"}, map[string]string{key: "y"}, path},
+		"removed": {map[string]string{key: "x"}, nil, path},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			old := parsePod(t, "{nodeName: n, containers: [{name: a, image: b}]}")
+			old.Annotations = c.old
+			_, got := updatePod(t, old, func(p *corev1.Pod) { p.Annotations = c.next })
+			if lines := strings.Join(got, "\n"); lines != c.want {
+				t.Errorf("got %q, want %q", lines, c.want)
+			}
+		})
+	}
+}

@@ -24,7 +24,7 @@ func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	old := cur.(*corev1.Pod)
 	switch subresource {
 	case "status":
-		return podStatusUpdate(pod, old, field.NewPath("status"))
+		return append(podStatusUpdate(pod, old, field.NewPath("status")), mirrorUpdate(pod.Annotations, old.Annotations)...)
 	case "ephemeralcontainers":
 		return ephemeralUpdate(pod, old, spec)
 	case "resize":
@@ -32,7 +32,8 @@ func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	case "binding":
 		return check.Invalid(spec.Child("nodeName"), pod.Spec.NodeName, check.Subdomain(pod.Spec.NodeName))
 	}
-	errs := append(podAnnotations(pod), podSpecValidate(&pod.Spec, spec)...)
+	errs := append(podAnnotations(pod), mirrorUpdate(pod.Annotations, old.Annotations)...)
+	errs = append(errs, podSpecValidate(&pod.Spec, spec)...)
 	return append(errs, podSpecUpdate(&pod.Spec, &old.Spec, spec)...)
 }
 

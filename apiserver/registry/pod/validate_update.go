@@ -43,6 +43,20 @@ func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 	return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%s\nchanged: %s", podMayChange, strings.Join(changed, ", ")))}
 }
 
+// mirrorUpdate keeps a pod what it is: the mirror of a static one, or none.
+func mirrorUpdate(next, old map[string]string) field.ErrorList {
+	path := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
+	was, had := old[corev1.MirrorPodAnnotationKey]
+	is, has := next[corev1.MirrorPodAnnotationKey]
+	switch {
+	case had && (!has || is != was):
+		return field.ErrorList{field.Forbidden(path, "may not remove or update mirror pod annotation")}
+	case has && !had:
+		return field.ErrorList{field.Forbidden(path, "may not add mirror pod annotation")}
+	}
+	return nil
+}
+
 func sameContainers(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	const message = "pod updates may not add or remove containers"
 	var errs field.ErrorList

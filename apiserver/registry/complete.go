@@ -1,0 +1,27 @@
+package registry
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Complete fills in the defaults of an object that does not come through the API
+// and finds what Create would find wrong with it; admission is not asked.
+func (r *Registry) Complete(obj Object) error {
+	res := r.byType[reflect.TypeOf(obj)]
+	if res == nil {
+		return errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
+	}
+	defaults(res, obj)
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
+	if res.Validate != nil {
+		errs = append(errs, res.Validate(obj, nil, "")...)
+	}
+	if len(errs) > 0 {
+		return errInvalid(res, nameOr(obj), errs)
+	}
+	return nil
+}
