@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,6 +41,66 @@ func TestPatchThatDoublesIsRefused(t *testing.T) {
 	if code, out := a.read("PATCH", confs+"/c", "["+strings.Join(ops, ",")+"]", asPatch); code != 422 {
 		t.Errorf("%d %.200v", code, out)
 	}
+}
+
+// A body is bounded also where the request looks like one that is passed on, or
+// asks for a stream.
+func TestBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	body := strings.Repeat(" ", 4<<20)
+	for path, header := range map[string][]string{
+		confs + "/a":          nil,
+		confs + "/a%2Fproxy":  nil,
+		confs + "/a/":         {upgrading},
+		confs + "/a?x=/proxy": {upgrading, "Upgrade: SPDY/3.1"},
+	} {
+		if code, out := a.read("PUT", strings.TrimSuffix(path, "/"), body, append(header, asJSON)...); code != 413 {
+			t.Errorf("%s: %d %.200v", path, code, out)
+		}
+	}
+}
+
+// Anybody may send a login, so that little of it is read.
+func TestLoginsAreBounded(t *testing.T) {
+	t.Parallel()
+	h := serveWeb(t)
+	for size, want := range map[int]int{100: 204, 1 << 20: 401} {
+		body := &counted{Reader: strings.NewReader("token=" + strings.Repeat("x", size))}
+		r := httptest.NewRequest("POST", "/login", body)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want || body.read > 70<<10 {
+			t.Errorf("%d bytes: %d, %d bytes read", size, w.Code, body.read)
+		}
+	}
+}
+
+// serveWeb is a server with a page.
+func serveWeb(t *testing.T) http.Handler {
+	t.Helper()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: registry.New(s, resources, registry.Config{}),
+		Authenticator: byToken(), Web: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv.Handler()
+}
+
+// counted tells how much of it was read.
+type counted struct {
+	io.Reader
+	read int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read += n
+	return n, err
 }
 
 // A patch may not make what a PUT could not bring.

@@ -39,14 +39,18 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	})
 }
 
+// limitBody bounds all bodies but those that go on to somebody else. What asks for
+// a stream has none, unless it only says that it does.
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isUpgrade(r) && !isProxied(r) {
+		if hasBody(r) && !isProxied(r) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		}
 		next.ServeHTTP(w, r)
 	})
 }
+
+func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
 // identify notes who a request comes from; nobody is turned away.
 func (s *Server) identify(next http.Handler) http.Handler {

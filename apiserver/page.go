@@ -31,7 +31,11 @@ func securityHeaders(next http.Handler) http.Handler {
 	})
 }
 
+// maxLogin is the largest body of a login, in bytes: anybody may send one.
+const maxLogin = 64 << 10
+
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	token := r.FormValue("token")
 	if !s.knows(r, token) {
 		http.Error(w, "wrong token: it stands in admin.kubeconfig in the data folder", http.StatusUnauthorized)

@@ -29,13 +29,14 @@ func (s *Server) proxies(r chi.Router, scope string) {
 }
 
 // isProxied says whether the request goes on to a pod, a service or a node: its
-// body is theirs to bound.
+// body is theirs to bound. An escaped slash is part of a name, as for the router.
 func isProxied(r *http.Request) bool {
-	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/", 6)
+	path := r.URL.EscapedPath()
+	parts := strings.SplitN(strings.TrimPrefix(path, "/api/v1/"), "/", 6)
 	if len(parts) > 4 && parts[0] == "namespaces" {
 		parts = parts[2:]
 	}
-	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(r.URL.Path, "/api/v1/")
+	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(path, "/api/v1/")
 }
 
 // reach passes a request on to where the target's name says: [scheme:]name[:port].

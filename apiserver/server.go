@@ -155,9 +155,7 @@ func (s *Server) paths(r chi.Router) {
 // subresources look like resources in it, so they come first.
 func (s *Server) resources(r chi.Router) {
 	r.With(s.authorizePath).Get("/", s.discoverResources)
-	for _, sub := range []string{"status", "finalize"} {
-		s.object(r, "/{resource:namespaces}/{name}/{subresource:"+sub+"}")
-	}
+	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
 		r.Get(scope+"/{resource}", s.on(s.listOrWatch))
 		r.Post(scope+"/{resource}", s.on(s.create))
@@ -166,6 +164,14 @@ func (s *Server) resources(r chi.Router) {
 		s.object(r, scope+"/{resource}/{name}")
 		s.object(r, scope+"/{resource}/{name}/{subresource}")
 	}
+}
+
+// ofNamespaces says what the path of a namespace's subresource is about.
+func ofNamespaces(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		chi.RouteContext(r.Context()).URLParams.Add("resource", client.Namespaces.Resource)
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) object(r chi.Router, path string) {

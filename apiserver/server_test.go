@@ -365,6 +365,25 @@ func TestDeleteCollection(t *testing.T) {
 	}
 }
 
+func TestStatusOfNamespaces(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	for path, kind := range map[string]string{
+		"/api/v1/namespaces/default/status": "Namespace", "/api/v1/namespaces/default": "Namespace", "/api/v1/namespaces/default/configmaps": "ConfigMapList",
+	} {
+		if code, out := a.read("GET", path, ""); code != 200 || out["kind"] != kind {
+			t.Errorf("%s: %d %v", path, code, out)
+		}
+	}
+	if code, out := a.read("PATCH", "/api/v1/namespaces/default/status", `{"status":{"conditions":[{"type":"X","status":"True"}]}}`,
+		"Content-Type: application/merge-patch+json"); code != 200 {
+		t.Errorf("%d %v", code, out)
+	}
+	if code, out := a.read("GET", "/api/v1/namespaces/default/finalize", ""); code != 405 {
+		t.Errorf("%d %v", code, out)
+	}
+}
+
 func TestBinding(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

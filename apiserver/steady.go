@@ -31,7 +31,7 @@ func (s *Server) steady(next http.Handler) http.Handler {
 		// The end of the answer goes out after the handler. Writers that know no
 		// deadline have no clients that stall.
 		defer func() { sw.control.SetWriteDeadline(time.Now().Add(stallTime)) }()
-		if r.Body != nil && r.Body != http.NoBody && !isUpgrade(r) && !isProxied(r) {
+		if hasBody(r) && !isProxied(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: s.Limits.RequestTimeout}
 			r.Body = body
 			defer body.stop()

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -118,7 +119,7 @@ func Certificates() Authenticator {
 			return User{}, false
 		}
 		subject := r.TLS.VerifiedChains[0][0].Subject
-		return User{Name: subject.CommonName, Groups: append(subject.Organization, Authenticated)}, subject.CommonName != ""
+		return User{Name: subject.CommonName, Groups: append(slices.Clip(subject.Organization), Authenticated)}, subject.CommonName != ""
 	})
 }
 

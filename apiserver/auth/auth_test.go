@@ -3,6 +3,8 @@ package auth_test
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"net"
 	"net/http"
@@ -70,6 +72,17 @@ func TestCertificates(t *testing.T) {
 	}
 	if user, err := handshake(t, authority, other, now); err == nil {
 		t.Errorf("a stranger's certificate is %v", user)
+	}
+}
+
+// Requests that come over one connection share its certificate.
+func TestCertificatesAreNotWrittenTo(t *testing.T) {
+	t.Parallel()
+	groups := append(make([]string, 0, 2), "a")
+	r := &http.Request{TLS: &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{
+		{{Subject: pkix.Name{CommonName: "ann", Organization: groups}}}}}}
+	if u, ok := auth.Certificates().Authenticate(r); !ok || len(u.Groups) != 2 || groups[:2][1] != "" {
+		t.Errorf("%v, %v; the certificate has %q", u, ok, groups[:2])
 	}
 }
 
