@@ -6,7 +6,8 @@
 // live in memory and die with it.
 //
 // Images: an imported archive brings its name, entry point and environment;
-// PullImage pretends to fetch any name, and such an image runs the default web
+// PullImage asks registries on loopback and pretends to fetch any other name; such
+// an image of nowhere runs the default web
 // server whenever its command is one that the sample program does not know. A
 // pod of any image is Running in a millisecond. In an imported image an unknown
 // command fails to start, as it does in a real one.

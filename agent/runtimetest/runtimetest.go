@@ -76,6 +76,8 @@ func Run(t *testing.T, open func(t *testing.T) Env) {
 		{"PortForward", testPortForward},
 		{"Events", testEvents},
 		{"Images", testImages},
+		{"Pull", testPull},
+		{"PullBroken", testPullBroken},
 		{"Stats", testStats},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
