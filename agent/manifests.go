@@ -194,8 +194,8 @@ func (a *Agent) withdrawn(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// isStatic says whether a worker runs the static pod of that UID and name.
-func (a *Agent) isStatic(uid types.UID, namespace, name string) bool {
+// runsStatic says whether a worker runs the static pod of that UID and name.
+func (a *Agent) runsStatic(uid types.UID, namespace, name string) bool {
 	w := a.worker(uid)
 	if w == nil || !w.static {
 		return false
@@ -208,7 +208,7 @@ func (a *Agent) isStatic(uid types.UID, namespace, name string) bool {
 // UID alone does not do: anybody may write the annotation.
 func (a *Agent) behind(pod *corev1.Pod) *corev1.Pod {
 	uid, mirror := static.Mirrored(pod)
-	if !mirror || !a.isStatic(uid, pod.Namespace, pod.Name) {
+	if !mirror || !a.runsStatic(uid, pod.Namespace, pod.Name) {
 		return pod
 	}
 	shown := *pod

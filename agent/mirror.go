@@ -139,7 +139,7 @@ func (m *mirrors) changed(ctx context.Context, pod *corev1.Pod, gone bool) bool 
 
 // show has a new mirror show the status that its pod has.
 func (m *mirrors) show(ctx context.Context, mirror *corev1.Pod) {
-	if uid, _ := static.Mirrored(mirror); m.a.isStatic(uid, mirror.Namespace, mirror.Name) {
+	if uid, _ := static.Mirrored(mirror); m.a.runsStatic(uid, mirror.Namespace, mirror.Name) {
 		m.a.status.again(ctx, uid)
 	}
 }
@@ -236,7 +236,7 @@ func (m *mirrors) useless(name types.NamespacedName, mirror *corev1.Pod) bool {
 	if want := m.want[name]; want != nil {
 		return want.UID != uid
 	}
-	return !m.a.isStatic(uid, name.Namespace, name.Name)
+	return !m.a.runsStatic(uid, name.Namespace, name.Name)
 }
 
 func (m *mirrors) do(ctx context.Context, job mirrorJob) error {
