@@ -27,11 +27,30 @@ func (a *Agent) refuse(pod *corev1.Pod) *status.Failure {
 	if status.Finished(pod.Status.Phase) || pod.DeletionTimestamp != nil {
 		return nil
 	}
+	critical := a.statics.want[pod.UID] == pod || a.evict.critical(pod)
 	pod = allocatedBefore(pod)
+	f := a.evict.admit(pod, critical)
+	if f == nil {
+		f = a.ask(pod, critical)
+	}
+	if f != nil {
+		a.event(pod, "", corev1.EventTypeWarning, f.Reason, "%s", f.Message)
+	}
+	return f
+}
+
+// ask asks the handlers. A critical pod for which there is no room gets it from
+// others.
+func (a *Agent) ask(pod *corev1.Pod, critical bool) *status.Failure {
 	node, others := a.node.current(), a.active()
 	for _, ask := range a.admit {
-		if f := ask(pod, others, node); f != nil {
-			a.event(pod, "", corev1.EventTypeWarning, f.Reason, "%s", f.Message)
+		f := ask(pod, others, node)
+		if f != nil && critical {
+			if rest, ok := a.evict.makeRoom(pod, others, node, f); ok {
+				others, f = rest, ask(pod, rest, node)
+			}
+		}
+		if f != nil {
 			return f
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
+	"monopod/agent/eviction"
 	"monopod/agent/garbage"
 	"monopod/agent/host"
 	"monopod/agent/image"
@@ -28,6 +29,7 @@ import (
 	"monopod/agent/probe"
 	"monopod/agent/spec"
 	"monopod/agent/static"
+	"monopod/agent/stats"
 	"monopod/agent/token"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -49,6 +51,8 @@ type Deps struct {
 	Mounter  volume.Mounter        // nil: the kernel's
 	// Dial reaches pods for probes and hooks; nil: the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Signals reads what the node has left; nil: the machine's own.
+	Signals func() eviction.Observations
 	// Complete fills in the defaults of a pod that does not come from the API and
 	// finds what is wrong with it. Static pods need it.
 	Complete func(*corev1.Pod) error
@@ -106,6 +110,12 @@ type Config struct {
 	// PullConfig is a file with the node's credentials for registries, as docker
 	// login writes it; empty: none.
 	PullConfig string
+	// Eviction says when pods go because the node runs out of something; the zero
+	// value: never.
+	Eviction eviction.Policy
+	// KernelLog is read for processes that the kernel killed for want of memory,
+	// /dev/kmsg; empty: it is not.
+	KernelLog string
 	// ImageRoot is on the file system that images lie on; empty: DataDir.
 	ImageRoot string
 }
@@ -164,6 +174,8 @@ type Agent struct {
 	node     *registrar
 	collect  *collector
 	rotate   *rotator
+	evict    *evictor
+	stats    *stats.Source
 	source   *source
 	metrics  *metrics
 	admit    []admitHandler
@@ -200,6 +212,9 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		owner: map[string]types.UID{},
 
 		preloaded: make(chan struct{}),
+	}
+	if a.Signals == nil {
+		a.Signals = cfg.machine
 	}
 	a.log = a.Log
 	if err := a.configured(cfg); err != nil {
@@ -270,6 +285,10 @@ func (a *Agent) prepare() error {
 	if a.collect, err = newCollector(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	a.stats = newStats(a)
+	if a.evict, err = newEvictor(a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -285,9 +304,10 @@ func (a *Agent) Run(ctx context.Context) error {
 			return fmt.Errorf("agent: %w", err)
 		}
 	}
+	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run, a.evict.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -29,13 +29,12 @@ type registrar struct {
 	info corev1.NodeSystemInfo
 	wake chan struct{}
 
-	mu       sync.Mutex // guards what follows
-	stored   *corev1.Node
-	missing  string // why pod cgroups cannot be limited
-	stale    bool   // the list of images must be read again
-	images   []corev1.ContainerImage
-	pressure map[corev1.NodeConditionType]time.Time // last seen
-	written  time.Time                              // the last status write
+	mu      sync.Mutex // guards what follows
+	stored  *corev1.Node
+	missing string // why pod cgroups cannot be limited
+	stale   bool   // the list of images must be read again
+	images  []corev1.ContainerImage
+	written time.Time // the last status write
 }
 
 func newRegistrar(a *Agent) (*registrar, error) {
@@ -46,7 +45,6 @@ func newRegistrar(a *Agent) (*registrar, error) {
 	info.KubeletVersion = kubeletVersion
 	return &registrar{
 		a: a, info: info, wake: make(chan struct{}, 1), stale: true,
-		pressure: map[corev1.NodeConditionType]time.Time{},
 	}, nil
 }
 

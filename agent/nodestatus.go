@@ -5,23 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"monopod/agent/host"
 )
 
-// Bounds of the pressure conditions are upstream's hard eviction thresholds; a
-// condition stays for five minutes after the pressure was last seen.
 const (
-	minMemory       = 100 << 20 // bytes
-	minDiskPercent  = 10
-	minInodePercent = 5
-	minPIDs         = 100
-	pressureHeld    = 5 * time.Minute
-	imagesListed    = 50
+	imagesListed = 50
 
 	// conditionCgroups is there only where pods' cgroups cannot be limited.
 	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
@@ -133,32 +123,19 @@ func (r *registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 	return out
 }
 
-// pressures are the three conditions of scarcity. The caller holds r.mu.
+// pressures are the three conditions of scarcity.
 func (r *registrar) pressures() []corev1.NodeCondition {
-	memory, memoryErr := host.Memory()
-	disk, diskErr := host.Disk(r.a.cfg.DataDir)
-	inodes, inodesErr := host.Inodes(r.a.cfg.DataDir)
-	pids, pidsErr := host.PIDs()
+	under := r.a.evict.under()
 	return []corev1.NodeCondition{
-		r.pressed(corev1.NodeMemoryPressure, memoryErr == nil && memory.Free < minMemory, "Memory", "memory available"),
-		r.pressed(corev1.NodeDiskPressure, diskErr == nil && below(disk, minDiskPercent) || inodesErr == nil && below(inodes, minInodePercent), "Disk", "disk space available"),
-		r.pressed(corev1.NodePIDPressure, pidsErr == nil && pids.Free < minPIDs, "PID", "PID available"),
+		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
+		pressed(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
+		pressed(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
 	}
 }
 
-func below(a host.Amount, percent int64) bool {
-	return a.Total > 0 && a.Free*100 < a.Total*percent
-}
-
-func (r *registrar) pressed(t corev1.NodeConditionType, now bool, what, words string) corev1.NodeCondition {
-	at := r.a.Clock.Now()
-	if now {
-		r.pressure[t] = at
+func pressed(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good, words string) corev1.NodeCondition {
+	if slices.Contains(under, t) {
+		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " + words}
 	}
-	last, ever := r.pressure[t]
-	if ever && at.Sub(last) < pressureHeld {
-		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: "KubeletHasInsufficient" + what, Message: "monopod has insufficient " + words}
-	}
-	sufficient := map[string]string{"Memory": "KubeletHasSufficientMemory", "Disk": "KubeletHasNoDiskPressure", "PID": "KubeletHasSufficientPID"}
-	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: sufficient[what], Message: "monopod has sufficient " + words}
+	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: "monopod has sufficient " + words}
 }

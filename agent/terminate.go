@@ -52,6 +52,9 @@ func (w *worker) graceLeft() time.Duration {
 	if w.pod.DeletionTimestamp != nil {
 		grace = time.Duration(graceOf(w.pod)) * time.Second
 	}
+	if w.hurry != nil {
+		grace = min(grace, *w.hurry)
+	}
 	left := max(0, grace-w.a.Clock.Since(w.started))
 	if w.gone {
 		if w.pod.DeletionTimestamp == nil {

@@ -33,6 +33,7 @@ type inbox struct {
 	pod     *corev1.Pod // newest; nil: no news
 	gone    bool        // the object no longer exists
 	refused *status.Failure
+	hurry   *time.Duration // the grace of one refused after it started; nil: its own
 	events  []Event
 	relist  bool // what the runtime has must be looked at anew
 	refresh bool // a ConfigMap or Secret of the pod changed
@@ -89,6 +90,7 @@ type worker struct {
 	known     bool // seen was right once: what is new in it was not adopted
 	refresh   bool
 	failure   *status.Failure
+	hurry     *time.Duration // bounds the grace of its end; nil: nothing does
 	seen      status.Observed
 	reported  *corev1.PodStatus
 	waiting   map[string]status.Waiting
@@ -296,8 +298,8 @@ func (w *worker) open(cancel context.CancelFunc) {
 	w.gone = w.gone || in.gone
 	w.stale = w.stale || in.relist
 	w.refresh = w.refresh || in.refresh
-	if in.refused != nil {
-		w.failure = in.refused
+	if in.refused != nil && w.state == syncing {
+		w.failure, w.hurry = in.refused, in.hurry
 	}
 	if in.arrived {
 		w.lookAgain()

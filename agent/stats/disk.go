@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"syscall"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"monopod/agent/host"
@@ -110,8 +112,8 @@ func within(fs *statsapi.FsStats, used Size) *statsapi.FsStats {
 // disk is what a pod takes of the node's disk: what its containers wrote, their
 // logs, and its volumes.
 type disk struct {
-	rootfs  map[string]Size // by container id
-	logs    map[string]Size // by container name
+	rootfs  map[string]Size // by container name
+	logs    map[string]Size // likewise
 	volumes map[string]Size // emptyDirs, by name
 }
 
@@ -131,13 +133,56 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 	var errs []error
 	for _, c := range r.containers[p.UID] {
 		layer := c.stats.GetWritableLayer()
-		d.rootfs[c.id] = Size{layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue()}
-		size, err := SizeOf(ctx, filepath.Join(p.LogDir, c.name))
-		d.logs[c.name], errs = size, append(errs, err)
+		d.rootfs[c.name] = Size{layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue()}
+	}
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			size, err := SizeOf(ctx, filepath.Join(p.LogDir, list[i].Name))
+			d.logs[list[i].Name], errs = size, append(errs, err)
+		}
 	}
 	for name, dir := range p.emptyDirs() {
 		size, err := SizeOf(ctx, dir)
 		d.volumes[name], errs = size, append(errs, err)
 	}
 	return d, errors.Join(errs...)
+}
+
+// Disk is what a running pod takes of the node's disk, in bytes.
+type Disk struct {
+	Volumes    map[string]int64 // emptyDirs that are not in memory, by name
+	Containers map[string]int64 // what they wrote and their logs, by name
+}
+
+// Disks walks the folders of the running pods that are wanted.
+func (s *Source) Disks(ctx context.Context, want func(*corev1.Pod) bool) (map[types.UID]Disk, error) {
+	r, err := s.read(ctx)
+	if errors.Is(err, ErrNone) { // volumes and logs are known all the same
+		r, err = &reading{pods: s.cfg.Pods()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := map[types.UID]Disk{}
+	for _, p := range r.pods {
+		if !want(p.Pod) {
+			continue
+		}
+		d, err := s.diskOf(ctx, r, p)
+		if err != nil {
+			return nil, err
+		}
+		out[p.UID] = Disk{bytesOf(d.volumes), bytesOf(d.rootfs, d.logs)}
+	}
+	return out, nil
+}
+
+func bytesOf(parts ...map[string]Size) map[string]int64 {
+	out := map[string]int64{}
+	for _, part := range parts {
+		for name, size := range part {
+			out[name] += int64(size.Bytes)
+		}
+	}
+	return out
 }

@@ -137,7 +137,7 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 	}
 	for _, c := range now.containers[p.UID] {
 		i := slices.IndexFunc(out.Containers, func(o statsapi.ContainerStats) bool { return o.Name == c.name })
-		out.Containers[i].Rootfs, out.Containers[i].Logs = within(fs, d.rootfs[c.id]), within(fs, d.logs[c.name])
+		out.Containers[i].Rootfs, out.Containers[i].Logs = within(fs, d.rootfs[c.name]), within(fs, d.logs[c.name])
 	}
 	for name, size := range d.volumes {
 		out.VolumeStats = append(out.VolumeStats, statsapi.VolumeStats{Name: name, FsStats: *within(fs, size)})

@@ -16,6 +16,9 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	if r := in.Resize; r != nil {
 		own = append(own, corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
 	}
+	if f := in.Failure; f != nil && f.Disruption != "" {
+		own = append(own, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: f.Disruption, Message: f.Message})
+	}
 	old := in.Pod.Status.Conditions
 	out := make([]corev1.PodCondition, 0, len(old)+len(own))
 	for _, c := range own {

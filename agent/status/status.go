@@ -12,7 +12,10 @@ import (
 type Waiting struct{ Reason, Message string }
 
 // Failure ends a pod whatever its containers did: refused, evicted, too late.
-type Failure struct{ Reason, Message string }
+type Failure struct {
+	Reason, Message string
+	Disruption      string // reason of the condition DisruptionTarget; empty: none
+}
 
 // Resize is a change of resources that is not done yet, as a condition.
 type Resize struct {

@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"monopod/agent/eviction"
+	"monopod/agent/host"
+	"monopod/agent/status"
+)
+
+// evictor keeps the node from running out of memory, disk and process ids: it
+// looks every evictionPeriod, and when the kernel reports that memory is short.
+type evictor struct {
+	a       *Agent
+	wake    chan struct{}
+	evicted *prometheus.CounterVec // by signal
+
+	// What follows belongs to run's goroutine.
+	tracker eviction.Tracker
+	walk    time.Time // not before then are folders walked again
+
+	mu       sync.RWMutex // guards what follows
+	pressure []corev1.NodeConditionType
+}
+
+const (
+	evictionPeriod = 10 * time.Second
+	// hardGrace is what a pod gets that goes at once, and cleanUpTime how long the
+	// next one waits for it to be gone (upstream's both).
+	hardGrace   = time.Second
+	cleanUpTime = 30 * time.Second
+	// Walks through folders may take a thousandth of the time, but come at least
+	// every walkMost.
+	walkShare = 1000
+	walkMost  = time.Minute
+)
+
+func newEvictor(a *Agent) (*evictor, error) {
+	e := &evictor{a: a, wake: make(chan struct{}, 1), evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_evictions", Help: "Pods evicted, by signal.",
+	}, []string{"eviction_signal"})}
+	return e, a.Metrics.Register(e.evicted)
+}
+
+// run looks after the node until ctx ends.
+func (e *evictor) run(ctx context.Context) {
+	ticker := e.a.Clock.NewTicker(evictionPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		case <-e.wake:
+		}
+		for e.pass(ctx) && ctx.Err() == nil { // a pod went: what holds now?
+		}
+	}
+}
+
+// poke has the signals looked at now.
+func (e *evictor) poke() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// look reads the signals; due are the thresholds because of which pods must go.
+func (e *evictor) look() (due []eviction.Met) {
+	due, pressure := e.tracker.Update(e.a.cfg.Eviction, e.a.Signals(), e.a.Clock.Now())
+	e.mu.Lock()
+	changed := !slices.Equal(e.pressure, pressure)
+	e.pressure = pressure
+	e.mu.Unlock()
+	if changed {
+		e.a.log.Info("pressure on the node changed", zap.Any("conditions", pressure))
+		e.a.node.poke()
+	}
+	return due
+}
+
+// under are the conditions the node is in.
+func (e *evictor) under() []corev1.NodeConditionType {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.pressure
+}
+
+// pass ends at most one pod for want of something, and those beyond their limits
+// of disk; again says that one went and that the signals may differ now.
+func (e *evictor) pass(ctx context.Context) (again bool) {
+	due := e.look()
+	if !e.a.swept.Load() {
+		return false
+	}
+	if gone := e.overLimits(ctx); len(gone) > 0 {
+		e.await(ctx, gone)
+		return true
+	}
+	if len(due) == 0 {
+		return false
+	}
+	met := due[0]
+	e.a.log.Warn("the node is low on a resource", zap.String("signal", string(met.Signal)), zap.Int64("free", met.Amount.Free), zap.Int64("total", met.Amount.Total))
+	e.a.Recorder.Reference(e.a.node.reference(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", met.Signal.Resource())
+	if met.Signal.OnDisk() {
+		e.reclaim(ctx)
+		if due = e.look(); !slices.ContainsFunc(due, func(m eviction.Met) bool { return m.Signal.OnDisk() }) {
+			return len(due) > 0
+		}
+		met = due[0]
+	}
+	w := e.choose(ctx, met)
+	if w == nil {
+		e.a.log.Warn("no pod can be evicted", zap.String("signal", string(met.Signal)))
+		return false
+	}
+	e.await(ctx, []*worker{w})
+	return true
+}
+
+// reclaim removes what nobody needs.
+func (e *evictor) reclaim(ctx context.Context) {
+	if err := e.a.DeleteAllUnusedContainers(ctx); err != nil {
+		e.a.log.Warn("dead containers not removed for space", zap.Error(err))
+	}
+	if err := e.a.DeleteUnusedImages(ctx); err != nil {
+		e.a.log.Warn("unused images not removed for space", zap.Error(err))
+	}
+}
+
+// choose evicts the first pod in line.
+func (e *evictor) choose(ctx context.Context, met eviction.Met) *worker {
+	workers, pods := e.evictable()
+	usage := e.usage(ctx, met.Signal)
+	eviction.Rank(pods, usage, met.Signal)
+	for _, pod := range pods {
+		w := workers[pod.UID]
+		if !e.evict(w, eviction.Because(met, pod, usage[pod.UID]), e.grace(met, pod)) {
+			continue
+		}
+		e.evicted.WithLabelValues(string(met.Signal)).Inc()
+		return w
+	}
+	return nil
+}
+
+func (e *evictor) grace(met eviction.Met, pod *corev1.Pod) time.Duration {
+	if !met.Soft {
+		return hardGrace
+	}
+	return min(e.a.cfg.Eviction.MaxGrace, time.Duration(graceOf(pod))*time.Second)
+}
+
+// evictable are the pods that use something and may go.
+func (e *evictor) evictable() (map[types.UID]*worker, []*corev1.Pod) {
+	workers := e.a.all()
+	var pods []*corev1.Pod
+	for _, w := range workers {
+		pod := w.current.Load()
+		if !status.Finished(pod.Status.Phase) && !w.quiet.Load() && !e.critical(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	return workers, pods
+}
+
+// critical pods never go.
+func (e *evictor) critical(pod *corev1.Pod) bool {
+	return eviction.Critical(pod, e.a.cfg.Eviction.CriticalAnnotation) || e.a.isStatic(pod)
+}
+
+// evict ends a pod; false when it is ending already.
+func (e *evictor) evict(w *worker, why *status.Failure, grace time.Duration) bool {
+	if w == nil || w.quiet.Load() {
+		return false
+	}
+	pod := w.current.Load()
+	e.a.log.Warn("evicting a pod", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("reason", why.Reason), zap.String("message", why.Message))
+	e.a.event(pod, "", corev1.EventTypeWarning, why.Reason, "%s", why.Message)
+	w.update(func(in *inbox) {
+		in.refused, in.hurry = why, &grace
+		if in.interrupt != nil {
+			in.interrupt()
+		}
+	})
+	return true
+}
+
+// await waits until nothing of the pods runs any more, though not for ever.
+func (e *evictor) await(ctx context.Context, pods []*worker) {
+	timer := e.a.Clock.NewTimer(cleanUpTime)
+	defer timer.Stop()
+	for _, w := range pods {
+		for !w.over.Load() {
+			changed := w.changes()
+			if w.over.Load() {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C():
+				e.a.log.Warn("an evicted pod takes long to end", zap.String("uid", string(w.uid)))
+				return
+			case <-w.done:
+			case <-changed:
+			}
+		}
+	}
+}
+
+// overLimits evicts the pods that take more disk than they may.
+func (e *evictor) overLimits(ctx context.Context) (gone []*worker) {
+	workers, pods := e.evictable()
+	limited := map[types.UID]bool{}
+	for _, pod := range pods {
+		if eviction.Limited(pod) {
+			limited[pod.UID] = true
+		}
+	}
+	start := e.a.Clock.Now()
+	if len(limited) == 0 || start.Before(e.walk) {
+		return nil
+	}
+	disks, err := e.a.stats.Disks(ctx, func(p *corev1.Pod) bool { return limited[p.UID] })
+	if err != nil {
+		e.a.log.Warn("the disk use of pods is not known", zap.Error(err))
+		return nil
+	}
+	e.walk = start.Add(min(walkShare*e.a.Clock.Since(start), walkMost))
+	for _, pod := range pods {
+		if f := eviction.Exceeded(pod, eviction.Disk(disks[pod.UID])); f != nil && e.evict(workers[pod.UID], f, hardGrace) {
+			e.evicted.WithLabelValues("ephemeral-storage").Inc()
+			gone = append(gone, workers[pod.UID])
+		}
+	}
+	return gone
+}
+
+// usage is what the pods use of what the signal is about; empty where the runtime
+// has no statistics.
+func (e *evictor) usage(ctx context.Context, signal eviction.Signal) map[types.UID]eviction.Usage {
+	summary, err := e.a.stats.Summary(ctx, !signal.OnDisk())
+	if err != nil {
+		e.a.log.Warn("the use of pods is not known", zap.Error(err))
+		return nil
+	}
+	out := map[types.UID]eviction.Usage{}
+	for i := range summary.Pods {
+		p := &summary.Pods[i]
+		out[types.UID(p.PodRef.UID)] = usageOf(p)
+	}
+	return out
+}
+
+func usageOf(p *statsapi.PodStats) eviction.Usage {
+	u := eviction.Usage{Pod: map[corev1.ResourceName]int64{}, Containers: map[string]map[corev1.ResourceName]int64{}}
+	u.Pod[corev1.ResourceMemory] = int64(*p.Memory.WorkingSetBytes)
+	if fs := p.EphemeralStorage; fs != nil {
+		u.Pod[corev1.ResourceEphemeralStorage], u.Pod[eviction.NodeFsInodes.Resource()] = int64(*fs.UsedBytes), int64(*fs.InodesUsed)
+	}
+	if p.ProcessStats != nil {
+		u.Pod[eviction.PID.Resource()] = int64(*p.ProcessStats.ProcessCount)
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		used := map[corev1.ResourceName]int64{corev1.ResourceMemory: int64(*c.Memory.WorkingSetBytes)}
+		if c.Rootfs != nil && c.Logs != nil {
+			used[corev1.ResourceEphemeralStorage] = int64(*c.Rootfs.UsedBytes + *c.Logs.UsedBytes)
+		}
+		u.Containers[c.Name] = used
+	}
+	return u
+}
+
+// admit keeps pods out that the node would have to evict next. One that ran before
+// this agent started was let in then.
+func (e *evictor) admit(pod *corev1.Pod, critical bool) *status.Failure {
+	if pod.Status.StartTime != nil {
+		return nil
+	}
+	f := eviction.Admit(pod, critical, e.under())
+	if f == nil {
+		return nil
+	}
+	return rejected(f.Reason, "%s", f.Message)
+}
+
+// machine reads the signals; one that cannot be read is missing.
+func (c Config) machine() eviction.Observations {
+	out := eviction.Observations{}
+	for signal, read := range map[eviction.Signal]func() (host.Amount, error){
+		eviction.Memory:        host.Memory,
+		eviction.PID:           host.PIDs,
+		eviction.NodeFs:        func() (host.Amount, error) { return host.Disk(c.DataDir) },
+		eviction.NodeFsInodes:  func() (host.Amount, error) { return host.Inodes(c.DataDir) },
+		eviction.ImageFs:       func() (host.Amount, error) { return host.Disk(c.ImageRoot) },
+		eviction.ImageFsInodes: func() (host.Amount, error) { return host.Inodes(c.ImageRoot) },
+	} {
+		if amount, err := read(); err == nil && amount.Total > 0 {
+			out[signal] = eviction.Amount(amount)
+		}
+	}
+	return out
+}

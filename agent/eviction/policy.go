@@ -1,0 +1,224 @@
+package eviction
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Threshold is met while less than Value is free.
+type Threshold struct {
+	Signal Signal
+	Value  Value
+	Grace  time.Duration // soft: that long; hard: 0
+	Soft   bool
+	// Reclaim is how much more than Value must be free before a threshold that was
+	// met no longer is.
+	Reclaim Value
+}
+
+// Policy is when pods go, and how.
+type Policy struct {
+	Thresholds []Threshold
+	MaxGrace   time.Duration // that pods get which go for a soft threshold; 0: none
+	Held       time.Duration // a condition stays that long after it was last seen
+	// CriticalAnnotation: pods in kube-system with upstream's old annotation are
+	// critical too.
+	CriticalAnnotation bool
+}
+
+// Options are the flags as they are written.
+type Options struct {
+	Hard, Soft, SoftGrace, Reclaim map[string]string
+	MaxGrace                       int // seconds
+	Held                           time.Duration
+	FeatureGates                   map[string]string
+}
+
+// Default is kubelet's.
+func Default() Options {
+	return Options{
+		Hard: map[string]string{
+			string(Memory): "100Mi", string(NodeFs): "10%", string(NodeFsInodes): "5%",
+			string(ImageFs): "15%", string(ImageFsInodes): "5%",
+		},
+		Held: 5 * time.Minute,
+	}
+}
+
+// Flags are kubelet's.
+func (o *Options) Flags(f *pflag.FlagSet) {
+	*o = Default()
+	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard", "what must be free, else pods are ended at once; \"\" for nothing")
+	f.Var(newThresholds(&o.Soft, "<"), "eviction-soft", "what must be free, else pods are ended after the signal's grace period")
+	f.Var(newThresholds(&o.SoftGrace, "="), "eviction-soft-grace-period", "for each signal of --eviction-soft, how long it must be scarce: memory.available=1m30s")
+	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace, "seconds a pod gets at most to end for a soft threshold")
+	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held, "how long the node keeps a condition of pressure after it was last seen")
+	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim", "how much more than its threshold must be free again: imagefs.available=2Gi")
+	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates", "ExperimentalCriticalPodAnnotation=true: pods of kube-system annotated scheduler.alpha.kubernetes.io/critical-pod are critical")
+}
+
+// gateCritical is the one feature gate there is.
+const gateCritical = "ExperimentalCriticalPodAnnotation"
+
+// Policy reads the options; the error names the flag.
+func (o *Options) Policy() (Policy, error) {
+	p := Policy{MaxGrace: time.Duration(o.MaxGrace) * time.Second, Held: o.Held}
+	var errs []error
+	reclaim, err := values("eviction-minimum-reclaim", o.Reclaim)
+	errs = append(errs, err)
+	hard, err := values("eviction-hard", o.Hard)
+	errs = append(errs, err)
+	soft, err := values("eviction-soft", o.Soft)
+	errs = append(errs, err)
+	graces, err := o.graces()
+	errs = append(errs, err)
+	for _, s := range Signals() {
+		if v, ok := hard[s]; ok {
+			p.Thresholds = append(p.Thresholds, Threshold{Signal: s, Value: v, Reclaim: reclaim[s]})
+		}
+		if v, ok := soft[s]; ok {
+			p.Thresholds = append(p.Thresholds, Threshold{Signal: s, Value: v, Reclaim: reclaim[s], Soft: true, Grace: graces[s]})
+		}
+	}
+	if o.MaxGrace < 0 {
+		errs = append(errs, fmt.Errorf("--eviction-max-pod-grace-period: %d is below 0", o.MaxGrace))
+	}
+	if o.Held < 0 {
+		errs = append(errs, fmt.Errorf("--eviction-pressure-transition-period: %v is below 0", o.Held))
+	}
+	p.CriticalAnnotation, err = o.gate()
+	return p, errors.Join(append(errs, err)...)
+}
+
+// graces are the soft thresholds'; each must have one.
+func (o *Options) graces() (map[Signal]time.Duration, error) {
+	out := map[Signal]time.Duration{}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(o.SoftGrace)) {
+		d, err := time.ParseDuration(o.SoftGrace[name])
+		switch {
+		case !Signal(name).Known():
+			errs = append(errs, unknown("eviction-soft-grace-period", name))
+		case err != nil || d < 0:
+			errs = append(errs, fmt.Errorf("--eviction-soft-grace-period: %s: %q is no duration such as 1m30s", name, o.SoftGrace[name]))
+		}
+		out[Signal(name)] = d
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Soft)) {
+		if _, ok := out[Signal(name)]; !ok {
+			errs = append(errs, fmt.Errorf("--eviction-soft: %s has no grace period: name it in --eviction-soft-grace-period", name))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func (o *Options) gate() (on bool, err error) {
+	for _, name := range slices.Sorted(maps.Keys(o.FeatureGates)) {
+		if name != gateCritical {
+			return false, fmt.Errorf("--feature-gates: there is no %q; known: %s", name, gateCritical)
+		}
+		if on, err = strconv.ParseBool(o.FeatureGates[name]); err != nil {
+			return false, fmt.Errorf("--feature-gates: %s: %q is neither true nor false", name, o.FeatureGates[name])
+		}
+	}
+	return on, nil
+}
+
+func unknown(flag, name string) error {
+	var known []string
+	for _, s := range Signals() {
+		known = append(known, string(s))
+	}
+	return fmt.Errorf("--%s: there is no signal %q; known: %s", flag, name, strings.Join(known, ", "))
+}
+
+// values reads what a flag says of each signal. 0 and 100 % switch a signal off,
+// as upstream.
+func values(flag string, text map[string]string) (map[Signal]Value, error) {
+	out := map[Signal]Value{}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(text)) {
+		if !Signal(name).Known() {
+			errs = append(errs, unknown(flag, name))
+			continue
+		}
+		v, off, err := parseValue(text[name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %s: %w", flag, name, err))
+		} else if !off {
+			out[Signal(name)] = v
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func parseValue(text string) (v Value, off bool, err error) {
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		v.Percent, err = strconv.ParseFloat(number, 64)
+		if err != nil || v.Percent < 0 || v.Percent > 100 { // NaN is neither
+			return v, false, fmt.Errorf("%q is no percentage between 0%% and 100%%", text)
+		}
+		return v, v.Percent == 0 || v.Percent == 100, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		return v, false, fmt.Errorf("%q is neither an amount such as 100Mi nor a percentage such as 10%%", text)
+	}
+	v.Quantity = q.Value()
+	return v, q.IsZero(), nil
+}
+
+// thresholds is a flag: signal<value pairs, parted by commas. What is given takes
+// the place of the defaults as a whole, as upstream.
+type thresholds struct {
+	to    *map[string]string
+	split string
+}
+
+var _ pflag.Value = (*thresholds)(nil)
+
+func newThresholds(to *map[string]string, split string) *thresholds { return &thresholds{to, split} }
+
+// String implements pflag.Value.
+func (t *thresholds) String() string {
+	if t.to == nil {
+		return ""
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(*t.to)) {
+		out = append(out, name+t.split+(*t.to)[name])
+	}
+	return strings.Join(out, ",")
+}
+
+// Type implements pflag.Value.
+func (t *thresholds) Type() string { return "list" }
+
+// Set implements pflag.Value.
+func (t *thresholds) Set(text string) error {
+	out := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(part, t.split)
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || name == "" || value == "" {
+			return fmt.Errorf("%q is not of the form name%svalue", part, t.split)
+		}
+		if _, twice := out[name]; twice {
+			return fmt.Errorf("%s stands there twice", name)
+		}
+		out[name] = value
+	}
+	*t.to = out
+	return nil
+}

@@ -1,0 +1,54 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+)
+
+// Usage is what a pod uses, by Signal.Resource; what is not there is not known.
+type Usage struct {
+	Pod        map[corev1.ResourceName]int64
+	Containers map[string]map[corev1.ResourceName]int64 // by name
+}
+
+// Rank sorts the pods into the order in which they go for want of what signal is
+// about: those that use more than they asked for first, then those of lower
+// priority, then those that use the most beyond what they asked for. Of processes
+// nobody asks for any, and only priority and number count.
+func Rank(pods []*corev1.Pod, usage map[types.UID]Usage, signal Signal) {
+	name := signal.Resource()
+	over := func(p *corev1.Pod) int64 { return usage[p.UID].Pod[name] - request(p, name) }
+	exceeds := func(p *corev1.Pod) int {
+		if signal != PID && over(p) > 0 {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(
+			cmp.Compare(exceeds(a), exceeds(b)),
+			cmp.Compare(priority(a), priority(b)),
+			cmp.Compare(over(b), over(a)),
+		)
+	})
+}
+
+// request is what the pod asked for; nobody asks for inodes.
+func request(p *corev1.Pod, name corev1.ResourceName) int64 {
+	q, ok := resource.PodRequests(p, resource.PodResourcesOptions{})[name]
+	if !ok {
+		return 0
+	}
+	return q.Value()
+}
+
+func priority(p *corev1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}

@@ -1,0 +1,83 @@
+package eviction
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Met is a threshold that is met.
+type Met struct {
+	Threshold
+	Amount Amount
+}
+
+// Tracker remembers since when thresholds are met. Its zero value works; it is
+// not safe for use at once.
+type Tracker struct {
+	since map[key]time.Time                      // first met, without a break
+	last  map[corev1.NodeConditionType]time.Time // of what was last seen
+}
+
+type key struct {
+	signal Signal
+	soft   bool
+}
+
+// Update takes in what was read at now. due are the thresholds because of which
+// pods must go now, hard ones before soft ones, in the order of Signals;
+// pressure are the node's conditions, which outlast what caused them.
+func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met, pressure []corev1.NodeConditionType) {
+	since, last := map[key]time.Time{}, map[corev1.NodeConditionType]time.Time{}
+	for c, at := range t.last {
+		last[c] = at
+	}
+	for _, th := range p.Thresholds {
+		amount, ok := seen[th.Signal]
+		k := key{th.Signal, th.Soft}
+		first, was := t.since[k]
+		if !ok || amount.Free >= th.bound(amount.Total, was) {
+			continue
+		}
+		if !was {
+			first = now
+		}
+		since[k] = first
+		last[th.Signal.Condition()] = now
+		if now.Sub(first) >= th.Grace {
+			due = append(due, Met{th, amount})
+		}
+	}
+	t.since, t.last = since, last
+	slices.SortStableFunc(due, func(a, b Met) int {
+		if a.Soft != b.Soft {
+			if a.Soft {
+				return 1
+			}
+			return -1
+		}
+		return byOrder(a.Signal, b.Signal)
+	})
+	return due, t.pressure(p.Held, now)
+}
+
+// bound is what must be free; more where the threshold was met before.
+func (th *Threshold) bound(total int64, was bool) int64 {
+	bound := th.Value.Of(total)
+	if was {
+		bound += th.Reclaim.Of(total)
+	}
+	return bound
+}
+
+func (t *Tracker) pressure(held time.Duration, now time.Time) []corev1.NodeConditionType {
+	var out []corev1.NodeConditionType
+	for c, at := range t.last {
+		if at.Equal(now) || now.Sub(at) < held {
+			out = append(out, c)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/spec"
+	"monopod/agent/stats"
+	"monopod/agent/status"
+	metricsapi "monopod/apiserver/client/metrics"
+)
+
+func newStats(a *Agent) *stats.Source {
+	return stats.New(stats.Config{
+		Node: a.cfg.NodeName, Labels: map[string]string{spec.LabelInstance: a.cfg.Instance},
+		Runtime: a.Runtime, Cgroups: a.cgroups, Clock: a.Clock, Pods: a.measured, Dir: a.cfg.DataDir, ImageRoot: a.cfg.ImageRoot,
+	})
+}
+
+// measured are the pods with containers that run.
+func (a *Agent) measured() []stats.Pod {
+	var out []stats.Pod
+	for uid, w := range a.all() {
+		seen := w.snapshot.Load()
+		if seen == nil {
+			continue
+		}
+		started := map[string]time.Time{}
+		for _, c := range seen.Alive() {
+			if c.State == status.Running {
+				started[c.ID] = c.StartedAt
+			}
+		}
+		if pod := w.current.Load(); len(started) > 0 {
+			out = append(out, stats.Pod{Pod: pod, Started: started, LogDir: spec.LogDir(a.logsDir(), pod), Dir: a.podDir(uid)})
+		}
+	}
+	return out
+}
+
+// ServeHTTP answers what a kubelet's own port does: /healthz, /stats/summary,
+// /metrics/resource and /metrics/cadvisor.
+func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		_, _ = w.Write([]byte("ok")) // the client may be gone
+		return
+	}
+	a.stats.Handler().ServeHTTP(w, r)
+}
+
+// Usage is what the node and its pods use now; nil, nil where the runtime cannot
+// tell.
+func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
+	node, pods, err := a.stats.Metrics(ctx, a.labelsOfNode())
+	if errors.Is(err, stats.ErrNone) {
+		return nil, nil, nil
+	}
+	return node, pods, err
+}
+
+func (a *Agent) labelsOfNode() map[string]string { return a.node.current().Labels }
+
+// isStatic says that a pod comes from a file, as the agent itself has marked it.
+func (a *Agent) isStatic(pod *corev1.Pod) bool {
+	w := a.worker(pod.UID)
+	return w != nil && w.static
+}
