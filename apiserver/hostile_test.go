@@ -117,6 +117,23 @@ func TestPatchMakesNothingTooLarge(t *testing.T) {
 	}
 }
 
+// Managers may not together make what one alone could not bring.
+func TestAppliesMakeNothingTooLarge(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	const path = "/api/v1/namespaces/default/podtemplates/p?fieldManager="
+	for _, c := range []struct {
+		manager string
+		code    int
+	}{{"a", 201}, {"a", 200}, {"b", 413}} {
+		body := `{"apiVersion":"v1","kind":"PodTemplate","metadata":{"name":"p"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"` +
+			c.manager + `","image":"i","args":["` + strings.Repeat("x", 2<<20) + `"]}]}}}`
+		if code, out := a.read("PATCH", path+c.manager, body, "Content-Type: application/apply-patch+yaml"); code != c.code {
+			t.Errorf("%s: %d %.200v", c.manager, code, out)
+		}
+	}
+}
+
 // A body full of mistakes is answered at once, with the first of them.
 func TestManyMistakes(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,11 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 	}
 	target := r.target(res, ref.Subresource)
 	apply := func(cur Object) (Object, error) {
-		return r.fields.Apply(target, cur, patch.DeepCopy(), opts.Manager, opts.Force)
+		next, err := r.fields.Apply(target, cur, patch.DeepCopy(), opts.Manager, opts.Force)
+		if err != nil {
+			return nil, err
+		}
+		return next, tooLarge(next)
 	}
 	ctx = untracked(ctx)
 	for {
@@ -80,6 +84,18 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 			return obj, err == nil, err
 		}
 	}
+}
+
+// maxApplied is the largest object that applies may make, in bytes of protobuf:
+// each adds what its manager wants, so that bounded bodies alone bound nothing.
+const maxApplied = 3 << 20
+
+// tooLarge is 413 for an object that must not be stored.
+func tooLarge(obj Object) error {
+	if o, ok := obj.(interface{ Size() int }); ok && o.Size() > maxApplied {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", o.Size(), maxApplied))
+	}
+	return nil
 }
 
 // absent tells an object that does not exist from other things that are missing.
