@@ -25,7 +25,8 @@ import (
 
 // The scripts below testdata/script drive the built program with the real
 // kubectl and with curl. Those directly in it run over both runtimes, those in
-// fake/ and containerd/ over that alone, and those in kubectl/, one for each of
+// fake/ and containerd/ over that alone, those in agent/ (what a node does with
+// its pods) over both, and those in kubectl/, one for each of
 // its commands, over the fake one with two minors of kubectl.
 //
 // Beside testscript's own commands they have:
@@ -35,6 +36,9 @@ import (
 //	serve, end -as NAME    the same with another monopod, whose node is NAME: its
 //	                       folder is $DATA-NAME
 //	etcd                   start an etcd and set ETCD to its URL
+//	registry               start a registry on loopback and set REGISTRY to its host and port
+//	registry push NAME     put the sample image into it: app:1
+//	registry require U P   have it want a user and password from now on
 //	until REGEXP CMD...    run CMD until its output matches, up to a minute
 //	never REGEXP CMD...    run CMD once; its output must not match
 //	background NAME CMD... start CMD with its output in the file NAME
@@ -99,7 +103,7 @@ func TestScripts(t *testing.T) {
 				needsContainerd(t)
 			}
 			t.Parallel()
-			for _, dir := range []string{"testdata/script", "testdata/script/" + runtime} {
+			for _, dir := range []string{"testdata/script", "testdata/script/" + runtime, "testdata/script/agent"} {
 				runScripts(t, dir, runtime, filepath.Join(bin, "kubectl"))
 			}
 		})
@@ -139,6 +143,7 @@ func runScripts(t *testing.T, dir, runtime, kubectl string) {
 		Setup: func(env *testscript.Env) error { return setup(env, runtime, kubectl) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl, "etcd": startEtcd,
+			"registry": askRegistry,
 		},
 	})
 }
@@ -182,7 +187,7 @@ func setup(env *testscript.Env, runtime, kubectl string) error {
 		return err
 	}
 	s := &server{dir: dir}
-	env.Values[serverKey{}], env.Values[othersKey{}] = s, map[string]*server{}
+	env.Values[serverKey{}], env.Values[othersKey{}], env.Values[registryKey{}] = s, map[string]*server{}, &registryOf{}
 	env.Setenv("RUNTIME", runtime)
 	env.Setenv("DATA", dir)
 	env.Setenv("SOCKET", filepath.Join(dir, "monopod.sock"))

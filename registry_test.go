@@ -1,0 +1,38 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"monopod/agent/runtimetest/registrytest"
+)
+
+type registryKey struct{}
+
+// registryOf is the registry of a script, once it has one.
+type registryOf struct{ *registrytest.Registry }
+
+// askRegistry is the scripts' command registry.
+func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	const usage = "usage: registry, registry push NAME, registry require USER PASSWORD"
+	r := ts.Value(registryKey{}).(*registryOf)
+	switch {
+	case neg || len(args) > 0 && r.Registry == nil:
+		ts.Fatalf(usage)
+	case len(args) == 0:
+		r.Registry = registrytest.New()
+		ts.Defer(r.Close)
+		ts.Setenv("REGISTRY", r.Host)
+	case len(args) == 2 && args[0] == "push":
+		program, err := os.ReadFile(filepath.Join(bin, "web"))
+		ts.Check(err)
+		_, _, err = r.Push(args[1], append(program, args[1]...)) // not the image that the node has
+		ts.Check(err)
+	case len(args) == 3 && args[0] == "require":
+		r.Require(args[1], args[2])
+	default:
+		ts.Fatalf(usage)
+	}
+}
