@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func FuzzApply(f *testing.F) {
 		if ofPod {
 			path = "/api/v1/namespaces/default/pods/a"
 		}
-		r := httptest.NewRequest("PATCH", path+"?dryRun=All&force=true&fieldManager=fuzz", strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPatch, path+"?dryRun=All&force=true&fieldManager=fuzz", strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/apply-patch+yaml")
 		sane(t, h, r)
 	})

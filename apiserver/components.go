@@ -18,7 +18,7 @@ import (
 // answers are those of the server itself and the configured ones.
 func (s *Server) answers() Answers {
 	all := Answers{}
-	for _, some := range []Answers{s.reviews(), s.components(), s.tokens(), s.Config.Answers} {
+	for _, some := range []Answers{s.reviews(), s.components(), s.tokens(), s.metrics(), s.Answers} {
 		maps.Copy(all, some)
 	}
 	return all

@@ -67,7 +67,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	h := serveWeb(t)
 	for size, want := range map[int]int{100: 204, 1 << 20: 401} {
 		body := &counted{Reader: strings.NewReader("token=" + strings.Repeat("x", size))}
-		r := httptest.NewRequest("POST", "/login", body)
+		r := httptest.NewRequest(http.MethodPost, "/login", body)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

@@ -95,7 +95,7 @@ func TestASlowBodyIsEnded(t *testing.T) {
 			}
 		})
 		resp, body := answerOf(t, conn)
-		if took := time.Since(from); resp.StatusCode != 504 || !strings.Contains(body, `"reason":"Timeout"`) || took > 61*time.Second {
+		if took := time.Since(from); resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"reason":"Timeout"`) || took > 61*time.Second {
 			t.Errorf("%d %s after %s", resp.StatusCode, body, took)
 		}
 	})

@@ -68,7 +68,7 @@ func choose(accept string, stream bool, as []string) (format, error) {
 		return format{media: typeProtobuf}, nil
 	}
 	for _, c := range clauses(accept) {
-		if f, ok := c.format(as); ok && !(stream && f.media == typeYAML) {
+		if f, ok := c.format(as); ok && (!stream || f.media != typeYAML) {
 			return f, nil
 		}
 	}

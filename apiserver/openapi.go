@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
@@ -28,7 +27,7 @@ func newOpenAPI(cfg Config) *openapi.Documents {
 	return openapi.New(openapi.Config{
 		Resources: cfg.Registry.Resources,
 		SubVerbs:  func(_ registry.Resource, sub string) []string { return verbsOf(sub) },
-		SubKind:   func(res registry.Resource, sub string) schema.GroupVersionKind { return subKind(res, sub) },
+		SubKind:   subKind,
 		Version:   Version.GitVersion,
 		Clock:     cfg.Clock,
 	})

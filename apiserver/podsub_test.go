@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -76,7 +77,7 @@ func TestPodStreams(t *testing.T) {
 	t.Parallel()
 	a := withPod(t)
 	const pod = "/api/v1/namespaces/default/pods/p"
-	if resp := a.do("GET", pod+"/log?container=a", ""); resp.StatusCode != 204 {
+	if resp := a.do("GET", pod+"/log?container=a", ""); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("the log of a pod without a node: %d", resp.StatusCode)
 	}
 	if code, _ := a.read("POST", pod+"/binding", `{"target":{"name":"n1"}}`); code != 201 {

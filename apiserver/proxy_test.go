@@ -171,7 +171,7 @@ func TestProxyAnswers(t *testing.T) {
 	proxiedObjects(a)
 	const root = "/api/v1/namespaces/default/pods/p/proxy"
 	resp := a.do("GET", root+"/redirect", "")
-	if at := resp.Header.Get("Location"); resp.StatusCode != 302 || at != root+"/elsewhere/" {
+	if at := resp.Header.Get("Location"); resp.StatusCode != http.StatusFound || at != root+"/elsewhere/" {
 		t.Errorf("redirected to %q", at)
 	}
 	if page := readBody(t, a.do("GET", root+"/page", "")); !strings.Contains(page, `href="`+root+`/next"`) {

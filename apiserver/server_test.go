@@ -346,7 +346,7 @@ func TestWatchTooOldIsGone(t *testing.T) {
 	}
 	rv := first["metadata"].(map[string]any)["resourceVersion"].(string)
 	resp := a.do("GET", pods+"?watch=1&resourceVersion="+rv, "")
-	if events := readBody(t, resp); resp.StatusCode != 200 || !strings.HasPrefix(events, `{"type":"ERROR","object":{"kind":"Status"`) || !strings.Contains(events, `"code":410`) {
+	if events := readBody(t, resp); resp.StatusCode != http.StatusOK || !strings.HasPrefix(events, `{"type":"ERROR","object":{"kind":"Status"`) || !strings.Contains(events, `"code":410`) {
 		t.Errorf("%d %s", resp.StatusCode, events)
 	}
 }

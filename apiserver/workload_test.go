@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -71,7 +72,7 @@ func TestDeletedJobsLeaveTheirPods(t *testing.T) {
 		}
 		resp := a.do("DELETE", inBatch+"jobs/"+name+c.query, "")
 		data, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != 200 {
+		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s %v", resp.StatusCode, data, err)
 		}
 		var got struct {

@@ -108,7 +108,8 @@ func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
 	}
-	records := append(m.records[:0], m.borrowed...)
+	records := m.records[:0]
+	records = append(records, m.borrowed...)
 	for _, w := range fresh {
 		if !w.volatile {
 			records = append(records, w.record())

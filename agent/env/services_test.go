@@ -47,7 +47,7 @@ MY_DB_PORT_53_UDP_ADDR=fd00::1`
 	if got := lines(env.Services(list, "ns", true)); got != api+db {
 		t.Errorf("with links:\n%s", got)
 	}
-	own := append(list, service("ns", "kubernetes", "10.43.9.9", https))
+	own := append(slices.Clone(list), service("ns", "kubernetes", "10.43.9.9", https))
 	slices.Reverse(own)
 	if got := lines(env.Services(own, "ns", true)); !strings.Contains(got, "KUBERNETES_SERVICE_HOST=10.43.9.9") {
 		t.Errorf("the namespace's own:\n%s", got)

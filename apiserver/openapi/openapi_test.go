@@ -182,7 +182,8 @@ func protobuf(t *testing.T, docs map[string]*openapi.Document) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		var got, want proto.Message = &openapi_v3.Document{}, nil
+		var want proto.Message
+		var got proto.Message = &openapi_v3.Document{}
 		if name == "v2" {
 			got = &openapi_v2.Document{}
 			want, err = openapi_v2.ParseDocument(docs[name].JSON)

@@ -29,10 +29,11 @@ import (
 	"monopod/store"
 )
 
-// Resource and Object are those of package kind.
 type (
+	// Resource is that of package kind.
 	Resource = kind.Resource
-	Object   = kind.Object
+	// Object is that of package kind.
+	Object = kind.Object
 )
 
 // Config of a Registry. The zero value works.

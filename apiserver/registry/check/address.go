@@ -15,6 +15,8 @@ func IP(path *field.Path, ip string, known []string) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, ip, true, known)
 }
 
+// CIDR is a range of addresses; those in known were there before and may be
+// written as they are.
 func CIDR(path *field.Path, cidr string, known []string) field.ErrorList {
 	return validation.IsValidCIDRForLegacyField(path, cidr, true, known)
 }

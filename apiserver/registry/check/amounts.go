@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// IsHugePages: the resource is huge pages of some size.
+// IsHugePages says that the resource is huge pages of some size.
 func IsHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// IsNative: the name is Kubernetes' own.
+// IsNative says that the name is Kubernetes' own.
 func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// Overcommittable: requests may be below limits.
+// Overcommittable says that requests may be below limits.
 func Overcommittable(name corev1.ResourceName) bool {
 	return IsNative(name) && !IsHugePages(name)
 }
@@ -67,7 +67,7 @@ func extendedResourceName(path *field.Path, name corev1.ResourceName) field.Erro
 	return nil
 }
 
-// StandardResource: what every container may ask for.
+// StandardResource is what every container may ask for.
 func StandardResource(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory ||
 		name == corev1.ResourceEphemeralStorage || IsHugePages(name)

@@ -78,10 +78,12 @@ func NilOrID(path *field.Path, id *int64, check func(int64) []string) field.Erro
 	return Invalid(path, *id, check(*id))
 }
 
+// NonNegative requires a number that is not negative.
 func NonNegative[N ~int32 | ~int64](path *field.Path, value N) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(int64(value), path)
 }
 
+// NilOrNonNegative checks a number if there is one.
 func NilOrNonNegative[N ~int32 | ~int64](path *field.Path, value *N) field.ErrorList {
 	if value == nil {
 		return nil
@@ -89,6 +91,7 @@ func NilOrNonNegative[N ~int32 | ~int64](path *field.Path, value *N) field.Error
 	return NonNegative(path, *value)
 }
 
+// Immutable requires a field to stay what it was.
 func Immutable(path *field.Path, next, cur any) field.ErrorList {
 	return apivalidation.ValidateImmutableField(next, cur, path)
 }

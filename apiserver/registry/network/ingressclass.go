@@ -72,8 +72,8 @@ func ingressClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if cur != nil {
 		errs = check.Immutable(controller, spec.Controller, cur.(*networkingv1.IngressClass).Spec.Controller)
 	}
-	switch {
-	case spec.Controller == "":
+	switch spec.Controller {
+	case "":
 		errs = append(errs, field.Required(controller, ""))
 	default:
 		if len(spec.Controller) > maxController {

@@ -1,7 +1,6 @@
 package network_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,14 +14,6 @@ import (
 	"monopod/apiserver/registry/kind/kindtest"
 	"monopod/apiserver/registry/network"
 )
-
-func many(n int, format string) string {
-	var all []string
-	for i := range n {
-		all = append(all, fmt.Sprintf(format, i))
-	}
-	return "[" + strings.Join(all, ", ") + "]"
-}
 
 func resourceOf(t *testing.T, name string) kind.Resource {
 	t.Helper()

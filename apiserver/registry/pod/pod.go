@@ -14,6 +14,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
+// Resource is the kind Pod.
 func Resource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.Pods,

@@ -62,7 +62,7 @@ func priorityClassPreemption(class *schedulingv1.PriorityClass) string {
 	return string(*class.PreemptionPolicy)
 }
 
-// systemPriority is the value of one of the two system classes.
+// SystemPriority is the value of one of the two system classes.
 func SystemPriority(name string) (int32, bool) {
 	switch name {
 	case SystemClusterCritical:

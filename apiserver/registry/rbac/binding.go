@@ -5,7 +5,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
@@ -20,7 +19,7 @@ func roleBindingResource() kind.Resource {
 		Kind:       "RoleBinding",
 		Namespaced: true,
 		New:        func() kind.Object { return new(rbacv1.RoleBinding) },
-		ValidName:  path.ValidatePathSegmentName,
+		ValidName:  rbacName,
 		Default:    func(obj kind.Object) { boundOf(obj).fill() },
 		Validate:   bindingValidate,
 		Columns:    bindingColumns(),
@@ -32,7 +31,7 @@ func clusterRoleBindingResource() kind.Resource {
 		GVR:       client.ClusterRoleBindings,
 		Kind:      "ClusterRoleBinding",
 		New:       func() kind.Object { return new(rbacv1.ClusterRoleBinding) },
-		ValidName: path.ValidatePathSegmentName,
+		ValidName: rbacName,
 		Default:   func(obj kind.Object) { boundOf(obj).fill() },
 		Validate:  bindingValidate,
 		Columns:   bindingColumns(),
@@ -86,7 +85,7 @@ func (b bound) roleErrors(at *field.Path) field.ErrorList {
 	errs := supported(at.Child("apiGroup"), b.role.APIGroup, rbacv1.GroupName)
 	errs = append(errs, supported(at.Child("kind"), b.role.Kind, kinds...)...)
 	return append(errs, check.Named(at.Child("name"), b.role.Name, func(name string) []string {
-		return path.ValidatePathSegmentName(name, false)
+		return rbacName(name, false)
 	})...)
 }
 

@@ -4,7 +4,7 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,7 +30,7 @@ func roleResource() kind.Resource {
 		Kind:       "Role",
 		Namespaced: true,
 		New:        func() kind.Object { return new(rbacv1.Role) },
-		ValidName:  path.ValidatePathSegmentName,
+		ValidName:  rbacName,
 		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
 			return rules(next.(*rbacv1.Role).Rules, true)
 		},
@@ -43,7 +43,7 @@ func clusterRoleResource() kind.Resource {
 		GVR:       client.ClusterRoles,
 		Kind:      "ClusterRole",
 		New:       func() kind.Object { return new(rbacv1.ClusterRole) },
-		ValidName: path.ValidatePathSegmentName,
+		ValidName: rbacName,
 		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
 			role := next.(*rbacv1.ClusterRole)
 			return append(rules(role.Rules, false), aggregation(role.AggregationRule)...)
@@ -108,4 +108,12 @@ func aggregation(a *rbacv1.AggregationRule) field.ErrorList {
 
 func selector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at)
+}
+
+// rbacName is any text that can be a part of a path: colons are usual.
+func rbacName(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
 }

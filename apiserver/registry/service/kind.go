@@ -92,24 +92,24 @@ func onNodes(t corev1.ServiceType) bool {
 	return t == corev1.ServiceTypeNodePort || t == corev1.ServiceTypeLoadBalancer
 }
 
-// NeedsNodePorts: the Service has ports on the nodes.
+// NeedsNodePorts says that the Service has ports on the nodes.
 func NeedsNodePorts(spec *corev1.ServiceSpec) bool { return onNodes(spec.Type) }
 
-// NeedsAddress: the Service has an address of the cluster, or says that it wants
+// NeedsAddress says that the Service has an address of the cluster, or says that it wants
 // none ("None").
 func NeedsAddress(spec *corev1.ServiceSpec) bool { return spec.Type != corev1.ServiceTypeExternalName }
 
-// NeedsHealthCheck: load balancers ask each node whether it has endpoints.
+// NeedsHealthCheck says that load balancers ask each node whether it has endpoints.
 func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// FromOutside: traffic may come from outside of the cluster.
+// FromOutside says that traffic may come from outside of the cluster.
 func FromOutside(spec *corev1.ServiceSpec) bool {
 	return onNodes(spec.Type) || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 
-// Headless: the Service has no address of its own.
+// Headless says that the Service has no address of its own.
 func Headless(spec *corev1.ServiceSpec) bool {
 	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
 }

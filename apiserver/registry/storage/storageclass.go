@@ -75,7 +75,7 @@ func storageClassColumns() []table.Column {
 	}
 }
 
-// IsDefaultClass: claims that name no class get this one.
+// IsDefaultClass says that claims that name no class get this one.
 func IsDefaultClass(class *storagev1.StorageClass) bool {
 	return class.Annotations[DefaultClass] == "true" || class.Annotations[betaDefaultClass] == "true"
 }
