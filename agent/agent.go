@@ -116,7 +116,8 @@ type Config struct {
 	// KernelLog is read for processes that the kernel killed for want of memory,
 	// /dev/kmsg; empty: it is not.
 	KernelLog string
-	// ImageRoot is on the file system that images lie on; empty: DataDir.
+	// ImageRoot is on the file system that images lie on, where the runtime does not
+	// say; empty: DataDir.
 	ImageRoot string
 }
 

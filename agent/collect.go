@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func (c *collector) freeEnough(ctx context.Context) error {
 	if _, err := c.free(ctx, old, "age", allOfIt); err != nil {
 		return err
 	}
-	disk, err := c.disk()
+	disk, err := c.disk(ctx)
 	if err != nil {
 		return err
 	}
@@ -214,9 +215,13 @@ func (c *collector) freeEnough(ctx context.Context) error {
 	return err
 }
 
-// disk is the file system that images lie on.
-func (c *collector) disk() (host.Amount, error) {
-	disk, err := host.Disk(c.a.cfg.ImageRoot)
+// disk is the file system that images lie on, as far as the runtime says where.
+func (c *collector) disk(ctx context.Context) (host.Amount, error) {
+	root := c.a.cfg.ImageRoot
+	if info, err := c.a.Runtime.ImageFsInfo(ctx); err == nil && len(info.ImageFilesystems) > 0 {
+		root = cmp.Or(info.ImageFilesystems[0].GetFsId().GetMountpoint(), root)
+	}
+	disk, err := host.Disk(root)
 	if err == nil && disk.Total <= 0 {
 		err = errors.New("invalid capacity 0 on image filesystem")
 		c.a.Recorder.Reference(c.a.node.reference(), corev1.EventTypeWarning, reasonDisk, "%v", err)

@@ -58,6 +58,11 @@ func (r *Runtime) pin(ctx context.Context, list ...*cri.Image) error {
 	for _, img := range pinned {
 		names[img.Name] = true
 	}
+	if pauses := r.pauses.Load(); pauses != nil { // also one that was there before us
+		for _, name := range *pauses {
+			names[name] = true
+		}
+	}
 	for _, img := range list {
 		for _, tag := range img.RepoTags {
 			img.Pinned = img.Pinned || names[tag]
@@ -178,7 +183,9 @@ func (r *Runtime) settings(ctx context.Context) (s settings) {
 func (r *Runtime) ensurePause(ctx context.Context) error {
 	return r.pause.do(func() error {
 		var missing []image.Image
-		for _, name := range slices.Compact([]string{image.PauseRef, r.settings(ctx).SandboxImage}) {
+		pauses := slices.Compact([]string{image.PauseRef, r.settings(ctx).SandboxImage})
+		r.pauses.Store(&pauses)
+		for _, name := range pauses {
 			if name == "" {
 				continue
 			}

@@ -24,16 +24,16 @@ func TestMirror(t *testing.T) {
 		t.Fatal(err)
 	}
 	mirror.Require("me", "secret")
-	const name = "registry.invalid/team/app:1"
+	const name = "127.0.0.1:1/team/app:1"
 	auth := &api.AuthConfig{Username: "me", Password: "secret"}
 	if _, err := n.runtime.PullImage(t.Context(), name, auth, nil); err == nil {
 		t.Fatal("pulled from nowhere")
 	}
-	dir := filepath.Join(n.dataDir, "containerd", "certs.d", "registry.invalid")
+	dir := filepath.Join(n.dataDir, "containerd", "certs.d", "127.0.0.1:1")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	hosts := fmt.Sprintf("server = \"https://registry.invalid\"\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror.Host)
+	hosts := fmt.Sprintf("server = \"http://127.0.0.1:1\"\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror.Host)
 	if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ package cri
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -51,6 +52,7 @@ type Runtime struct {
 	images  cri.ImageServiceClient
 	known   known
 	pause   once
+	pauses  atomic.Pointer[[]string] // names of the images that sandboxes run
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	streams sync.WaitGroup // one for each running Events
