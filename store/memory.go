@@ -71,6 +71,7 @@ type Memory struct {
 	borrowed  []Record     // removals of what the log kept over a stop only
 
 	encoders sync.Pool // of *encoder
+	lost     *turns    // of writes whose object was no more current
 
 	mu     sync.RWMutex // guards rev and tables, never held over I/O
 	rev    int64
@@ -108,6 +109,7 @@ var errStale = errors.New("object changed meanwhile")
 func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
+		lost: newTurns(),
 		cfg: cfg, log: log,
 		writes:  make(chan *write, maxBatch),
 		turn:    make(chan struct{}, 1),
@@ -198,7 +200,9 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 	}
 	enc := m.encoder()
 	defer m.free(enc)
-	for place := path(key); ; {
+	release := func() {}
+	defer func() { release() }()
+	for place, first := path(key), true; ; first = false {
 		w := &write{key: key, path: place, cur: m.current(key.Resource, place), done: make(chan struct{})}
 		if err := w.prepare(change, enc); err != nil {
 			return nil, err
@@ -212,6 +216,13 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 		w.volatile = kind.volatile(w.cur.object(), w.next)
 		if err := m.submit(ctx, w); !errors.Is(err, errStale) {
 			return w.result, err
+		}
+		if first {
+			next, err := m.lost.take(ctx, key)
+			if err != nil {
+				return nil, fmt.Errorf("%v: %w", key, err)
+			}
+			release = next
 		}
 	}
 }
