@@ -36,11 +36,12 @@ import (
 	"monopod/agent"
 	"monopod/agent/cni"
 	"monopod/agent/cri"
+	"monopod/agent/eviction"
 	"monopod/agent/fake"
+	"monopod/agent/frugal"
 	"monopod/agent/garbage"
 	"monopod/agent/image"
 	"monopod/agent/logs"
-	"monopod/agent/frugal"
 	"monopod/agent/volume"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
@@ -51,6 +52,7 @@ import (
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
+	metricsapi "monopod/apiserver/client/metrics"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
@@ -132,6 +134,9 @@ type Config struct {
 	Audit       audit.Options
 	Controllers controllers.Config
 
+	Eviction  eviction.Options
+	evictions eviction.Policy // of Eviction, by complete
+
 	Garbage garbage.Policy
 	Logs    logs.Rotation
 	Pulls   image.Limits
@@ -164,6 +169,7 @@ func serveCommand() *cobra.Command {
 	cfg.Audit.Flags(f)
 	cfg.Garbage.Flags(f)
 	cfg.Logs.Flags(f)
+	cfg.Eviction.Flags(f)
 	cfg.Pulls.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
@@ -211,7 +217,9 @@ func (c *Config) complete() error {
 	}
 	c.DataDir, c.State.DataDir = dir, dir
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check())
+	var evictions error
+	c.evictions, evictions = c.Eviction.Policy()
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -306,6 +314,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Node:          n.find,
 		Dial:          n.dial(),
 		Checks:        checks(manager, elector, state),
+		Usage:         n.usage,
 		Metrics:       metrics,
 		Web:           web.Handler(),
 		Access:        access,
@@ -432,6 +441,14 @@ func (n *node) find(name string) (client.Node, error) {
 	return nil, apierrors.NewServiceUnavailable("the node is still starting")
 }
 
+// usage is what the node and its pods use.
+func (n *node) usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
+	if a := n.agent.Load(); a != nil {
+		return a.Usage(ctx)
+	}
+	return nil, nil, nil
+}
+
 // dial reaches the pods of the fake runtime, which live on this machine's loopback
 // addresses; nil for real ones, which do not.
 func (n *node) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -496,7 +513,7 @@ func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Complete: func(pod *corev1.Pod) error { return n.complete(pod) },
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), ManifestDir: n.cfg.path("manifests"), CgroupRoot: cgroups,
-		StateRestored: n.restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Pulls: n.cfg.Pulls, PullConfig: n.cfg.path("config.json"),
+		StateRestored: n.restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.evictions, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, PullConfig: n.cfg.path("config.json"),
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())

@@ -38,10 +38,10 @@ const (
 	// next one waits for it to be gone (upstream's both).
 	hardGrace   = time.Second
 	cleanUpTime = 30 * time.Second
-	// Walks through folders may take a thousandth of the time, but come at least
+	// Walks through folders may take half a percent of the time, but come at least
 	// every walkMost.
-	walkShare = 1000
-	walkMost  = time.Minute
+	walkShare = 200
+	walkMost  = 30 * time.Second
 )
 
 func newEvictor(a *Agent) (*evictor, error) {

@@ -23,6 +23,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/cni"
+	"monopod/agent/eviction"
 	"monopod/agent/fake"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
@@ -58,6 +59,9 @@ type world struct {
 
 	tokens atomic.Int64 // given out
 
+	scarce atomic.Pointer[eviction.Observations] // nil: of nothing
+	using  atomic.Pointer[map[string]uint64]     // bytes of memory by pod name; nil: not known
+
 	mu     sync.Mutex // guards what follows
 	events []string
 	calls  map[string]int
@@ -71,7 +75,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1)}
 		w.openAPI()
-		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call})
+		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Stats: w.stats})
 		t.Cleanup(func() { w.rt.Close() })
 		w.startAgent()
 		t.Cleanup(func() { w.stop() })
@@ -164,7 +168,7 @@ func (w *world) startAgent() {
 		w.adjust(&config)
 	}
 	a, err := agent.New(
-		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial,
+		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial, Signals: w.signals,
 			Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify},
 		config,
 	)

@@ -195,12 +195,12 @@ func merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 func foreign(own, theirs []corev1.PodCondition) []corev1.PodCondition {
 	var out []corev1.PodCondition
 	for _, c := range own {
-		if ours(c.Type) {
+		if ours(c.Type) || c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonTerminationByKubelet {
 			out = append(out, c)
 		}
 	}
 	for _, c := range theirs {
-		if !ours(c.Type) {
+		if !ours(c.Type) && status.Condition(out, c.Type) == nil {
 			out = append(out, c)
 		}
 	}

@@ -45,6 +45,8 @@ type Config struct {
 	Checks []Check
 	// Answers are served beside what the registry stores; nil: none.
 	Answers Answers
+	// Usage answers metrics.k8s.io; nil: nothing is known.
+	Usage Usage
 	// Metrics is served at /metrics and gets the server's own; nil: none.
 	Metrics *prometheus.Registry
 	// Web is served at /; nil: no page.

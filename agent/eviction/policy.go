@@ -163,7 +163,7 @@ func values(flag string, text map[string]string) (map[Signal]Value, error) {
 func parseValue(text string) (v Value, off bool, err error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		v.Percent, err = strconv.ParseFloat(number, 64)
-		if err != nil || v.Percent < 0 || v.Percent > 100 { // NaN is neither
+		if within := v.Percent >= 0 && v.Percent <= 100; err != nil || !within { // NaN is not
 			return v, false, fmt.Errorf("%q is no percentage between 0%% and 100%%", text)
 		}
 		return v, v.Percent == 0 || v.Percent == 100, nil

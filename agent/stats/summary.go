@@ -120,7 +120,7 @@ func containerStats(now, from *reading, c *container) statsapi.ContainerStats {
 			PageFaults: m.GetPageFaults().GetValue(), MajorFault: m.GetMajorPageFaults().GetValue(),
 		}),
 	}
-	if left := m.GetAvailableBytes(); left != nil {
+	if left := m.GetAvailableBytes(); left.GetValue() > 0 { // containerd: 0 without a limit
 		out.Memory.AvailableBytes = new(left.Value)
 	}
 	if swap := c.stats.GetSwap(); swap.GetSwapUsageBytes() != nil {
