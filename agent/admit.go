@@ -99,12 +99,19 @@ func admitFeatures(pod *corev1.Pod, _ []*corev1.Pod, _ *corev1.Node) *status.Fai
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
+			if slices.ContainsFunc(list[i].RestartPolicyRules, restartsAll) {
+				return rejected("RestartAllContainersUnsupported", "the action RestartAllContainers of container %q is not supported on this node", list[i].Name)
+			}
 			if sc := list[i].SecurityContext; sc != nil && confined(sc.AppArmorProfile) {
 				return rejected("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 			}
 		}
 	}
 	return nil
+}
+
+func restartsAll(r corev1.ContainerRestartRule) bool {
+	return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
 func confined(p *corev1.AppArmorProfile) bool {

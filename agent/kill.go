@@ -71,7 +71,7 @@ func (w *worker) killAll(ctx context.Context, list []*status.Container, grace ti
 	deadline := w.a.Clock.Now().Add(grace)
 	var regular, sidecars []*status.Container
 	for _, c := range list {
-		if s := w.containerSpec(c.Name); s != nil && status.Sidecar(s) {
+		if slices.ContainsFunc(w.pod.Spec.InitContainers, func(s corev1.Container) bool { return s.Name == c.Name && status.Sidecar(&s) }) {
 			sidecars = append(sidecars, c)
 		} else {
 			regular = append(regular, c)

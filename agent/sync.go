@@ -155,7 +155,10 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return err
 	}
-	id, err := w.a.Runtime.RunPodSandbox(w.life, config)
+	id, err := "", spec.CheckHostname(w.pod, w.a.cfg.ClusterDomain)
+	if err == nil {
+		id, err = w.a.Runtime.RunPodSandbox(w.life, config)
+	}
 	if err != nil {
 		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
@@ -175,8 +178,8 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 func (w *worker) sandboxConfig(attempt uint32) *cri.PodSandboxConfig {
 	o := spec.SandboxOptions{
 		Attempt: attempt, Instance: w.a.cfg.Instance, NodeName: w.a.cfg.NodeName,
-		LogDir: spec.LogDir(w.a.logsDir(), w.pod),
-		DNS:    spec.DNS(w.pod, w.a.resolv, spec.Cluster{DNS: w.a.cfg.ClusterDNS, Domain: w.a.cfg.ClusterDomain}),
+		LogDir: spec.LogDir(w.a.logsDir(), w.pod), Domain: w.a.cfg.ClusterDomain,
+		DNS: spec.DNS(w.pod, w.a.resolv, spec.Cluster{DNS: w.a.cfg.ClusterDNS, Domain: w.a.cfg.ClusterDomain}),
 	}
 	if w.a.cgroups != nil {
 		o.CgroupParent = w.a.cgroups.Parent(w.pod)

@@ -83,6 +83,9 @@ func (in *Input) anythingToRun() bool {
 	return false
 }
 
+// exitUnknown is the code of a container whose end nobody saw, as upstream has it.
+const exitUnknown = 137
+
 // restarts says whether a container that does not run should: by its last end
 // and the restart policy. Its own state is not looked at otherwise.
 func (in *Input) restarts(c *corev1.Container) bool {
@@ -90,13 +93,11 @@ func (in *Input) restarts(c *corev1.Container) bool {
 	if last == nil || last.State == status.Created || status.Sidecar(c) {
 		return true
 	}
-	switch in.Pod.Spec.RestartPolicy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return last.State != status.Exited || last.ExitCode != 0
+	code := last.ExitCode
+	if last.State != status.Exited {
+		code = exitUnknown
 	}
-	return true
+	return status.Restarts(in.Pod, c, code)
 }
 
 // kills finds running containers that a probe condemns or whose spec changed.
@@ -177,7 +178,7 @@ func (in *Input) initialized(p *Plan, sandbox string) bool {
 		case last.State != status.Exited:
 			return false
 		case last.ExitCode != 0:
-			if in.Pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+			if status.Restarts(in.Pod, c, last.ExitCode) {
 				p.Start = append(p.Start, c)
 			}
 			return false

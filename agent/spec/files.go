@@ -30,9 +30,9 @@ func Hosts(pod *corev1.Pod, ips []string, clusterDomain, base string) string {
 func writeOwnHosts(b *strings.Builder, pod *corev1.Pod, ips []string, clusterDomain string) {
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 	b.WriteString("fe00::\tip6-localnet\nfe00::\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
-	name := hostname(pod, SandboxOptions{})
-	if pod.Spec.Subdomain != "" && clusterDomain != "" {
-		name = strings.Join([]string{name, pod.Spec.Subdomain, pod.Namespace, "svc", clusterDomain}, ".") + "\t" + name
+	name := shortName(pod)
+	if full := fqdn(pod, clusterDomain); full != name {
+		name = full + "\t" + name
 	}
 	for _, ip := range ips {
 		fmt.Fprintf(b, "%s\t%s\n", ip, name)

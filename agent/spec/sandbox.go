@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,6 +17,7 @@ type SandboxOptions struct {
 	CgroupParent string // empty: the runtime's default
 	DNS          *cri.DNSConfig
 	NodeName     string // the hostname of a pod on the host's network
+	Domain       string // of the cluster; empty: none
 }
 
 // Sandbox is the config of a pod's sandbox.
@@ -43,6 +46,40 @@ const hostnameMax = 63
 func hostname(pod *corev1.Pod, o SandboxOptions) string {
 	if pod.Spec.HostNetwork {
 		return o.NodeName
+	}
+	if name := pod.Spec.SetHostnameAsFQDN; name != nil && *name {
+		return fqdn(pod, o.Domain)
+	}
+	return shortName(pod)
+}
+
+// longestHostname is what the kernel takes (HOST_NAME_MAX).
+const longestHostname = 64
+
+// CheckHostname says why a pod cannot have the full name that it asks for.
+func CheckHostname(pod *corev1.Pod, domain string) error {
+	if want := pod.Spec.SetHostnameAsFQDN; want == nil || !*want || pod.Spec.HostNetwork {
+		return nil
+	}
+	if name := fqdn(pod, domain); len(name) > longestHostname {
+		return fmt.Errorf("Failed to construct FQDN from Pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", name, longestHostname, len(name)) //nolint:staticcheck // upstream's text, shown as it is
+	}
+	return nil
+}
+
+// fqdn is the pod's full name; the short one where it has no subdomain.
+func fqdn(pod *corev1.Pod, domain string) string {
+	if pod.Spec.Subdomain == "" || domain == "" || pod.Spec.HostnameOverride != nil {
+		return shortName(pod)
+	}
+	return strings.Join([]string{shortName(pod), pod.Spec.Subdomain, pod.Namespace, "svc", domain}, ".")
+}
+
+// shortName is the pod's name for itself, without a domain but the one that it
+// says.
+func shortName(pod *corev1.Pod) string {
+	if override := pod.Spec.HostnameOverride; override != nil {
+		return *override
 	}
 	name := pod.Name
 	if pod.Spec.Hostname != "" {

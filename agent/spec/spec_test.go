@@ -216,3 +216,42 @@ func TestHosts(t *testing.T) {
 		t.Errorf("host's file: %q", got)
 	}
 }
+
+func TestHostname(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 62) + "-y"
+	for name, c := range map[string]struct {
+		spec   corev1.PodSpec
+		domain string
+		want   string
+		hosts  string
+	}{
+		"the pod's name":   {corev1.PodSpec{}, "c.l", "web", "web"},
+		"its own":          {corev1.PodSpec{Hostname: "h"}, "c.l", "h", "h"},
+		"cut":              {corev1.PodSpec{Hostname: long}, "c.l", long[:62], long[:62]},
+		"subdomain":        {corev1.PodSpec{Hostname: "h", Subdomain: "s"}, "c.l", "h", "h.s.default.svc.c.l\th"},
+		"full":             {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "h.s.default.svc.c.l", "h.s.default.svc.c.l\th"},
+		"full, no domain":  {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
+		"full, no sub":     {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
+		"override":         {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l", "o.example", "o.example"},
+		"the node's":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "n1", ""},
+		"the node's, full": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "n1", ""},
+	} {
+		p := pod()
+		p.Spec = c.spec
+		if got := spec.Sandbox(p, spec.SandboxOptions{NodeName: "n1", Domain: c.domain}).Hostname; got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+		if err := spec.CheckHostname(p, c.domain); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if hosts := spec.Hosts(p, []string{"10.0.0.2"}, c.domain, ""); c.hosts != "" && !strings.HasSuffix(hosts, "\n10.0.0.2\t"+c.hosts+"\n") {
+			t.Errorf("%s: hosts %q", name, hosts)
+		}
+	}
+	p := pod()
+	p.Spec = corev1.PodSpec{Hostname: strings.Repeat("x", 50), Subdomain: "s", SetHostnameAsFQDN: new(true)}
+	if err := spec.CheckHostname(p, "c.l"); err == nil || !strings.Contains(err.Error(), "68 characters requested") {
+		t.Errorf("too long: %v", err)
+	}
+}

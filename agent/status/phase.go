@@ -9,10 +9,7 @@ func count(list []corev1.ContainerStatus) tally {
 	var t tally
 	for i := range list {
 		s := &list[i]
-		ended := s.State.Terminated
-		if ended == nil && s.State.Waiting != nil {
-			ended = s.LastTerminationState.Terminated
-		}
+		ended := end(s)
 		switch {
 		case s.State.Running != nil:
 			t.running++
@@ -50,22 +47,31 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	case t.running > 0:
 		return corev1.PodRunning
 	case t.stopped > 0:
-		return stoppedPhase(in.Pod.Spec.RestartPolicy, t)
+		return in.stoppedPhase(s, t)
 	}
 	return corev1.PodPending
 }
 
 // stoppedPhase is the phase of a pod none of whose containers runs.
-func stoppedPhase(policy corev1.RestartPolicy, t tally) corev1.PodPhase {
-	switch {
-	case policy == corev1.RestartPolicyAlways:
-		return corev1.PodRunning
-	case t.stopped == t.succeeded:
-		return corev1.PodSucceeded
-	case policy == corev1.RestartPolicyNever:
-		return corev1.PodFailed
+func (in *Input) stoppedPhase(s *corev1.PodStatus, t tally) corev1.PodPhase {
+	for i := range s.ContainerStatuses {
+		ended := end(&s.ContainerStatuses[i])
+		if ended != nil && Restarts(in.Pod, &in.Pod.Spec.Containers[i], ended.ExitCode) {
+			return corev1.PodRunning
+		}
 	}
-	return corev1.PodRunning
+	if t.stopped == t.succeeded {
+		return corev1.PodSucceeded
+	}
+	return corev1.PodFailed
+}
+
+// end is how a container ended that does not run; nil: it has not.
+func end(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	if s.State.Terminated == nil && s.State.Waiting != nil {
+		return s.LastTerminationState.Terminated
+	}
+	return s.State.Terminated
 }
 
 type initState int
@@ -93,10 +99,11 @@ func (in *Input) initialized(s *corev1.PodStatus) initState {
 		switch ended := st.State.Terminated; {
 		case ended == nil:
 			return initPending
-		case ended.ExitCode != 0 && in.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
-			return initFailed
-		case ended.ExitCode != 0:
+		case ended.ExitCode == 0:
+		case Restarts(in.Pod, &in.Pod.Spec.InitContainers[i], ended.ExitCode):
 			return initPending
+		default:
+			return initFailed
 		}
 	}
 	return initDone
