@@ -162,6 +162,31 @@ func TestWarningsFitAHeader(t *testing.T) {
 	}
 }
 
+// Numbers that fit no clock and no list mean no end, not none.
+func TestEndlessWatchesAndPages(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	if code, out := a.read("GET", confs+"?limit=9223372036854775807", ""); code != 200 {
+		t.Errorf("%d %v", code, out)
+	}
+	if code, out := a.read("POST", confs, `{"metadata":{"name":"c"}}`, asJSON); code != 201 {
+		t.Fatalf("%d %v", code, out)
+	}
+	events := bufio.NewReader(a.do("GET", confs+"?watch=1&timeoutSeconds=9223372036854775807", "").Body)
+	for {
+		line, err := events.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line, `"name":"later"`) {
+			return
+		}
+		if strings.Contains(line, `"name":"c"`) { // the watch is under way
+			a.read("POST", confs, `{"metadata":{"name":"later"}}`, asJSON)
+		}
+	}
+}
+
 // A grace that fits no clock is a long one, not one in the past.
 func TestEndlessGrace(t *testing.T) {
 	t.Parallel()

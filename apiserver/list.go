@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -73,7 +74,7 @@ func readListOptions(q url.Values, t target) (listOptions, error) {
 	}
 	o.Continue = q.Get("continue")
 	if v := q.Get("limit"); v != "" {
-		if o.Limit, err = strconv.ParseInt(v, 10, 32); err != nil || o.Limit < 0 {
+		if o.Limit, err = strconv.ParseInt(v, 10, 64); err != nil || o.Limit < 0 {
 			return o, apierrors.NewBadRequest("limit: Invalid value: " + strconv.Quote(v) + ": must be a whole number, at least 0")
 		}
 	}
@@ -136,7 +137,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts lis
 	if err != nil {
 		return err
 	}
-	page := registry.Page{Limit: int(opts.Limit), Continue: opts.Continue}
+	page := registry.Page{Limit: int(min(opts.Limit, math.MaxInt32)), Continue: opts.Continue}
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		page.At = opts.rev
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -50,7 +51,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts li
 // time between the shortest and twice that, so that not all come back at once.
 func (s *Server) watchTime(opts listOptions) time.Duration {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
-		return time.Duration(*opts.TimeoutSeconds) * time.Second
+		return time.Duration(min(*opts.TimeoutSeconds, math.MaxInt32)) * time.Second
 	}
 	return s.Limits.MinRequestTimeout + rand.N(s.Limits.MinRequestTimeout)
 }
