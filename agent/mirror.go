@@ -103,8 +103,10 @@ func (m *mirrors) take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.
 	m.mu.Lock()
 	m.have, m.listed = have, true
 	m.mu.Unlock()
-	for _, mirror := range have {
-		m.show(ctx, mirror)
+	for _, pod := range list {
+		if _, mirror := static.Mirrored(pod); mirror {
+			m.show(ctx, pod)
+		}
 	}
 	m.poke()
 	return pods
