@@ -18,7 +18,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/patch":         {},
 	"monopod/apiserver/registry":      {"monopod/apiserver/quantity", "monopod/apiserver/openapi/definitions", "monopod/apiserver/openapi/kept", "monopod/apiserver/auth", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver/auth":          {"monopod/apiserver/client", "monopod/store"},
-	"monopod/apiserver/openapi":       {"monopod/apiserver/quantity", "monopod/apiserver/auth", "monopod/apiserver/quantity", "monopod/apiserver/registry", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
+	"monopod/apiserver/openapi":       {"monopod/apiserver/quantity", "monopod/apiserver/auth", "monopod/apiserver/registry", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver":               {"monopod/store"},
 	"monopod/controllers":             {"monopod/apiserver/client", "monopod/store"},
 	"monopod/agent":                   {"monopod/apiserver/client", "monopod/store"},
