@@ -40,6 +40,7 @@ import (
 	"monopod/agent/fake"
 	"monopod/agent/frugal"
 	"monopod/agent/garbage"
+	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logs"
 	"monopod/agent/volume"
@@ -510,7 +511,7 @@ func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	events := record.New(n.api, "kubelet", n.cfg.NodeName, clock.RealClock{})
 	a, err := agent.New(agent.Deps{
 		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics, Mounter: n.mounter(),
-		Complete: func(pod *corev1.Pod) error { return n.complete(pod) },
+		Complete: func(pod *corev1.Pod) error { return n.complete(pod) }, WatchMemory: host.WatchMemory,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), ManifestDir: n.cfg.path("manifests"), CgroupRoot: cgroups,
 		StateRestored: n.restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.evictions, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, PullConfig: n.cfg.path("config.json"),

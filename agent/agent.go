@@ -51,6 +51,9 @@ type Deps struct {
 	Mounter  volume.Mounter        // nil: the kernel's
 	// Dial reaches pods for probes and hooks; nil: the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// WatchMemory calls short when the kernel reports that memory is short, until
+	// ctx ends, as host.WatchMemory does; nil: nobody does.
+	WatchMemory func(ctx context.Context, short func()) error
 	// Signals reads what the node has left; nil: the machine's own.
 	Signals func() eviction.Observations
 	// Complete fills in the defaults of a pod that does not come from the API and
@@ -308,7 +311,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run, a.evict.run, a.watchOOM} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -67,6 +67,16 @@ func (e *evictor) run(ctx context.Context) {
 	}
 }
 
+// watch looks at once when the kernel says that memory is short.
+func (e *evictor) watch(ctx context.Context) {
+	if e.a.WatchMemory == nil {
+		return
+	}
+	if err := e.a.WatchMemory(ctx, e.poke); err != nil && ctx.Err() == nil {
+		e.a.log.Info("the kernel does not tell when memory is short: it is looked at every 10 s only", zap.Error(err))
+	}
+}
+
 // poke has the signals looked at now.
 func (e *evictor) poke() {
 	select {

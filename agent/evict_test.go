@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,6 +120,28 @@ func TestPodsGoOneByOneForMemory(t *testing.T) {
 		if w.pressed(corev1.NodeMemoryPressure) {
 			t.Error("the condition stays")
 		}
+	})
+}
+
+func TestMemoryIsLookedAtWhenTheKernelSaysSo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		notice := make(chan struct{})
+		w.notice = func(ctx context.Context, short func()) error {
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-notice:
+					short()
+				}
+			}
+		}
+		w.evicting()
+		w.create(pod("a"))
+		w.until(time.Second, "a", ready)
+		w.lack(eviction.Memory, 10)
+		notice <- struct{}{}
+		w.until(100*time.Millisecond, "a", evicted)
 	})
 }
 

@@ -59,8 +59,9 @@ type world struct {
 
 	tokens atomic.Int64 // given out
 
-	scarce atomic.Pointer[eviction.Observations] // nil: of nothing
-	using  atomic.Pointer[map[string]uint64]     // bytes of memory by pod name; nil: not known
+	notice func(ctx context.Context, short func()) error // of the next agent; may be nil
+	scarce atomic.Pointer[eviction.Observations]         // nil: of nothing
+	using  atomic.Pointer[map[string]uint64]             // bytes of memory by pod name; nil: not known
 
 	mu     sync.Mutex // guards what follows
 	events []string
@@ -168,7 +169,7 @@ func (w *world) startAgent() {
 		w.adjust(&config)
 	}
 	a, err := agent.New(
-		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial, Signals: w.signals,
+		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial, Signals: w.signals, WatchMemory: w.notice,
 			Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify},
 		config,
 	)

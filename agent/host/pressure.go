@@ -1,0 +1,80 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// memoryTrigger: some process waited for memory 300 ms within two seconds, the
+// shortest window that needs no privilege.
+const memoryTrigger = "some 300000 2000000"
+
+// WatchMemory calls short when processes have to wait for memory, at most every
+// two seconds, until ctx ends. It fails where the kernel has no such notice (PSI,
+// /proc/pressure/memory). Between notices it costs nothing: the goroutine sleeps in
+// the poller.
+func WatchMemory(ctx context.Context, short func()) error {
+	return watchPressure(ctx, "/proc/pressure/memory", memoryTrigger, short)
+}
+
+func watchPressure(ctx context.Context, file, trigger string, notice func()) error {
+	psi, err := unix.Open(file, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open "+file, err)
+	}
+	defer unix.Close(psi)
+	if _, err := unix.Write(psi, append([]byte(trigger), 0)); err != nil {
+		return os.NewSyscallError("write "+file, err)
+	}
+	// The notice is POLLPRI, which Go's poller does not wait for; but an epoll of
+	// our own becomes readable with it.
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("epoll_create1", err)
+	}
+	if err := errors.Join(unix.SetNonblock(fd, true), unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, psi, &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: int32(psi)})); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("wait for memory pressure: %w", err)
+	}
+	poll := os.NewFile(uintptr(fd), file)
+	defer poll.Close()
+	defer context.AfterFunc(ctx, func() { poll.Close() })()
+	return notices(ctx, poll, notice)
+}
+
+// notices calls notice each time poll becomes readable. Looking takes a notice off
+// the kernel's hands, and Go's poller has looked by then: to be woken is all there
+// is to see.
+func notices(ctx context.Context, poll *os.File, notice func()) error {
+	conn, err := poll.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		woken, failed := false, error(nil)
+		err := conn.Read(func(fd uintptr) (done bool) {
+			var events [1]unix.EpollEvent
+			n, err := unix.EpollWait(int(fd), events[:], 0)
+			switch {
+			case err != nil && !errors.Is(err, unix.EINTR):
+				failed = os.NewSyscallError("epoll_wait", err)
+			case n > 0 && events[0].Events&unix.EPOLLERR != 0:
+				failed = errors.New("the kernel ended its notices")
+			}
+			done = woken || n > 0 || failed != nil
+			woken = true
+			return done
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+		notice()
+	}
+}
