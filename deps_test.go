@@ -30,7 +30,7 @@ var mayKnow = map[string][]string{
 
 // forbidden are pairs that the table alone would let through.
 var forbidden = map[string][]string{
-	"monopod/agent":      {"monopod/agent/cri", "monopod/agent/fake"},
+	"monopod/agent":      {"monopod/agent/cri", "monopod/agent/fake", "monopod/agent/launch"},
 	"monopod/store":      {"monopod/store/bolt", "monopod/store/etcd"},
 	"monopod/store/bolt": {"monopod/store/etcd"},
 	"monopod/store/etcd": {"monopod/store/bolt"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -14,36 +13,29 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
-	"monopod/agent"
 	"monopod/agent/cni"
 	"monopod/agent/cri"
+	"monopod/agent/cri/resetcmd"
 	"monopod/agent/eviction"
-	"monopod/agent/fake"
 	"monopod/agent/frugal"
 	"monopod/agent/garbage"
 	"monopod/agent/host"
 	"monopod/agent/image"
+	"monopod/agent/launch"
 	"monopod/agent/logs"
-	"monopod/agent/volume"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
@@ -53,15 +45,12 @@ import (
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
-	metricsapi "monopod/apiserver/client/metrics"
-	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
 	"monopod/controllers"
 	"monopod/controllers/election"
 	"monopod/controllers/kinds"
 	"monopod/store"
-	"monopod/store/bolt"
 	"monopod/store/bolt/snapshotcmd"
 	"monopod/store/storecmd"
 	"monopod/web"
@@ -88,7 +77,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand(), resetCommand(), storecmd.New(stateConfig), certscmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.AddCommand(serveCommand(), resetcmd.New(defaultDataDir, storeConfig), storecmd.New(stateConfig), certscmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 
@@ -176,21 +165,6 @@ func serveCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
 	f.IntVar(&cfg.Controllers.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", cfg.Controllers.ConcurrentReplicaSetSyncs, "ReplicaSets worked on at a time")
-	return cmd
-}
-
-func resetCommand() *cobra.Command {
-	var dataDir string
-	cmd := &cobra.Command{
-		Use:   "reset",
-		Short: "Stop all pods of a data folder and take down their network; files stay",
-		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
-			"serve started itself, its bridge, its nftables table and its mounts. The files stay:\n" +
-			"the next serve starts the pods anew. Remove the folder to be rid of them too.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },
-	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "the folder that serve was given")
 	return cmd
 }
 
@@ -304,7 +278,10 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		return err
 	}
 	defer auditFile.Close()
-	n := &node{cfg: cfg, log: log.Named("agent"), api: reg, complete: reg.Complete, metrics: metrics, restored: restored}
+	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
+		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Restored: restored,
+	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
 	server, err := apiserver.New(ctx, apiserver.Config{
@@ -312,10 +289,10 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Authenticator: auth.Any(access.Authenticator(), guards.tokens.Authenticator(reg), token.Bootstrap(reg, clock.RealClock{})),
 		Tokens:        guards.tokens,
 		Authorizer:    nodeauth.Authorizer{Authorizer: roles, Client: reg},
-		Node:          n.find,
-		Dial:          n.dial(),
+		Node:          n.Find,
+		Dial:          n.Dial(),
 		Checks:        checks(manager, elector, state),
-		Usage:         n.usage,
+		Usage:         n.Usage,
 		Metrics:       metrics,
 		Web:           web.Handler(),
 		Access:        access,
@@ -349,7 +326,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 			}
 			return manager.Run(innerCtx)
 		})
-		inner.Go(func() error { return n.run(innerCtx) })
+		inner.Go(func() error { return n.Run(innerCtx) })
 		inner.Go(func() error { return state.Tidy(innerCtx) })
 		inner.Go(func() error { return frugal.Run(innerCtx, clock.RealClock{}) })
 		if state.File != nil && cfg.SnapshotInterval > 0 {
@@ -362,7 +339,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		return inner.Wait()
 	})
 	log.Info("ready", zap.String("address", access.Address), zap.String("kubeconfig", cfg.path("admin.kubeconfig")),
-		zap.Int64("milliseconds", sinceExec().Milliseconds()))
+		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
 	return group.Wait()
 }
 
@@ -416,201 +393,6 @@ func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.S
 		}})
 	}
 	return all
-}
-
-// node is the agent and what it stands on. The API does not wait for it.
-type node struct {
-	cfg     Config
-	log     *zap.Logger
-	api     client.Client
-	metrics prometheus.Registerer
-	// complete checks what does not come through the API.
-	complete func(client.Object) error
-	// restored says that a snapshot took the place of the state; "": it did not.
-	restored string
-	agent    atomic.Pointer[agent.Agent]
-}
-
-// find answers which node streams from the pods on the node of that name.
-func (n *node) find(name string) (client.Node, error) {
-	if name != n.cfg.NodeName {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
-	}
-	if a := n.agent.Load(); a != nil {
-		return a, nil
-	}
-	return nil, apierrors.NewServiceUnavailable("the node is still starting")
-}
-
-// usage is what the node and its pods use.
-func (n *node) usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
-	if a := n.agent.Load(); a != nil {
-		return a.Usage(ctx)
-	}
-	return nil, nil, nil
-}
-
-// dial reaches the pods of the fake runtime, which live on this machine's loopback
-// addresses; nil for real ones, which do not.
-func (n *node) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
-	if n.cfg.Runtime != "fake" {
-		return nil
-	}
-	return (&net.Dialer{}).DialContext
-}
-
-// mounter keeps the volumes of the fake runtime's pods in folders; nil: real ones
-// are mounted.
-func (n *node) mounter() volume.Mounter {
-	if n.cfg.Runtime != "fake" {
-		return nil
-	}
-	return volume.Folders{}
-}
-
-// run runs the agent on the runtime that the flags name until ctx ends.
-func (n *node) run(ctx context.Context) error {
-	if n.cfg.Runtime == "fake" {
-		return n.runOn(ctx, fake.New(fake.Config{Loopback: true}), "")
-	}
-	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Containerd)
-	if own {
-		return n.runOnChild(ctx)
-	}
-	rt, err := cri.New(cri.Config{Socket: socket, Log: n.log})
-	if err != nil {
-		return err
-	}
-	return n.runOn(ctx, rt, n.cgroupRoot())
-}
-
-// runOnChild runs a containerd of our own beneath the agent; it stops after it.
-func (n *node) runOnChild(ctx context.Context) error {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, Log: n.log.Named("containerd")})
-	if err != nil {
-		return err
-	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: n.log})
-	if err != nil {
-		return err
-	}
-	below, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return child.Run(below) })
-	group.Go(func() error {
-		defer stop()
-		return n.runOn(groupCtx, rt, n.cgroupRoot())
-	})
-	return group.Wait()
-}
-
-// runOn runs the agent, whose pods live below the cgroup named, and closes rt
-// after it.
-func (n *node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) error {
-	events := record.New(n.api, "kubelet", n.cfg.NodeName, clock.RealClock{})
-	a, err := agent.New(agent.Deps{
-		Client: n.api, Runtime: rt, Log: n.log, Recorder: events, Metrics: n.metrics, Mounter: n.mounter(),
-		Complete: func(pod *corev1.Pod) error { return n.complete(pod) }, WatchMemory: host.WatchMemory,
-	}, agent.Config{
-		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.cfg.path("images"), ManifestDir: n.cfg.path("manifests"), CgroupRoot: cgroups,
-		StateRestored: n.restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.evictions, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, PullConfig: n.cfg.path("config.json"),
-	})
-	if err != nil {
-		return errors.Join(err, rt.Close())
-	}
-	n.agent.Store(a)
-	if n.restored != "" {
-		node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.NodeName, UID: types.UID(n.cfg.NodeName)}
-		events.Reference(node, corev1.EventTypeWarning, "StateRestored", "%s", n.restored)
-	}
-	err = a.Run(ctx)
-	events.Close()
-	return errors.Join(err, rt.Close())
-}
-
-// resetTime bounds the stopping of all pods.
-const resetTime = 2 * time.Minute
-
-// reset stops all pods of the data folder and takes down what is outside of it.
-func reset(ctx context.Context, dataDir string) error {
-	dir, err := filepath.Abs(dataDir)
-	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
-	}
-	folder, err := hold(dir)
-	if err != nil { // also when monopod still runs
-		return err
-	}
-	defer folder.Close()
-	if socket, own := cri.Locate(ctx, dir, cri.Auto); !own {
-		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
-	}
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: dir, Log: zap.NewNop()})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, resetTime)
-	defer cancel()
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return child.Run(groupCtx) })
-	group.Go(func() error {
-		defer cancel()
-		return removeAll(groupCtx, child)
-	})
-	return errors.Join(group.Wait(), child.Discard())
-}
-
-// hold keeps monopod from starting on a data folder, whose state may be in etcd.
-func hold(dir string) (io.Closer, error) {
-	state := filepath.Join(dir, "state.db")
-	if _, err := os.Stat(state); err == nil {
-		return bolt.Open(state, storeConfig())
-	}
-	if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
-		return nil, fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
-	}
-	return bolt.LockDir(dir)
-}
-
-func removeAll(ctx context.Context, child *cri.Child) error {
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
-	if err != nil {
-		return err
-	}
-	defer rt.Close()
-	for { // containerd takes a moment to start
-		err := rt.RemoveAll(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// cgroupRoot is where the pods' cgroups are: one place for each data folder, as
-// several instances may share the machine.
-func (n *node) cgroupRoot() string { return "/monopod-" + cri.InstanceID(n.cfg.DataDir) }
-
-// userHZ is how many ticks a second the kernel counts a process' start time in.
-const userHZ = 100
-
-// sinceExec is how long ago this process began, to the kernel's 10 ms; 0 where
-// the kernel does not tell.
-func sinceExec() time.Duration {
-	var now unix.Timespec
-	self, err := procfs.Self()
-	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
-		return 0
-	}
-	stat, err := self.Stat()
-	if err != nil {
-		return 0
-	}
-	return time.Duration(now.Nano()) - time.Duration(stat.Starttime)*time.Second/userHZ
 }
 
 func newLogger(level string) (*zap.Logger, error) {

@@ -1,0 +1,98 @@
+// Package resetcmd is `monopod reset`: it stops what `serve` leaves running.
+package resetcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"monopod/agent/cri"
+	"monopod/store"
+	"monopod/store/bolt"
+)
+
+// New is the command. dataDir is the default of --data-dir, and kinds what the
+// state there is opened with.
+func New(dataDir string, kinds func() store.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reset",
+		Short: "Stop all pods of a data folder and take down their network; files stay",
+		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
+			"serve started itself, its bridge, its nftables table and its mounts. The files stay:\n" +
+			"the next serve starts the pods anew. Remove the folder to be rid of them too.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir, kinds) },
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", dataDir, "the folder that serve was given")
+	return cmd
+}
+
+// resetTime bounds the stopping of all pods.
+const resetTime = 2 * time.Minute
+
+// reset stops all pods of the data folder and takes down what is outside of it.
+func reset(ctx context.Context, dataDir string, kinds func() store.Config) error {
+	dir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	folder, err := hold(dir, kinds)
+	if err != nil { // also when monopod still runs
+		return err
+	}
+	defer folder.Close()
+	if socket, own := cri.Locate(ctx, dir, cri.Auto); !own {
+		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
+	}
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: dir, Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resetTime)
+	defer cancel()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return child.Run(groupCtx) })
+	group.Go(func() error {
+		defer cancel()
+		return removeAll(groupCtx, child)
+	})
+	return errors.Join(group.Wait(), child.Discard())
+}
+
+// hold keeps monopod from starting on a data folder, whose state may be in etcd.
+func hold(dir string, kinds func() store.Config) (io.Closer, error) {
+	state := filepath.Join(dir, "state.db")
+	if _, err := os.Stat(state); err == nil {
+		return bolt.Open(state, kinds())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
+		return nil, fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
+	}
+	return bolt.LockDir(dir)
+}
+
+func removeAll(ctx context.Context, child *cri.Child) error {
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	for { // containerd takes a moment to start
+		err := rt.RemoveAll(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}

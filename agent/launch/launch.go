@@ -1,0 +1,173 @@
+// Package launch runs the agent on the runtime that it is told: containerd, the
+// one that is there or one of our own, or memory. It is the only place beside
+// the tests that knows the agent and both runtimes.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/agent"
+	"monopod/agent/cri"
+	"monopod/agent/eviction"
+	"monopod/agent/fake"
+	"monopod/agent/garbage"
+	"monopod/agent/host"
+	"monopod/agent/image"
+	"monopod/agent/logs"
+	"monopod/agent/volume"
+	"monopod/apiserver/client"
+	metricsapi "monopod/apiserver/client/metrics"
+	"monopod/apiserver/client/record"
+)
+
+// Config of a Node. DataDir, NodeName and Runtime are required.
+type Config struct {
+	DataDir    string
+	NodeName   string
+	Runtime    string // "containerd" or "fake"
+	Containerd string // its socket, or cri.Auto
+
+	Garbage  garbage.Policy
+	Logs     logs.Rotation
+	Eviction eviction.Policy
+	Pulls    image.Limits
+
+	// Restored says that a snapshot took the place of the state; "": it did not.
+	Restored string
+}
+
+// Deps are what a Node talks to; all are required.
+type Deps struct {
+	Client  client.Client
+	Metrics prometheus.Registerer
+	// Complete checks what does not come through the API.
+	Complete func(client.Object) error
+	Log      *zap.Logger
+}
+
+// Node is the agent and what it stands on. The API does not wait for it.
+type Node struct {
+	Deps
+	cfg   Config
+	agent atomic.Pointer[agent.Agent]
+}
+
+// New returns a node that does not run yet.
+func New(deps Deps, cfg Config) *Node { return &Node{Deps: deps, cfg: cfg} }
+
+// Find answers which node streams from the pods on the node of that name.
+func (n *Node) Find(name string) (client.Node, error) {
+	if name != n.cfg.NodeName {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
+	}
+	if a := n.agent.Load(); a != nil {
+		return a, nil
+	}
+	return nil, apierrors.NewServiceUnavailable("the node is still starting")
+}
+
+// Usage is what the node and its pods use.
+func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
+	if a := n.agent.Load(); a != nil {
+		return a.Usage(ctx)
+	}
+	return nil, nil, nil
+}
+
+// Dial reaches the pods of the fake runtime, which live on this machine's loopback
+// addresses; nil for real ones, which do not.
+func (n *Node) Dial() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if n.cfg.Runtime != "fake" {
+		return nil
+	}
+	return (&net.Dialer{}).DialContext
+}
+
+// mounter keeps the volumes of the fake runtime's pods in folders; nil: real ones
+// are mounted.
+func (n *Node) mounter() volume.Mounter {
+	if n.cfg.Runtime != "fake" {
+		return nil
+	}
+	return volume.Folders{}
+}
+
+// Run runs the agent on the runtime that the flags name until ctx ends.
+func (n *Node) Run(ctx context.Context) error {
+	if n.cfg.Runtime == "fake" {
+		return n.runOn(ctx, fake.New(fake.Config{Loopback: true}), "")
+	}
+	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Containerd)
+	if own {
+		return n.runOnChild(ctx)
+	}
+	rt, err := cri.New(cri.Config{Socket: socket, Log: n.Log})
+	if err != nil {
+		return err
+	}
+	return n.runOn(ctx, rt, n.cgroupRoot())
+}
+
+// runOnChild runs a containerd of our own beneath the agent; it stops after it.
+func (n *Node) runOnChild(ctx context.Context) error {
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, Log: n.Log.Named("containerd")})
+	if err != nil {
+		return err
+	}
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: n.Log})
+	if err != nil {
+		return err
+	}
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return child.Run(below) })
+	group.Go(func() error {
+		defer stop()
+		return n.runOn(groupCtx, rt, n.cgroupRoot())
+	})
+	return group.Wait()
+}
+
+// runOn runs the agent, whose pods live below the cgroup named, and closes rt
+// after it.
+func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) error {
+	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{})
+	a, err := agent.New(agent.Deps{
+		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: n.Metrics, Mounter: n.mounter(),
+		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory,
+	}, agent.Config{
+		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups,
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, PullConfig: n.path("config.json"),
+	})
+	if err != nil {
+		return errors.Join(err, rt.Close())
+	}
+	n.agent.Store(a)
+	if n.cfg.Restored != "" {
+		node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.NodeName, UID: types.UID(n.cfg.NodeName)}
+		events.Reference(node, corev1.EventTypeWarning, "StateRestored", "%s", n.cfg.Restored)
+	}
+	err = a.Run(ctx)
+	events.Close()
+	return errors.Join(err, rt.Close())
+}
+
+// cgroupRoot is where the pods' cgroups are: one place for each data folder, as
+// several instances may share the machine.
+func (n *Node) cgroupRoot() string { return "/monopod-" + cri.InstanceID(n.cfg.DataDir) }
+
+func (n *Node) path(name string) string { return filepath.Join(n.cfg.DataDir, name) }
