@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"errors"
 	"os"
+	"slices"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/volume"
@@ -26,11 +29,18 @@ func (a *Agent) sweep() {
 	a.swept.Store(true)
 }
 
+// entries are the names in a folder, sorted. Looking must not become a write: the
+// time of the last look is left as it is, where the file system lets us.
 func entries(dir string) []string {
-	list, _ := os.ReadDir(dir)
-	out := make([]string, 0, len(list))
-	for _, e := range list {
-		out = append(out, e.Name())
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_NOATIME, 0)
+	if errors.Is(err, os.ErrPermission) { // the folder is somebody else's
+		f, err = os.Open(dir)
 	}
-	return out
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names
 }
