@@ -175,6 +175,7 @@ type Agent struct {
 	caller   probe.Caller
 	tokens   *token.Keeper
 	status   *statusWriter
+	links    sync.Map // path of a link to a log that this process made → UID of its pod
 	node     *registrar
 	collect  *collector
 	rotate   *rotator

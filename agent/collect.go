@@ -287,7 +287,9 @@ func (a *Agent) removeLogs(pod *corev1.Pod, c *status.Container) {
 	for _, file := range all {
 		_ = os.Remove(file) // goes with the pod at the latest
 	}
-	_ = os.Remove(a.logLink(pod, c.Name, c.ID))
+	link := a.logLink(pod, c.Name, c.ID)
+	_ = os.Remove(link)
+	a.links.Delete(link)
 }
 
 // sweepLogs removes the log folders of pods that no worker has.
@@ -310,7 +312,11 @@ func (a *Agent) sweepLogs() (removed int) {
 func (a *Agent) sweepLinks() (removed int) {
 	for _, name := range entries(a.linksDir()) {
 		path := filepath.Join(a.linksDir(), name)
+		if uid, made := a.links.Load(path); made && a.worker(uid.(types.UID)) != nil {
+			continue // following it would leave a trace on the disk
+		}
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && os.Remove(path) == nil {
+			a.links.Delete(path)
 			removed++
 		}
 	}
@@ -334,7 +340,9 @@ func (a *Agent) logLink(pod *corev1.Pod, container, id string) string {
 // missed by nobody here.
 func (w *worker) linkLog(container, id string) {
 	if c := w.seen.ByID(id); c != nil {
-		_ = os.Symlink(w.logPath(c), w.a.logLink(w.pod, container, id))
+		link := w.a.logLink(w.pod, container, id)
+		_ = os.Symlink(w.logPath(c), link)
+		w.a.links.Store(link, w.pod.UID)
 	}
 }
 
@@ -342,6 +350,8 @@ func (w *worker) linkLog(container, id string) {
 func (w *worker) unlinkLogs() {
 	for i := range w.seen.Containers {
 		c := &w.seen.Containers[i]
-		_ = os.Remove(w.a.logLink(w.pod, c.Name, c.ID))
+		link := w.a.logLink(w.pod, c.Name, c.ID)
+		_ = os.Remove(link)
+		w.a.links.Delete(link)
 	}
 }

@@ -8,11 +8,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"monopod/agent/cri"
 	"monopod/store"
@@ -64,7 +68,22 @@ func reset(ctx context.Context, dataDir string, kinds func() store.Config) error
 		defer cancel()
 		return removeAll(groupCtx, child)
 	})
-	return errors.Join(group.Wait(), child.Discard())
+	return errors.Join(group.Wait(), unmountVolumes(filepath.Join(dir, "pods")), child.Discard())
+}
+
+// unmountVolumes takes down the mounts below the folder of the pods, which are of
+// volumes in memory: the last one made goes first.
+func unmountVolumes(pods string) error {
+	mounts, err := procfs.GetMounts()
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(mounts) {
+		if strings.HasPrefix(m.MountPoint, pods+"/") {
+			err = errors.Join(err, unix.Unmount(m.MountPoint, unix.MNT_DETACH))
+		}
+	}
+	return err
 }
 
 // hold keeps monopod from starting on a data folder, whose state may be in etcd.
