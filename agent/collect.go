@@ -209,7 +209,7 @@ func (c *collector) freeEnough(ctx context.Context) error {
 	})
 	freed, err := c.free(ctx, unused, "space", want)
 	if err == nil && freed < want {
-		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck // upstream's text, shown as it is
+		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck,revive // upstream's text, shown as it is
 		c.a.Recorder.Reference(c.a.node.reference(), corev1.EventTypeWarning, reasonFree, "%v", err)
 	}
 	return err

@@ -110,7 +110,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
 		lost: newTurns(),
-		cfg: cfg, log: log,
+		cfg:  cfg, log: log,
 		writes:  make(chan *write, maxBatch),
 		turn:    make(chan struct{}, 1),
 		stop:    stop,

@@ -53,7 +53,7 @@ type Runtime struct {
 	known   known
 	pause   once
 	pauses  atomic.Pointer[[]string] // names of the images that sandboxes run
-	life    context.Context // ends with Close
+	life    context.Context          // ends with Close
 	end     context.CancelFunc
 	streams sync.WaitGroup // one for each running Events
 }

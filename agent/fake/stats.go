@@ -34,7 +34,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, filter *cri.ContainerS
 	return out, nil
 }
 
-// ImageFsInfo: the images lie in memory.
+// ImageFsInfo tells that the images lie in memory.
 func (r *Runtime) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
 	if err := r.begin(ctx, "ImageFsInfo", ""); err != nil {
 		return nil, err

@@ -49,9 +49,9 @@ func SizeOf(ctx context.Context, dir string) (Size, error) {
 			return nil
 		}
 		if path == dir {
-			device = uint64(st.Dev)
+			device = st.Dev
 		}
-		if uint64(st.Dev) != device {
+		if st.Dev != device {
 			return skip(e)
 		}
 		if st.Nlink > 1 && !e.IsDir() {

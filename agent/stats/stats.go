@@ -80,7 +80,7 @@ const (
 	firstWindow = 500 * time.Millisecond
 )
 
-// ErrNone: the runtime has no statistics.
+// ErrNone says that the runtime has no statistics.
 var ErrNone = errors.New("the container runtime has no statistics")
 
 // container is what one container used up to a moment.

@@ -2,6 +2,7 @@ package stats_test
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -112,7 +113,7 @@ func TestRates(t *testing.T) {
 func TestNoStatistics(t *testing.T) {
 	t.Parallel()
 	s, dir := source(t, &runtime{none: true})
-	if _, _, err := s.Metrics(t.Context(), nil); err != stats.ErrNone {
+	if _, _, err := s.Metrics(t.Context(), nil); !errors.Is(err, stats.ErrNone) {
 		t.Errorf("%v", err)
 	}
 	summary, err := s.Summary(t.Context(), false)

@@ -62,7 +62,8 @@ var (
 // DeepCopyObject implements runtime.Object.
 func (m *NodeMetrics) DeepCopyObject() runtime.Object {
 	out := *m
-	m.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	meta := &m.ObjectMeta
+	meta.DeepCopyInto(&out.ObjectMeta)
 	out.Usage = m.Usage.DeepCopy()
 	return &out
 }
@@ -70,7 +71,8 @@ func (m *NodeMetrics) DeepCopyObject() runtime.Object {
 // DeepCopyObject implements runtime.Object.
 func (m *PodMetrics) DeepCopyObject() runtime.Object {
 	out := *m
-	m.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	meta := &m.ObjectMeta
+	meta.DeepCopyInto(&out.ObjectMeta)
 	out.Containers = slices.Clone(m.Containers)
 	for i := range out.Containers {
 		out.Containers[i].Usage = out.Containers[i].Usage.DeepCopy()
