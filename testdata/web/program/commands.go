@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +35,29 @@ func commands() map[string]command {
 		"write":       {(*run).write, 1, math.MaxInt},
 		"get":         {(*run).get, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
+		"do":          {(*run).do, 1, math.MaxInt},
 	}
+}
+
+// do runs commands one after the other, parted by the word "then", until one
+// ends with anything but 0.
+func (r *run) do(ctx context.Context, args []string) int {
+	for len(args) > 0 {
+		words := args
+		if i := slices.Index(args, "then"); i >= 0 {
+			words, args = args[:i], args[i+1:]
+		} else {
+			args = nil
+		}
+		c, err := lookUp(words)
+		if err != nil {
+			return r.misused(err)
+		}
+		if code := c.run(r, ctx, words[1:]); code != 0 {
+			return code
+		}
+	}
+	return 0
 }
 
 func (r *run) sleep(ctx context.Context, args []string) int {

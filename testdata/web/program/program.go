@@ -2,7 +2,7 @@
 // can also be told to misbehave, and the few tools that an image without a
 // shell lacks.
 //
-//	web [-listen ADDR] [-stop-after DURATION] [-ignore-term] [COMMAND …]
+//	web [-listen ADDR] [-tls] [-stop-after DURATION] [-ignore-term] [COMMAND …]
 //
 //	serve                      answer HTTP until told to stop; what it does without a command
 //	crash-after DURATION CODE  serve, then end with CODE
@@ -16,6 +16,12 @@
 //	write FILE WORD…           write the words and a newline to a file
 //	get URL                    print what an HTTP server answers
 //	alloc MIB                  use that much memory and wait
+//	do COMMAND then COMMAND …  run them one after the other while they end with 0
+//
+// Its pages are for whoever looks after it: /status/CODE answers with the code,
+// /file/NAME whether there is such a file, /header/NAME/VALUE whether the request
+// has the header, and gRPC's health check says it serves. -tls has it speak HTTPS
+// with a certificate that nobody signed.
 //
 // A signal is logged by its name ("received SIGTERM") and ends whatever waits
 // with code 0: at once, after -stop-after, or never with -ignore-term. Called
@@ -88,6 +94,7 @@ type run struct {
 	listen     string
 	stopAfter  time.Duration
 	ignoreTerm bool
+	tls        bool
 
 	mu       sync.Mutex // guards Stdout, which handlers of requests share
 	requests int        // guarded by mu
@@ -99,14 +106,23 @@ func (r *run) parse() (command, []string, error) {
 	if err != nil {
 		return command{}, nil, err
 	}
+	c, err := lookUp(words)
+	return c, words[1:], err
+}
+
+// lookUp finds the command that the first word names.
+func lookUp(words []string) (command, error) {
+	if len(words) == 0 {
+		return command{}, errors.New("no command")
+	}
 	c, ok := commands()[words[0]]
 	if !ok {
-		return command{}, nil, fmt.Errorf("no such command: %s", words[0])
+		return command{}, fmt.Errorf("no such command: %s", words[0])
 	}
 	if args := len(words) - 1; args < c.min || args > c.max {
-		return command{}, nil, fmt.Errorf("wrong number of arguments: %d", args)
+		return command{}, fmt.Errorf("wrong number of arguments: %d", args)
 	}
-	return c, words[1:], nil
+	return c, nil
 }
 
 // words are the command's name and arguments.
@@ -122,6 +138,7 @@ func (r *run) words() ([]string, error) {
 	flags.StringVar(&r.listen, "listen", r.defaultAddress(), "")
 	flags.DurationVar(&r.stopAfter, "stop-after", 0, "")
 	flags.BoolVar(&r.ignoreTerm, "ignore-term", false, "")
+	flags.BoolVar(&r.tls, "tls", false, "")
 	if err := flags.Parse(r.Args[1:]); err != nil {
 		return nil, err
 	}

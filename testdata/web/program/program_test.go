@@ -63,6 +63,8 @@ func TestCommands(t *testing.T) {
 		{"unknown command", []string{"/web", "dance"}, "", 2, "", "web: no such command: dance\n"},
 		{"unknown flag", []string{"/web", "-x"}, "", 2, "", "web: flag provided but not defined: -x\n"},
 		{"too few arguments", []string{"/web", "tick", "3"}, "", 2, "", "web: wrong number of arguments: 1\n"},
+		{"one after the other", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3, "moin\n", ""},
+		{"then nothing", []string{"/web", "do", "then"}, "", 2, "", "web: no command\n"},
 		{"negative sleep", []string{"/web", "sleep", "-3s"}, "", 2, "", "web: negative duration -3s\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"text/tabwriter"
 	"time"
@@ -29,7 +31,12 @@ func (r *run) serveFor(ctx context.Context, d time.Duration, code int) int {
 	if err != nil {
 		return r.failed(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(r.answer)}
+	if r.tls {
+		if listener, err = secured(listener); err != nil {
+			return r.failed(err)
+		}
+	}
+	server := &http.Server{Handler: r.pages(), Protocols: protocols(), ErrorLog: log.New(io.Discard, "", 0)}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
