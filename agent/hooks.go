@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,17 +24,21 @@ func (w *worker) handle(ctx context.Context, h *corev1.LifecycleHandler, c *stat
 		return nil
 	}
 	t := probe.Target{ContainerID: c.ID, Host: w.address(), Ports: s.Ports}
-	return w.a.caller.Do(ctx, &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket}, t, limit)
+	err := w.a.caller.Do(ctx, &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket}, t, limit)
+	if err != nil && h.Exec != nil {
+		return fmt.Errorf("command %q: %w", strings.Join(h.Exec.Command, " "), err)
+	}
+	return err
 }
 
 // postStart runs the hook; a container whose hook fails is killed and waits as a
-// crashed one.
+// crashed one. The event does not say what the hook printed: it may be secret.
 func (w *worker) postStart(ctx context.Context, s *corev1.Container, c *status.Container) error {
 	err := w.handle(ctx, s.Lifecycle.PostStart, c, s, postStartLimit)
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	w.a.event(w.pod, s.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: %v", err)
+	w.a.event(w.pod, s.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.a.event(w.pod, s.Name, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
 	if err := w.killOne(ctx, c, w.specGrace()); err != nil {
 		return err
@@ -66,6 +71,6 @@ func (w *worker) runPreStop(ctx context.Context, c *status.Container, h *corev1.
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	if err := w.handle(ctx, h, c, s, left); err != nil && ctx.Err() == nil {
-		w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: %v", err)
+		w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }

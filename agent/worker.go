@@ -361,7 +361,11 @@ func (w *worker) unhealthy(id string, kind probe.Kind, err error) {
 	if w.quiet.Load() || seen == nil {
 		return
 	}
+	what := "failed"
+	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) {
+		what = "errored and resulted in unknown state"
+	}
 	if c := seen.ByID(id); c != nil {
-		w.a.event(w.current.Load(), c.Name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %v", kind, err)
+		w.a.event(w.current.Load(), c.Name, corev1.EventTypeWarning, "Unhealthy", "%s probe %s: %v", kind, what, err)
 	}
 }

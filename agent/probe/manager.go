@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,7 +37,8 @@ type Container struct {
 type Events struct {
 	// Changed: a result of the container is no longer what it was.
 	Changed func(id string)
-	// Failed: one probe failed; the threshold may not be reached yet.
+	// Failed: one probe failed; the threshold may not be reached yet. An
+	// UnknownError does not count.
 	Failed func(id string, kind Kind, err error)
 }
 
@@ -118,10 +120,13 @@ func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, p
 		if err != nil && m.Events.Failed != nil {
 			m.Events.Failed(c.ContainerID, kind, err)
 		}
+		delay = period
+		if unknown := (*UnknownError)(nil); errors.As(err, &unknown) {
+			continue
+		}
 		if verdict, ok := streak.add(err == nil, probe); ok && m.settle(c.ContainerID, p, kind, verdict) {
 			return
 		}
-		delay = period
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
@@ -239,16 +241,46 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-type broken struct{}
+// broken is a runtime that fails with an error.
+type broken struct{ error }
 
-func (broken) ExecSync(context.Context, string, []string, time.Duration) ([]byte, []byte, int32, error) {
-	return nil, nil, 0, errors.New("no runtime")
+func (b broken) ExecSync(context.Context, string, []string, time.Duration) ([]byte, []byte, int32, error) {
+	return nil, nil, 0, b.error
+}
+
+// TestUnknownCountsForNothing: a runtime that is away makes no container fail.
+func TestUnknownCountsForNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &probe.Manager{Caller: probe.Caller{Exec: broken{errors.New("no runtime")}}, Clock: clock.RealClock{}}
+		defer m.Stop()
+		one := target(&corev1.Container{
+			LivenessProbe:  execProbe(corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1}),
+			ReadinessProbe: execProbe(corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1}),
+		})
+		one.Adopted, one.Ready = true, true
+		m.Add(t.Context(), one)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, failed := m.Failed("id"); failed || !m.Ready("id") {
+			t.Error("a container fails for want of the runtime")
+		}
+	})
+}
+
+func TestExecTimeout(t *testing.T) {
+	t.Parallel()
+	h := &corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sleep", "5"}}}
+	err := (probe.Caller{Exec: broken{status.Error(codes.DeadlineExceeded, "late")}}).Do(t.Context(), h, probe.Target{}, time.Second)
+	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) || err == nil || err.Error() != `command timed out: "sleep 5" timed out after 1s` {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestExecErrors(t *testing.T) {
 	t.Parallel()
 	h := &corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
-	if err := (probe.Caller{Exec: broken{}}).Do(t.Context(), h, probe.Target{}, time.Second); err == nil {
+	if err := (probe.Caller{Exec: broken{errors.New("no runtime")}}).Do(t.Context(), h, probe.Target{}, time.Second); err == nil {
 		t.Error("no error")
 	}
 	if err := (probe.Caller{}).Do(t.Context(), &corev1.ProbeHandler{}, probe.Target{}, time.Second); err == nil {

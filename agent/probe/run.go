@@ -6,6 +6,7 @@
 package probe
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -21,8 +22,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -55,13 +58,25 @@ type Target struct {
 // maxBody of an HTTP answer is read, as upstream does (10 KiB).
 const maxBody = 10 << 10
 
+// UnknownError says that a handler could not be run, which tells nothing of the
+// container: a probe that ends so counts for nothing.
+type UnknownError struct{ Err error }
+
+func (e *UnknownError) Error() string { return e.Err.Error() }
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// execSlack is how much longer than a command the runtime may take to say that the
+// command took too long (upstream: 2 min).
+const execSlack = 2 * time.Minute
+
 // Do runs a handler once; an error says why it failed, in words for an event.
 func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeout time.Duration) error {
+	if h.Exec != nil {
+		return c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {
-	case h.Exec != nil:
-		return c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
 	case h.HTTPGet != nil:
 		return c.http(ctx, h.HTTPGet, t, "kube-probe/1.37")
 	case h.TCPSocket != nil:
@@ -69,23 +84,29 @@ func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeou
 	case h.GRPC != nil:
 		return c.health(ctx, h.GRPC, t)
 	}
-	return errors.New("missing probe handler")
+	return &UnknownError{errors.New("missing probe handler")}
 }
 
-// command fails with any exit code but 0.
+// command fails with any exit code but 0, and says what the command did.
 func (c Caller) command(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout+execSlack)
+	defer cancel()
 	stdout, stderr, code, err := c.Exec.ExecSync(ctx, id, cmd, timeout)
+	if status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Errorf("command timed out: %q timed out after %v", strings.Join(cmd, " "), timeout)
+	}
 	if err != nil {
-		return err
+		return &UnknownError{err}
 	}
 	if code != 0 {
-		return fmt.Errorf("command %q exited with %d: %s", strings.Join(cmd, " "), code, clip(append(stdout, stderr...)))
+		return errors.New(clip(append(stdout, stderr...)))
 	}
 	return nil
 }
 
+// clip keeps of what a command prints as much as upstream does (10 KiB).
 func clip(b []byte) string {
-	return strings.TrimSpace(string(b[:min(len(b), 1024)]))
+	return string(bytes.ToValidUTF8(b[:min(len(b), maxBody)], nil))
 }
 
 // Port is a port by number, or by the name of one of the container's.
@@ -107,7 +128,7 @@ func Port(p intstr.IntOrString, ports []corev1.ContainerPort) (int, error) {
 func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent string) error {
 	req, err := request(ctx, a, t, agent)
 	if err != nil {
-		return err
+		return &UnknownError{err}
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, DialContext: c.dial,
@@ -166,7 +187,7 @@ func sameHost(req *http.Request, via []*http.Request) error {
 func (c Caller) tcp(ctx context.Context, a *corev1.TCPSocketAction, t Target) error {
 	port, err := Port(a.Port, t.Ports)
 	if err != nil {
-		return err
+		return &UnknownError{err}
 	}
 	conn, err := c.dial(ctx, "tcp", net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port)))
 	if err != nil {
