@@ -29,6 +29,7 @@ import (
 // its pods) over both, and those in kubectl/, one for each of
 // its commands, over the fake one with two minors of kubectl.
 //
+// A line may begin with [fake] or [containerd] where it is for that runtime alone.
 // Beside testscript's own commands they have:
 //
 //	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
@@ -140,12 +141,21 @@ func runScripts(t *testing.T, dir, runtime, kubectl string) {
 	}
 	testscript.Run(t, testscript.Params{
 		Files: files, RequireExplicitExec: true,
-		Setup: func(env *testscript.Env) error { return setup(env, runtime, kubectl) },
+		Setup:     func(env *testscript.Env) error { return setup(env, runtime, kubectl) },
+		Condition: func(name string) (bool, error) { return condition(name, runtime) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl, "etcd": startEtcd,
 			"registry": askRegistry,
 		},
 	})
+}
+
+// condition says whether a line is for this runtime.
+func condition(name, runtime string) (bool, error) {
+	if name != "fake" && name != "containerd" {
+		return false, fmt.Errorf("no runtime is called %q", name)
+	}
+	return name == runtime, nil
 }
 
 func needsContainerd(t testing.TB) {
