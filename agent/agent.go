@@ -27,6 +27,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/logs"
 	"monopod/agent/probe"
+	"monopod/agent/reserve"
 	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/stats"
@@ -116,6 +117,9 @@ type Config struct {
 	// Eviction says when pods go because the node runs out of something; the zero
 	// value: never.
 	Eviction eviction.Policy
+	// Reserve is what the node keeps for itself of its capacity; the zero value:
+	// nothing.
+	Reserve reserve.Config
 	// KernelLog is read for processes that the kernel killed for want of memory,
 	// /dev/kmsg; empty: it is not.
 	KernelLog string
@@ -169,6 +173,8 @@ type Agent struct {
 
 	hostIPs  []string
 	capacity corev1.ResourceList
+	// allocatable is what pods may have of it.
+	allocatable corev1.ResourceList
 	resolv   *cri.DNSConfig
 	cgroups  *cgroup.Manager // nil: none
 	images   *image.Puller
@@ -260,6 +266,10 @@ func (a *Agent) prepare() error {
 	if a.capacity, err = host.Capacity(a.cfg.DataDir, a.cfg.MaxPods); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	if err := a.cfg.Reserve.Fits(a.capacity); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.allocatable = a.cfg.Reserve.Allocatable(a.capacity, a.cfg.Eviction.Reservation(a.capacity))
 	ip := a.cfg.NodeIP
 	if ip == "" {
 		ip = host.IP().String()

@@ -139,7 +139,7 @@ func (r *registrar) fresh() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: r.a.cfg.NodeName, Labels: r.labels()},
 		Spec:       corev1.NodeSpec{Taints: slices.Clone(r.a.cfg.Taints)},
 	}
-	node.Status.Capacity, node.Status.Allocatable = r.a.capacity, r.a.capacity
+	node.Status.Capacity, node.Status.Allocatable = r.a.capacity, r.a.allocatable
 	return node
 }
 

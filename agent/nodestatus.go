@@ -23,7 +23,7 @@ const (
 // status is the node as it is now; conditions have no times yet.
 func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
 	s := corev1.NodeStatus{
-		Capacity: r.a.capacity, Allocatable: r.a.capacity, NodeInfo: r.info,
+		Capacity: r.a.capacity, Allocatable: r.a.allocatable, NodeInfo: r.info,
 		Addresses: r.addresses(),
 	}
 	ready := r.readyCondition(ctx)

@@ -123,7 +123,7 @@ func (w *worker) volumeSet(ctx context.Context) *volume.Set {
 
 // facts are what field references may ask for.
 func (w *worker) facts() env.Facts {
-	f := env.Facts{Pod: w.pod, HostIPs: w.a.hostIPs, Allocatable: w.a.capacity}
+	f := env.Facts{Pod: w.pod, HostIPs: w.a.hostIPs, Allocatable: w.a.allocatable}
 	if w.pod.Spec.HostNetwork {
 		f.PodIPs = w.a.hostIPs
 	} else if s := w.seen.Sandbox(); s != nil {

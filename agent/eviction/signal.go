@@ -94,6 +94,19 @@ func (v Value) Of(total int64) int64 {
 	return v.Quantity
 }
 
+// Reservation is how much of a node's memory and disk must stay free lest pods end
+// at once: no pod is to count on it.
+func (p Policy) Reservation(capacity corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, t := range p.Thresholds {
+		name := t.Signal.Resource()
+		if total, ok := capacity[name]; ok && !t.Soft && (t.Signal == Memory || t.Signal == NodeFs) {
+			out[name] = *resource.NewQuantity(t.Value.Of(total.Value()), resource.BinarySI)
+		}
+	}
+	return out
+}
+
 // byOrder sorts as Signals does.
 func byOrder(a, b Signal) int {
 	return cmp.Compare(slices.Index(Signals(), a), slices.Index(Signals(), b))

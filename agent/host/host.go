@@ -70,12 +70,43 @@ func Capacity(dataDir string, maxPods int) (corev1.ResourceList, error) {
 	if err != nil {
 		return nil, err
 	}
-	return corev1.ResourceList{
+	list := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(memory.Total, resource.BinarySI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk.Total, resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
-	}, nil
+	}
+	for size, n := range HugePages("/sys/kernel/mm/hugepages") {
+		list[HugePage(size)] = *resource.NewQuantity(size*n, resource.BinarySI)
+	}
+	return list, nil
+}
+
+// HugePages are how many huge pages there are of each size in bytes, as the kernel
+// tells in a folder such as /sys/kernel/mm/hugepages.
+func HugePages(dir string) map[int64]int64 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	out := map[int64]int64{}
+	for _, e := range entries {
+		kib, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		size, err := strconv.ParseInt(strings.TrimSuffix(kib, "kB"), 10, 64)
+		if !ok || err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(firstLine(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 64)
+		if err == nil {
+			out[size<<10] = n
+		}
+	}
+	return out
+}
+
+// HugePage is the resource of the huge pages of that many bytes.
+func HugePage(size int64) corev1.ResourceName {
+	return corev1.ResourceName(corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 }
 
 // Amount is how much there is of something, and how much of it is free.

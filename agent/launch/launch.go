@@ -27,6 +27,7 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logs"
+	"monopod/agent/reserve"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 	metricsapi "monopod/apiserver/client/metrics"
@@ -44,6 +45,7 @@ type Config struct {
 	Logs     logs.Rotation
 	Eviction eviction.Policy
 	Pulls    image.Limits
+	Reserve  reserve.Config
 
 	// Restored says that a snapshot took the place of the state; "": it did not.
 	Restored string
@@ -151,7 +153,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, PullConfig: n.path("config.json"),
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())

@@ -1,0 +1,99 @@
+package reserve
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+)
+
+// amounts is a flag: resource=amount pairs, parted by commas.
+type amounts struct{ to *corev1.ResourceList }
+
+var _ pflag.Value = (*amounts)(nil)
+
+// String implements pflag.Value.
+func (a *amounts) String() string {
+	if a.to == nil {
+		return ""
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(*a.to)) {
+		q := (*a.to)[name]
+		out = append(out, string(name)+"="+q.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// Type implements pflag.Value.
+func (a *amounts) Type() string { return "list" }
+
+// Set implements pflag.Value.
+func (a *amounts) Set(text string) error {
+	out := corev1.ResourceList{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return fmt.Errorf("%q is not of the form resource=amount", part)
+		}
+		if err := reservable(corev1.ResourceName(name)); err != nil {
+			return err
+		}
+		q, err := resource.ParseQuantity(value)
+		if err != nil {
+			return fmt.Errorf("%s: %q is no amount such as 500Mi", name, value)
+		}
+		if q.Sign() < 0 {
+			return fmt.Errorf("%s: %q is below 0", name, value)
+		}
+		if _, twice := out[corev1.ResourceName(name)]; twice {
+			return fmt.Errorf("%s stands there twice", name)
+		}
+		out[corev1.ResourceName(name)] = q
+	}
+	*a.to = out
+	return nil
+}
+
+// reservable are upstream's four.
+func reservable(name corev1.ResourceName) error {
+	known := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, PID}
+	if slices.Contains(known, name) {
+		return nil
+	}
+	return fmt.Errorf("cannot reserve %q; known: %s, %s, %s, %s", name, known[0], known[1], known[2], known[3])
+}
+
+// processors is a flag: 0-1,4.
+type processors struct{ to *cpuset.CPUSet }
+
+var _ pflag.Value = (*processors)(nil)
+
+// String implements pflag.Value.
+func (p *processors) String() string {
+	if p.to == nil {
+		return ""
+	}
+	return p.to.String()
+}
+
+// Type implements pflag.Value.
+func (p *processors) Type() string { return "cpus" }
+
+// Set implements pflag.Value.
+func (p *processors) Set(text string) error {
+	set, err := cpuset.Parse(strings.TrimSpace(text))
+	if err != nil {
+		return fmt.Errorf("%q is no list of processors such as 0-1,4", text)
+	}
+	*p.to = set
+	return nil
+}

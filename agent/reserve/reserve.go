@@ -1,0 +1,177 @@
+// Package reserve is what a node keeps for itself: pods get its capacity less what
+// is reserved for Kubernetes' own processes, for the system's, and less what must
+// stay free lest pods be evicted.
+package reserve
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+)
+
+// PID is the resource of process ids in the two reservations; a node has no
+// capacity of that name.
+const PID = corev1.ResourceName("pid")
+
+// What may be enforced by cgroups.
+const (
+	EnforcePods               = "pods"
+	EnforceSystem             = "system-reserved"
+	EnforceSystemCompressible = "system-reserved-compressible"
+	EnforceKube               = "kube-reserved"
+	EnforceKubeCompressible   = "kube-reserved-compressible"
+	EnforceNone               = "none"
+)
+
+// Config is what is reserved and by which cgroups it is enforced. The zero value
+// reserves nothing. Use Flags and Check.
+type Config struct {
+	// KubeReserved is for the agent and the container runtime, SystemReserved for
+	// all else that is no pod: cpu, memory, ephemeral-storage and pid.
+	KubeReserved, SystemReserved corev1.ResourceList
+	// ReservedCPUs are processors that no pod gets for itself; they take the place
+	// of the cpu of both reservations.
+	ReservedCPUs cpuset.CPUSet
+
+	EnforceNodeAllocatable []string // Enforce…; Flags: pods
+	// The cgroups whose limits EnforceKube and EnforceSystem set.
+	KubeReservedCgroup, SystemReservedCgroup string
+}
+
+// Flags are kubelet's.
+func (c *Config) Flags(f *pflag.FlagSet) {
+	f.Var(&amounts{&c.KubeReserved}, "kube-reserved", "what is kept for monopod and the container runtime: cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000")
+	f.Var(&amounts{&c.SystemReserved}, "system-reserved", "what is kept for all else that is no pod: cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000")
+	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus", "processors that no pod gets for itself: 0-1,4; they take the place of cpu in --kube-reserved and --system-reserved")
+	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods}, "what cgroups hold within its share: "+strings.Join(enforceable(), ", ")+"; none, or \"\", for nothing")
+	f.StringVar(&c.KubeReservedCgroup, "kube-reserved-cgroup", "", "the cgroup that --enforce-node-allocatable=kube-reserved limits: /podruntime.slice")
+	f.StringVar(&c.SystemReservedCgroup, "system-reserved-cgroup", "", "the cgroup that --enforce-node-allocatable=system-reserved limits: /system.slice")
+}
+
+func enforceable() []string {
+	return []string{EnforcePods, EnforceSystem, EnforceSystemCompressible, EnforceKube, EnforceKubeCompressible}
+}
+
+// Check says what is wrong with the flags' values.
+func (c *Config) Check() error {
+	var errs []error
+	for i, name := range c.EnforceNodeAllocatable {
+		switch {
+		case name == EnforceNone && len(c.EnforceNodeAllocatable) > 1:
+			errs = append(errs, errors.New("--enforce-node-allocatable: none cannot stand beside others"))
+		case name == EnforceNone || name == "":
+		case !slices.Contains(enforceable(), name):
+			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: there is no %q; known: %s, none", name, strings.Join(enforceable(), ", ")))
+		case slices.Contains(c.EnforceNodeAllocatable[:i], name):
+			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: %s stands there twice", name))
+		}
+	}
+	errs = append(errs, c.needs(c.KubeReservedCgroup, "kube-reserved-cgroup", EnforceKube, EnforceKubeCompressible),
+		c.needs(c.SystemReservedCgroup, "system-reserved-cgroup", EnforceSystem, EnforceSystemCompressible))
+	if !c.ReservedCPUs.IsEmpty() && c.KubeReservedCgroup+c.SystemReservedCgroup != "" {
+		errs = append(errs, errors.New("--reserved-cpus: cannot be used with --kube-reserved-cgroup or --system-reserved-cgroup"))
+	}
+	return errors.Join(errs...)
+}
+
+// needs checks that what is enforced has its cgroup, and is enforced in one way.
+func (c *Config) needs(cgroup, flag, whole, compressible string) error {
+	a, b := c.Enforces(whole), c.Enforces(compressible)
+	switch {
+	case a && b:
+		return fmt.Errorf("--enforce-node-allocatable: %s and %s exclude each other", whole, compressible)
+	case a && cgroup == "":
+		return fmt.Errorf("--%s: is required by --enforce-node-allocatable=%s", flag, whole)
+	case b && cgroup == "":
+		return fmt.Errorf("--%s: is required by --enforce-node-allocatable=%s", flag, compressible)
+	}
+	return nil
+}
+
+// Enforces says whether --enforce-node-allocatable names what.
+func (c *Config) Enforces(what string) bool { return slices.Contains(c.EnforceNodeAllocatable, what) }
+
+// Reserved are both reservations together. Processors set aside by number count
+// as the system's.
+func (c *Config) Reserved() corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for _, list := range []corev1.ResourceList{c.Kube(), c.System()} {
+		for name, q := range list {
+			have := sum[name]
+			have.Add(q)
+			sum[name] = have
+		}
+	}
+	return sum
+}
+
+// Kube is KubeReserved, without cpu where ReservedCPUs takes its place.
+func (c *Config) Kube() corev1.ResourceList {
+	list := c.KubeReserved.DeepCopy()
+	if !c.ReservedCPUs.IsEmpty() {
+		delete(list, corev1.ResourceCPU)
+	}
+	return list
+}
+
+// System is SystemReserved, its cpu being ReservedCPUs where there are any.
+func (c *Config) System() corev1.ResourceList {
+	list := c.SystemReserved.DeepCopy()
+	if n := c.ReservedCPUs.Size(); n > 0 {
+		if list == nil {
+			list = corev1.ResourceList{}
+		}
+		list[corev1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	}
+	return list
+}
+
+// Allocatable is what pods may have of capacity: what is left of it without the
+// reservations and without eviction, the amounts of memory and ephemeral-storage
+// below which pods are evicted at once. Huge pages are no memory for others.
+// Nothing is below 0.
+func (c *Config) Allocatable(capacity, eviction corev1.ResourceList) corev1.ResourceList {
+	out := capacity.DeepCopy()
+	for _, list := range []corev1.ResourceList{c.Reserved(), eviction, hugePages(capacity)} {
+		for name, q := range list {
+			if have, ok := out[name]; ok {
+				have.Sub(q)
+				out[name] = have
+			}
+		}
+	}
+	for name, q := range out {
+		if q.Sign() < 0 {
+			out[name] = *resource.NewQuantity(0, q.Format)
+		}
+	}
+	return out
+}
+
+// hugePages is the memory that huge pages take.
+func hugePages(capacity corev1.ResourceList) corev1.ResourceList {
+	var sum resource.Quantity
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			sum.Add(q)
+		}
+	}
+	return corev1.ResourceList{corev1.ResourceMemory: sum}
+}
+
+// Fits says what the node does not have that is reserved.
+func (c *Config) Fits(capacity corev1.ResourceList) error {
+	var errs []error
+	for name, q := range c.Reserved() {
+		if have, ok := capacity[name]; ok && q.Cmp(have) > 0 {
+			errs = append(errs, fmt.Errorf("--kube-reserved and --system-reserved: %s of %s are reserved, but the node has %s", q.String(), name, have.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
