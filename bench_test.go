@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,13 +17,10 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/cri"
 	"monopod/apiserver/registry"
 	"monopod/store"
 	"monopod/store/bolt"
@@ -181,7 +177,9 @@ func BenchmarkIdle(b *testing.B) {
 	buildFast(b)
 	s, _ := launch(b, "--runtime=containerd")
 	for i := range 10 {
-		s.post(b, podPath, pod(fmt.Sprintf("idle-%d", i)))
+		if err := s.send(http.MethodPost, podPath, pod(fmt.Sprintf("idle-%d", i))); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for s.countRunning(b) < 10 {
 		time.Sleep(50 * time.Millisecond)
@@ -230,163 +228,25 @@ func pod(name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":"monopod.local/web:1"}]}}`, name)
 }
 
-func (s *server) send(b *testing.B, method, path, body string) {
-	b.Helper()
+func (s *server) send(method, path, body string) error {
 	req, err := http.NewRequest(method, "http://x"+path, strings.NewReader(body))
 	if err != nil {
-		b.Fatal(err)
+		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.http().Do(req)
 	if err != nil {
-		b.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		b.Fatalf("%s %s: %s", method, path, resp.Status)
+		return fmt.Errorf("%s %s: %s", method, path, resp.Status)
 	}
-}
-
-func (s *server) post(b *testing.B, path, body string) {
-	b.Helper()
-	s.send(b, http.MethodPost, path, body)
+	return nil
 }
 
 func (s *server) countRunning(b *testing.B) int {
 	b.Helper()
 	_, list := s.get(podPath + "?fieldSelector=status.phase=Running")
 	return strings.Count(list, `"uid"`)
-}
-
-// events follows the pods until the benchmark ends.
-func (s *server) events(b *testing.B) <-chan podEvent {
-	b.Helper()
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://x"+podPath+"?watch=1", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	resp, err := s.http().Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
-	out := make(chan podEvent, 1024)
-	go func() {
-		defer resp.Body.Close()
-		for dec := json.NewDecoder(bufio.NewReader(resp.Body)); ; {
-			var ev podEvent
-			if dec.Decode(&ev) != nil {
-				return
-			}
-			out <- ev
-		}
-	}()
-	return out
-}
-
-type podEvent struct {
-	Type   string
-	Object corev1.Pod
-}
-
-// until reads events until one fits, and says how long that took.
-func untilEvent(b *testing.B, events <-chan podEvent, from time.Time, fits func(podEvent) bool) time.Duration {
-	b.Helper()
-	for {
-		select {
-		case ev := <-events:
-			if fits(ev) {
-				return time.Since(from)
-			}
-		case <-time.After(30 * time.Second):
-			b.Fatal("the event never came")
-		}
-	}
-}
-
-// BenchmarkPodLife is a pod's create to Running and delete to gone, seen through
-// the API, beside the bare CRI calls that takes, on the same containerd, in turn.
-func BenchmarkPodLife(b *testing.B) {
-	needsContainerd(b)
-	buildFast(b)
-	s, _ := launch(b, "--runtime=containerd")
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: s.dir, Log: zap.NewNop()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer rt.Close()
-	for {
-		if img, err := rt.ImageStatus(b.Context(), "monopod.local/web:1"); err == nil && img != nil {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	events := s.events(b)
-	var start, stop, bareStart, bareStop []time.Duration
-	for n := 0; b.Loop(); n++ {
-		up, down := bareLife(b, rt, n)
-		bareStart, bareStop = append(bareStart, up), append(bareStop, down)
-
-		name := fmt.Sprintf("life-%d", n)
-		from := time.Now()
-		s.post(b, podPath, pod(name))
-		start = append(start, untilEvent(b, events, from, func(ev podEvent) bool {
-			return ev.Object.Name == name && ev.Object.Status.Phase == corev1.PodRunning
-		}))
-		time.Sleep(200 * time.Millisecond) // the program has to set its signal handler
-		from = time.Now()
-		s.send(b, http.MethodDelete, podPath+"/"+name, "")
-		stop = append(stop, untilEvent(b, events, from, func(ev podEvent) bool {
-			return ev.Object.Name == name && ev.Type == "DELETED"
-		}))
-		time.Sleep(200 * time.Millisecond)
-	}
-	b.ReportMetric(0, "ns/op")
-	report := func(what string, api, bare float64) {
-		b.ReportMetric(api, "ms/"+what)
-		b.ReportMetric(bare, "ms/"+what+"-bare-CRI")
-		b.ReportMetric(api/bare, what+"-ratio")
-	}
-	report("start", p50(start), p50(bareStart))
-	report("delete", p50(stop), p50(bareStop))
-}
-
-// bareLife runs a pod like the benchmark's with nothing but CRI calls.
-func bareLife(b *testing.B, rt *cri.Runtime, n int) (up, down time.Duration) {
-	b.Helper()
-	ctx := context.WithoutCancel(b.Context())
-	sandbox := &criapi.PodSandboxConfig{
-		Metadata:     &criapi.PodSandboxMetadata{Name: fmt.Sprintf("bare-%d", n), Namespace: "bare", Uid: fmt.Sprintf("bare-%d", n)},
-		LogDirectory: b.TempDir(),
-		DnsConfig:    &criapi.DNSConfig{},
-		Linux:        &criapi.LinuxPodSandboxConfig{CgroupParent: "/monopod-bench"},
-	}
-	container := &criapi.ContainerConfig{
-		Metadata: &criapi.ContainerMetadata{Name: "c"},
-		Image:    &criapi.ImageSpec{Image: "monopod.local/web:1"},
-		LogPath:  "c.log", Linux: &criapi.LinuxContainerConfig{},
-	}
-	check := func(err error) {
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	from := time.Now()
-	pod, err := rt.RunPodSandbox(ctx, sandbox)
-	check(err)
-	id, err := rt.CreateContainer(ctx, pod, container, sandbox)
-	check(err)
-	check(rt.StartContainer(ctx, id))
-	up = time.Since(from)
-	time.Sleep(200 * time.Millisecond)
-	from = time.Now()
-	check(rt.StopContainer(ctx, id, 30*time.Second))
-	check(rt.StopPodSandbox(ctx, pod))
-	check(rt.RemovePodSandbox(ctx, pod))
-	down = time.Since(from)
-	time.Sleep(200 * time.Millisecond)
-	return up, down
 }

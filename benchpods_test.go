@@ -1,0 +1,231 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/cri"
+)
+
+// events follows the pods until the benchmark ends.
+func (s *server) events(b *testing.B) <-chan podEvent {
+	b.Helper()
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://x"+podPath+"?watch=1", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := s.http().Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	out := make(chan podEvent, 1024)
+	go func() {
+		defer resp.Body.Close()
+		for dec := json.NewDecoder(bufio.NewReader(resp.Body)); ; {
+			var ev podEvent
+			if dec.Decode(&ev) != nil {
+				return
+			}
+			out <- ev
+		}
+	}()
+	return out
+}
+
+type podEvent struct {
+	Type   string
+	Object corev1.Pod
+}
+
+// untilEvents reads events until n pods have fitted, and says how long that took.
+func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fits func(podEvent) bool) time.Duration {
+	b.Helper()
+	for seen := map[string]bool{}; len(seen) < n; {
+		select {
+		case ev := <-events:
+			if fits(ev) {
+				seen[ev.Object.Name] = true
+			}
+		case <-time.After(30 * time.Second):
+			b.Fatalf("%d of %d events came", len(seen), n)
+		}
+	}
+	return time.Since(from)
+}
+
+// settle is what a program needs to set its signal handler, and a machine to come
+// to rest.
+const settle = 200 * time.Millisecond
+
+// BenchmarkPodLife is create to Running and delete to gone of pods made at once,
+// until the last, seen through the API, beside the bare CRI calls that takes, as
+// many at once on the same containerd, in turn.
+func BenchmarkPodLife(b *testing.B) {
+	needsContainerd(b)
+	buildFast(b)
+	for _, pods := range []int{1, 20, 100} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) { benchmarkPods(b, pods) })
+	}
+}
+
+func benchmarkPods(b *testing.B, pods int) {
+	s, _ := launch(b, "--runtime=containerd")
+	rt := s.runtime(b)
+	events := s.events(b)
+	var start, stop, bareStart, bareStop []time.Duration
+	for b.Loop() {
+		up, down := bareLives(b, rt, pods)
+		bareStart, bareStop = append(bareStart, up), append(bareStop, down)
+		up, down = s.lives(b, events, pods)
+		start, stop = append(start, up), append(stop, down)
+	}
+	b.ReportMetric(0, "ns/op")
+	report := func(what string, api, bare float64) {
+		b.ReportMetric(api, "ms/"+what)
+		b.ReportMetric(bare, "ms/"+what+"-bare-CRI")
+		b.ReportMetric(api/bare, what+"-ratio")
+	}
+	report("start", p50(start), p50(bareStart))
+	report("delete", p50(stop), p50(bareStop))
+}
+
+// runtime is a connection to the containerd beneath, once it has the image.
+func (s *server) runtime(b *testing.B) *cri.Runtime {
+	b.Helper()
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: s.dir, Log: zap.NewNop()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { rt.Close() })
+	for {
+		if img, err := rt.ImageStatus(b.Context(), "monopod.local/web:1"); err == nil && img != nil {
+			return rt
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// lives runs pods through the API, all at once.
+func (s *server) lives(b *testing.B, events <-chan podEvent, pods int) (up, down time.Duration) {
+	b.Helper()
+	name := func(n int) string { return fmt.Sprintf("life-%d", n) }
+	from := time.Now()
+	go atOnce(b, pods, func(n int) error { return s.send(http.MethodPost, podPath, pod(name(n))) })
+	up = untilEvents(b, events, from, pods, func(ev podEvent) bool { return ev.Object.Status.Phase == corev1.PodRunning })
+	time.Sleep(settle)
+	from = time.Now()
+	go atOnce(b, pods, func(n int) error { return s.send(http.MethodDelete, podPath+"/"+name(n), "") })
+	down = untilEvents(b, events, from, pods, func(ev podEvent) bool { return ev.Type == "DELETED" })
+	time.Sleep(settle)
+	return up, down
+}
+
+// atOnce does the work of every pod at the same time.
+func atOnce(b *testing.B, pods int, work func(n int) error) {
+	b.Helper()
+	var group errgroup.Group
+	for n := range pods {
+		group.Go(func() error { return work(n) })
+	}
+	if err := group.Wait(); err != nil {
+		b.Error(err)
+	}
+}
+
+// bareLives runs pods like the benchmark's with nothing but CRI calls.
+func bareLives(b *testing.B, rt *cri.Runtime, pods int) (up, down time.Duration) {
+	b.Helper()
+	sandboxes, containers := make([]string, pods), make([]string, pods)
+	logs := b.TempDir()
+	from := time.Now()
+	atOnce(b, pods, func(n int) (err error) {
+		sandboxes[n], containers[n], err = bareStart(b.Context(), rt, n, logs)
+		return err
+	})
+	up = time.Since(from)
+	time.Sleep(settle)
+	from = time.Now()
+	atOnce(b, pods, func(n int) error { return bareStop(b.Context(), rt, sandboxes[n], containers[n]) })
+	down = time.Since(from)
+	time.Sleep(settle)
+	return up, down
+}
+
+func bareStart(ctx context.Context, rt *cri.Runtime, n int, logs string) (sandbox, container string, err error) {
+	config := &criapi.PodSandboxConfig{
+		Metadata:     &criapi.PodSandboxMetadata{Name: fmt.Sprintf("bare-%d", n), Namespace: "bare", Uid: fmt.Sprintf("bare-%d", n)},
+		LogDirectory: logs,
+		DnsConfig:    &criapi.DNSConfig{},
+		Linux:        &criapi.LinuxPodSandboxConfig{CgroupParent: "/monopod-bench"},
+	}
+	if sandbox, err = rt.RunPodSandbox(ctx, config); err != nil {
+		return "", "", err
+	}
+	container, err = rt.CreateContainer(ctx, sandbox, &criapi.ContainerConfig{
+		Metadata: &criapi.ContainerMetadata{Name: "c"},
+		Image:    &criapi.ImageSpec{Image: "monopod.local/web:1"},
+		LogPath:  fmt.Sprintf("c%d.log", n), Linux: &criapi.LinuxContainerConfig{},
+	}, config)
+	if err != nil {
+		return sandbox, "", err
+	}
+	return sandbox, container, rt.StartContainer(ctx, container)
+}
+
+func bareStop(ctx context.Context, rt *cri.Runtime, sandbox, container string) error {
+	if err := rt.StopContainer(ctx, container, 30*time.Second); err != nil {
+		return err
+	}
+	if err := rt.StopPodSandbox(ctx, sandbox); err != nil {
+		return err
+	}
+	return rt.RemovePodSandbox(ctx, sandbox)
+}
+
+// manyPods is how many pods more BenchmarkManyPods measures.
+const manyPods = 100
+
+// BenchmarkManyPods is what the process takes for each of a hundred pods, and what
+// it does while all of them do nothing, for a minute. It runs once, whatever
+// -benchtime says.
+func BenchmarkManyPods(b *testing.B) {
+	needsContainerd(b)
+	buildFast(b)
+	s, _ := launch(b, "--runtime=containerd")
+	pid := s.cmd.Process.Pid
+	memory := func() (rss, anonymous int64) {
+		return procNumber(b, pid, "smaps_rollup", "Rss:"), procNumber(b, pid, "smaps_rollup", "Anonymous:")
+	}
+	events := s.events(b)
+	s.runtime(b)
+	time.Sleep(rest)
+	rss, anonymous := memory()
+	go atOnce(b, manyPods, func(n int) error { return s.send(http.MethodPost, podPath, pod(fmt.Sprintf("many-%d", n))) })
+	untilEvents(b, events, time.Now(), manyPods, func(ev podEvent) bool { return ev.Object.Status.Phase == corev1.PodRunning })
+	time.Sleep(rest)
+	written, cpu := procNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
+	time.Sleep(time.Minute)
+	moreRSS, moreAnonymous := memory()
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(moreRSS-rss)/manyPods, "KB-RSS/pod")
+	b.ReportMetric(float64(moreAnonymous-anonymous)/manyPods, "KB-anonymous/pod")
+	b.ReportMetric(float64(procNumber(b, pid, "io", "write_bytes:")-written), "bytes-written/min")
+	b.ReportMetric(float64(cpuTicks(b, pid)-cpu)/60, "%CPU") // 100 ticks a second
+}
+
+// rest is what the process needs to give back what starting took.
+const rest = 20 * time.Second
