@@ -25,6 +25,7 @@ import (
 	"monopod/agent/cni"
 	"monopod/agent/eviction"
 	"monopod/agent/fake"
+	"monopod/agent/volume"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
@@ -53,7 +54,9 @@ type world struct {
 	stop func() // the agent
 	a    *agent.Agent
 
-	adjust func(*agent.Config) // of the next agent; may be nil
+	adjust  func(*agent.Config) // of the next agent; may be nil
+	alter   func(*agent.Deps)   // likewise
+	mounter volume.Mounter      // of the next agent
 
 	touched chan struct{} // the folder of static pods changed
 
@@ -73,8 +76,14 @@ type world struct {
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
+	openWorld(t, test)
+}
+
+// openWorld is inWorld for tests that wait for each other.
+func openWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1)}
+		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1), mounter: noMounts{}}
 		w.openAPI()
 		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Stats: w.stats})
 		t.Cleanup(func() { w.rt.Close() })
@@ -168,11 +177,12 @@ func (w *world) startAgent() {
 	if w.adjust != nil {
 		w.adjust(&config)
 	}
-	a, err := agent.New(
-		agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: noMounts{}, Dial: w.rt.Dial, Signals: w.signals, WatchMemory: w.notice,
-			Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify},
-		config,
-	)
+	deps := agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: w.mounter, Dial: w.rt.Dial, Signals: w.signals, WatchMemory: w.notice,
+		Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify}
+	if w.alter != nil {
+		w.alter(&deps)
+	}
+	a, err := agent.New(deps, config)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -21,14 +21,20 @@ import (
 func inStaticWorld(t *testing.T, files map[string]string, test func(w *world)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
-		w.stop()
-		w.adjust = func(c *agent.Config) { c.ManifestDir = filepath.Join(w.dir, "manifests") }
-		for name, text := range files {
-			w.write(name, text)
-		}
-		w.startAgent()
+		w.beginStatic(files)
 		test(w)
 	})
+}
+
+// beginStatic starts the agent anew with a folder of static pods.
+func (w *world) beginStatic(files map[string]string) {
+	w.Helper()
+	w.stop()
+	w.adjust = func(c *agent.Config) { c.ManifestDir = filepath.Join(w.dir, "manifests") }
+	for name, text := range files {
+		w.write(name, text)
+	}
+	w.startAgent()
 }
 
 func (w *world) manifest(name string) string { return filepath.Join(w.dir, "manifests", name) }
