@@ -26,6 +26,7 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logs"
+	"monopod/agent/oom"
 	"monopod/agent/probe"
 	"monopod/agent/reserve"
 	"monopod/agent/spec"
@@ -55,6 +56,9 @@ type Deps struct {
 	// WatchMemory calls short when the kernel reports that memory is short, until
 	// ctx ends, as host.WatchMemory does; nil: nobody does.
 	WatchMemory func(ctx context.Context, short func()) error
+	// Kernel is the kernel's log, for processes that it killed for want of memory;
+	// nil: nobody tells of them.
+	Kernel *oom.Log
 	// Signals reads what the node has left; nil: the machine's own.
 	Signals func() eviction.Observations
 	// Complete fills in the defaults of a pod that does not come from the API and
@@ -120,9 +124,6 @@ type Config struct {
 	// Reserve is what the node keeps for itself of its capacity; the zero value:
 	// nothing.
 	Reserve reserve.Config
-	// KernelLog is read for processes that the kernel killed for want of memory,
-	// /dev/kmsg; empty: it is not.
-	KernelLog string
 	// ImageRoot is on the file system that images lie on, where the runtime does not
 	// say; empty: DataDir.
 	ImageRoot string

@@ -73,11 +73,11 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.Containe
 		s := resp.Status
 		exit, dead := r.known.exit(id)
 		if !dead || s.State != cri.ContainerState_CONTAINER_RUNNING {
-			return s, nil
+			return r.reasoned(s), nil
 		}
 		if wait > lag/2 {
 			s.State, s.ExitCode, s.FinishedAt = cri.ContainerState_CONTAINER_EXITED, exit.code, exit.at.UnixNano()
-			return s, nil
+			return r.reasoned(s), nil
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err

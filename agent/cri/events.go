@@ -68,6 +68,9 @@ type follower struct {
 // run opens the stream again whenever it breaks.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.out)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { f.watchKernel(ctx) })
 	f.began = time.Now()
 	for first := true; ctx.Err() == nil; first = false {
 		err := f.follow(ctx, first)
@@ -172,7 +175,7 @@ func (f *follower) send(ctx context.Context, e agent.Event) {
 
 // deliver translates one event of containerd and sends it.
 func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
-	e, id, err := translate(envelope)
+	e, id, pid, err := translate(envelope)
 	if err != nil {
 		f.r.config.Log.Warn("cannot read an event of containerd", zap.String("topic", envelope.Topic), zap.Error(err))
 		return
@@ -190,6 +193,7 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 	}
 	if e.Type == agent.EventContainerExited {
 		f.r.known.exited(id, exit{e.ExitCode, e.At})
+		f.explain(ctx, e, pid)
 	}
 	if id == o.sandbox {
 		if e.Type != agent.EventContainerExited {
@@ -201,8 +205,8 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 }
 
 // translate reads what containerd says; id is empty where it is about no
-// container's first process.
-func translate(envelope *types.Envelope) (e agent.Event, id string, err error) {
+// container's first process, pid is the one that exited.
+func translate(envelope *types.Envelope) (e agent.Event, id string, pid int, err error) {
 	e.At = envelope.Timestamp.AsTime()
 	value := envelope.Event.GetValue()
 	switch envelope.Topic {
@@ -217,7 +221,7 @@ func translate(envelope *types.Envelope) (e agent.Event, id string, err error) {
 	case topicExit:
 		var exit apievents.TaskExit
 		err = proto.Unmarshal(value, &exit)
-		e.Type, e.ExitCode = agent.EventContainerExited, int32(exit.ExitStatus)
+		e.Type, e.ExitCode, pid = agent.EventContainerExited, int32(exit.ExitStatus), int(exit.Pid)
 		if exit.ExitedAt.IsValid() {
 			e.At = exit.ExitedAt.AsTime()
 		}
@@ -225,7 +229,7 @@ func translate(envelope *types.Envelope) (e agent.Event, id string, err error) {
 			id = exit.ContainerID
 		}
 	}
-	return e, id, err
+	return e, id, pid, err
 }
 
 // lookup asks CRI whose a container is that we have not seen being made.

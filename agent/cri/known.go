@@ -10,6 +10,7 @@ type owner struct {
 	sandbox string // its own ID for a sandbox
 	pod     string // UID
 	exit    *exit  // nil while it lives
+	oom     bool   // something in it was killed for want of memory
 }
 
 type exit struct {
@@ -30,8 +31,8 @@ func (k *known) add(id string, o owner) {
 	if k.all == nil {
 		k.all = map[string]owner{}
 	}
-	if old, ok := k.all[id]; ok && old.exit != nil {
-		o.exit = old.exit // the event was faster than the answer
+	if old, ok := k.all[id]; ok { // events may be faster than the answer
+		o.exit, o.oom = old.exit, old.oom
 	}
 	k.all[id] = o
 }
@@ -59,6 +60,20 @@ func (k *known) exited(id string, e exit) {
 		o.exit = &e
 		k.all[id] = o
 	}
+}
+
+// starved marks what is known as killed for want of memory; first says that it was
+// not before.
+func (k *known) starved(id string) (first bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, ok := k.all[id]
+	if !ok || o.oom {
+		return false
+	}
+	o.oom = true
+	k.all[id] = o
+	return true
 }
 
 func (k *known) forget(id string) {

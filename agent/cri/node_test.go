@@ -19,6 +19,7 @@ import (
 
 	"monopod/agent/cni"
 	"monopod/agent/cri"
+	"monopod/agent/oom"
 	"monopod/testdata/web/image"
 )
 
@@ -90,12 +91,32 @@ func (n *node) start() {
 
 func (n *node) connect(child *cri.Child, log *zap.Logger) {
 	n.t.Helper()
-	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log})
+	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Kernel: readKernel(n.t), Log: log})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.child, n.runtime = child, r
 	n.awaitReady()
+}
+
+// readKernel reads the kernel's log until the test ends; nil where that must not be
+// read.
+func readKernel(t testing.TB) *oom.Log {
+	t.Helper()
+	kernel, err := oom.Open("/dev/kmsg")
+	if err != nil {
+		t.Logf("containerd alone tells of kills for want of memory: %v", err)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		if err := kernel.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); reader.Wait() })
+	return kernel
 }
 
 // startElsewhere does what start does in a process of its own, whose end halt is.

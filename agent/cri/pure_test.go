@@ -137,23 +137,24 @@ func TestTranslate(t *testing.T) {
 		in   *types.Envelope
 		want agent.Event
 		id   string
+		pid  int
 	}{
-		{envelope(t, topicStart, &events.TaskStart{ContainerID: "c"}), agent.Event{Type: agent.EventContainerStarted, At: time.Unix(1, 0).UTC()}, "c"},
-		{envelope(t, topicOOM, &events.TaskOOM{ContainerID: "c"}), agent.Event{Type: agent.EventContainerOOM, At: time.Unix(1, 0).UTC()}, "c"},
+		{envelope(t, topicStart, &events.TaskStart{ContainerID: "c"}), agent.Event{Type: agent.EventContainerStarted, At: time.Unix(1, 0).UTC()}, "c", 0},
+		{envelope(t, topicOOM, &events.TaskOOM{ContainerID: "c"}), agent.Event{Type: agent.EventContainerOOM, At: time.Unix(1, 0).UTC()}, "c", 0},
 		{
-			envelope(t, topicExit, &events.TaskExit{ContainerID: "c", ID: "c", ExitStatus: 137, ExitedAt: timestamppb.New(time.Unix(2, 0))}),
-			agent.Event{Type: agent.EventContainerExited, ExitCode: 137, At: time.Unix(2, 0).UTC()}, "c",
+			envelope(t, topicExit, &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 137, ExitedAt: timestamppb.New(time.Unix(2, 0))}),
+			agent.Event{Type: agent.EventContainerExited, ExitCode: 137, At: time.Unix(2, 0).UTC()}, "c", 7,
 		},
 		{ // a process of exec
 			envelope(t, topicExit, &events.TaskExit{ContainerID: "c", ID: "exec", ExitStatus: 1}),
-			agent.Event{Type: agent.EventContainerExited, ExitCode: 1, At: time.Unix(1, 0).UTC()}, "",
+			agent.Event{Type: agent.EventContainerExited, ExitCode: 1, At: time.Unix(1, 0).UTC()}, "", 0,
 		},
 	} {
-		if e, id, err := translate(tt.in); err != nil || e != tt.want || id != tt.id {
-			t.Errorf("%s: %+v, %q, %v; want %+v, %q", tt.in.Topic, e, id, err, tt.want, tt.id)
+		if e, id, pid, err := translate(tt.in); err != nil || e != tt.want || id != tt.id || pid != tt.pid {
+			t.Errorf("%s: %+v, %q, %d, %v; want %+v, %q, %d", tt.in.Topic, e, id, pid, err, tt.want, tt.id, tt.pid)
 		}
 	}
-	if _, _, err := translate(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: []byte{0xff}}}); err == nil {
+	if _, _, _, err := translate(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: []byte{0xff}}}); err == nil {
 		t.Error("rubbish was read")
 	}
 }
@@ -168,6 +169,13 @@ func TestKnown(t *testing.T) {
 	k.add("c", owner{sandbox: "s", pod: "p"}) // listed again
 	if e, dead := k.exit("c"); !dead || e.code != 3 {
 		t.Errorf("exit %+v, %t; want 3", e, dead)
+	}
+	if !k.starved("c") || k.starved("c") || k.starved("never seen") {
+		t.Error("starved does not say when it is the first time")
+	}
+	k.add("c", owner{sandbox: "s", pod: "p"})
+	if o, _ := k.get("c"); !o.oom {
+		t.Error("the want of memory is forgotten")
 	}
 	if _, dead := k.exit("s"); dead {
 		t.Error("the sandbox is dead")
@@ -216,5 +224,16 @@ func TestChildEnv(t *testing.T) {
 	t.Parallel()
 	if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1"}); fmt.Sprint(got) != "[A=b]" {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestContainerID(t *testing.T) {
+	t.Parallel()
+	for cgroup, want := range map[string]string{
+		"4f2a": "4f2a", "cri-containerd-4f2a.scope": "4f2a", "podu1": "podu1", "": "", "x.scope": "x",
+	} {
+		if got := containerID(cgroup); got != want {
+			t.Errorf("%s: %s", cgroup, got)
+		}
 	}
 }

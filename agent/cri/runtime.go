@@ -23,6 +23,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
+	"monopod/agent/oom"
 )
 
 const (
@@ -39,7 +40,10 @@ const (
 type Config struct {
 	Socket      string // its path
 	Snapshotter string // for imported images; empty: what CRI says it uses, else overlayfs
-	Log         *zap.Logger
+	// Kernel knows of the processes that were killed for want of memory, which
+	// containerd does not always; nil: only containerd does. Who opened it runs it.
+	Kernel *oom.Log
+	Log    *zap.Logger
 }
 
 // Runtime is a connection to containerd. Its methods may be called at once; they

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,7 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logs"
+	"monopod/agent/oom"
 	"monopod/agent/reserve"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -63,8 +65,9 @@ type Deps struct {
 // Node is the agent and what it stands on. The API does not wait for it.
 type Node struct {
 	Deps
-	cfg   Config
-	agent atomic.Pointer[agent.Agent]
+	cfg    Config
+	kernel *oom.Log // nil: it must not be read; set by Run
+	agent  atomic.Pointer[agent.Agent]
 }
 
 // New returns a node that does not run yet.
@@ -109,6 +112,7 @@ func (n *Node) mounter() volume.Mounter {
 
 // Run runs the agent on the runtime that the flags name until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
+	defer n.readKernel()()
 	if n.cfg.Runtime == "fake" {
 		return n.runOn(ctx, fake.New(fake.Config{Loopback: true}), "")
 	}
@@ -116,11 +120,30 @@ func (n *Node) Run(ctx context.Context) error {
 	if own {
 		return n.runOnChild(ctx)
 	}
-	rt, err := cri.New(cri.Config{Socket: socket, Log: n.Log})
+	rt, err := cri.New(cri.Config{Socket: socket, Kernel: n.kernel, Log: n.Log})
 	if err != nil {
 		return err
 	}
 	return n.runOn(ctx, rt, n.cgroupRoot())
+}
+
+// readKernel reads the kernel's log until stop is called. Where that must not be
+// read, only the runtime tells of processes killed for want of memory.
+func (n *Node) readKernel() (stop func()) {
+	kernel, err := oom.Open("/dev/kmsg")
+	if err != nil {
+		n.Log.Warn("the kernel's log cannot be read: there will be no events SystemOOM, and reasons OOMKilled as far as containerd knows", zap.Error(err))
+		return func() {}
+	}
+	n.kernel = kernel
+	ctx, cancel := context.WithCancel(context.Background())
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		if err := kernel.Run(ctx); err != nil {
+			n.Log.Warn("no more kills for want of memory are known", zap.Error(err))
+		}
+	})
+	return func() { cancel(); reader.Wait() }
 }
 
 // runOnChild runs a containerd of our own beneath the agent; it stops after it.
@@ -129,7 +152,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: n.Log})
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Kernel: n.kernel, Log: n.Log})
 	if err != nil {
 		return err
 	}
@@ -150,10 +173,10 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{})
 	a, err := agent.New(agent.Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: n.Metrics, Mounter: n.mounter(),
-		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory,
+		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, KernelLog: "/dev/kmsg", Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, PullConfig: n.path("config.json"),
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())

@@ -1,0 +1,60 @@
+package cri
+
+import (
+	"context"
+	"strings"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent"
+)
+
+const (
+	reasonOOM = "OOMKilled"
+	// sigkilled is the exit code of what the kernel killed.
+	sigkilled = 128 + 9
+)
+
+// watchKernel tells of the containers in which the kernel killed a process.
+func (f *follower) watchKernel(ctx context.Context) {
+	for kill := range f.r.config.Kernel.Watch(ctx) {
+		for name := range strings.SplitSeq(kill.Cgroup, "/") {
+			id := containerID(name)
+			if o, ok := f.r.known.get(id); ok && f.r.known.starved(id) {
+				f.send(ctx, agent.Event{Type: agent.EventContainerOOM, PodUID: o.pod, SandboxID: o.sandbox, ContainerID: id, At: kill.At})
+			}
+		}
+	}
+}
+
+// containerID is whose a cgroup of that name is: the systemd driver wraps the ID
+// up.
+func containerID(cgroup string) string {
+	if scope, ok := strings.CutSuffix(cgroup, ".scope"); ok {
+		return scope[strings.LastIndexByte(scope, '-')+1:]
+	}
+	return cgroup
+}
+
+// explain says before an exit that it was for want of memory, if the kernel says
+// so.
+func (f *follower) explain(ctx context.Context, exit agent.Event, pid int) {
+	id := exit.ContainerID
+	if id == "" || exit.ExitCode != sigkilled || !f.r.config.Kernel.Killed(id, pid) || !f.r.known.starved(id) {
+		return
+	}
+	exit.Type, exit.ExitCode = agent.EventContainerOOM, 0
+	f.send(ctx, exit)
+}
+
+// reasoned gives the status of a dead container the reason that containerd may have
+// lost.
+func (r *Runtime) reasoned(s *cri.ContainerStatus) *cri.ContainerStatus {
+	if s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode == 0 || s.Reason != "" && s.Reason != "Error" {
+		return s
+	}
+	if o, _ := r.known.get(s.Id); o.oom || s.ExitCode == sigkilled && r.config.Kernel.Killed(s.Id, 0) {
+		s.Reason = reasonOOM
+	}
+	return s
+}

@@ -1,0 +1,92 @@
+// Package oom reads of processes that the kernel killed for want of memory, in the
+// kernel's own log. The runtime tells of such kills, too, but loses some:
+// containerd 1.6 on cgroup v1.
+package oom
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kill is the end of one process.
+type Kill struct {
+	Process string
+	PID     int
+	Cgroup  string    // of the process; empty where the kernel did not say
+	System  bool      // the whole machine was out of memory, no cgroup at its limit
+	At      time.Time // when it was read
+}
+
+// String is the text of an event SystemOOM.
+func (k Kill) String() string {
+	return fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
+}
+
+// parser reads the kernel's records one by one. A kill takes several: whose limit
+// was reached, then who was killed. The kernel leaves the former out when more than
+// ten processes die within 5 s.
+type parser struct {
+	told   int    // the process whose kill was told of last
+	cgroup string // of the next victim, as kernels before 5.0 say
+}
+
+// line takes a record; ok says that it is the first to name a victim.
+func (p *parser) line(record string) (k Kill, ok bool) {
+	_, text, _ := strings.Cut(record, ";")
+	text, _, _ = strings.Cut(text, "\n")
+	if _, rest, found := strings.Cut(text, "oom-kill:constraint="); found {
+		return p.summary(rest)
+	}
+	if rest, found := strings.CutPrefix(text, "Task in "); found {
+		if cgroup, _, found := strings.Cut(rest, " killed as a result of limit of "); found {
+			p.cgroup = cgroup
+		}
+		return Kill{}, false
+	}
+	return p.victim(text)
+}
+
+// summary is the record that says everything, as kernels from 5.0 write it:
+// CONSTRAINT_MEMCG,nodemask=…,oom_memcg=/a,task_memcg=/a/b,task=web,pid=7,uid=0.
+func (p *parser) summary(text string) (k Kill, ok bool) {
+	constraint, rest, _ := strings.Cut(text, ",")
+	k.System = constraint == "CONSTRAINT_NONE"
+	_, rest, _ = strings.Cut(rest, "task_memcg=")
+	k.Cgroup, rest, ok = strings.Cut(rest, ",task=")
+	if !ok {
+		return Kill{}, false
+	}
+	at := strings.LastIndex(rest, ",pid=") // a name may hold anything
+	if at < 0 {
+		return Kill{}, false
+	}
+	pid, _, _ := strings.Cut(rest[at+len(",pid="):], ",")
+	var err error
+	if k.PID, err = strconv.Atoi(pid); err != nil {
+		return Kill{}, false
+	}
+	k.Process, p.told, p.cgroup = rest[:at], k.PID, ""
+	return k, true
+}
+
+// victim is the record that comes with each kill.
+func (p *parser) victim(text string) (k Kill, ok bool) {
+	if !strings.Contains(text, "Killed process ") {
+		return Kill{}, false
+	}
+	m := regexp.MustCompile(`Killed process (\d+) \((.*?)\)`).FindStringSubmatch(text)
+	if m == nil {
+		return Kill{}, false
+	}
+	pid, err := strconv.Atoi(m[1])
+	if err != nil || pid == p.told {
+		p.told = 0
+		return Kill{}, false
+	}
+	k = Kill{PID: pid, Process: m[2], Cgroup: p.cgroup}
+	p.cgroup = ""
+	return k, true
+}

@@ -1,0 +1,151 @@
+package oom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxRecord is the longest record that /dev/kmsg gives out.
+	maxRecord = 8192
+	// remembered kills can be asked for, the last ones.
+	remembered = 128
+	// waiting kills lie in the channel of one who does not read them; more are lost
+	// to him, but Killed still knows them.
+	waiting = 32
+	// recent is how long the id of a dead process means no other.
+	recent = time.Minute
+)
+
+// Log is the kernel's log from the moment it was opened. A nil Log knows of no
+// kills.
+type Log struct {
+	file *os.File
+	conn syscall.RawConn
+
+	mu      sync.Mutex // guards what follows; held while reading, which never waits
+	parser  parser
+	kills   []Kill
+	readers []chan Kill
+}
+
+// Open opens the log, /dev/kmsg. It fails where that must not be read.
+func Open(path string) (*Log, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, unix.ESPIPE) {
+		f.Close()
+		return nil, err
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &Log{file: f, conn: conn}, nil
+}
+
+// Run hands kills on as they happen until ctx ends, and closes the log. Without
+// news it sleeps in the poller, at no cost.
+func (l *Log) Run(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	defer l.file.Close()
+	defer context.AfterFunc(ctx, func() { l.file.Close() })()
+	var failed error
+	err := l.conn.Read(func(fd uintptr) (done bool) {
+		failed = l.drain(int(fd))
+		return failed != nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("read the kernel's log: %w", errors.Join(err, failed))
+}
+
+// Watch returns a channel of the kills that follow; it is closed when ctx ends.
+func (l *Log) Watch(ctx context.Context) <-chan Kill {
+	kills := make(chan Kill, waiting)
+	if l == nil {
+		context.AfterFunc(ctx, func() { close(kills) })
+		return kills
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers = append(l.readers, kills)
+	context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.readers = slices.DeleteFunc(l.readers, func(c chan Kill) bool { return c == kills })
+		close(kills)
+	})
+	return kills
+}
+
+// Killed says whether the kernel killed a process of the cgroup that has the name
+// in its path, or, a moment ago, the process itself (0: none). A kill is in the log
+// before the process is dead, so what is asked after a death is right.
+func (l *Log) Killed(cgroup string, pid int) bool {
+	if l == nil {
+		return false
+	}
+	// What the reader has not read yet; after the end of Run there is no more.
+	_ = l.conn.Control(func(fd uintptr) { _ = l.drain(int(fd)) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.kills, func(k Kill) bool {
+		return strings.Contains(k.Cgroup, cgroup) || pid != 0 && k.PID == pid && time.Since(k.At) < recent
+	})
+}
+
+// drain reads what there is. Records that were overwritten before they could be
+// read are lost.
+func (l *Log) drain(fd int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var buf [maxRecord]byte
+	for {
+		n, err := unix.Read(fd, buf[:])
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return os.NewSyscallError("read", err)
+		case n == 0:
+			return io.EOF
+		}
+		if k, ok := l.parser.line(string(buf[:n])); ok {
+			l.add(k)
+		}
+	}
+}
+
+// add needs the lock.
+func (l *Log) add(k Kill) {
+	k.At = time.Now()
+	l.kills = append(l.kills, k)
+	if over := len(l.kills) - remembered; over > 0 {
+		l.kills = slices.Delete(l.kills, 0, over)
+	}
+	for _, r := range l.readers {
+		select {
+		case r <- k:
+		default:
+		}
+	}
+}
