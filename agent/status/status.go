@@ -53,6 +53,7 @@ func Of(in Input) corev1.PodStatus {
 	out.InitContainerStatuses = in.containers(in.Pod.Spec.InitContainers, old.InitContainerStatuses, false)
 	out.ContainerStatuses = in.containers(in.Pod.Spec.Containers, old.ContainerStatuses, true)
 	out.EphemeralContainerStatuses = in.ephemeral(old.EphemeralContainerStatuses)
+	clipMessages(in.Pod, &out)
 	out.Phase = in.phase(&out)
 	out.Reason, out.Message = "", ""
 	if in.Failure != nil {

@@ -36,6 +36,7 @@ func commands() map[string]command {
 		"get":         {(*run).get, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
 		"do":          {(*run).do, 1, math.MaxInt},
+		"not":         {(*run).not, 1, math.MaxInt},
 	}
 }
 
@@ -56,6 +57,18 @@ func (r *run) do(ctx context.Context, args []string) int {
 		if code := c.run(r, ctx, words[1:]); code != 0 {
 			return code
 		}
+	}
+	return 0
+}
+
+// not fails when its command does not.
+func (r *run) not(ctx context.Context, args []string) int {
+	c, err := lookUp(args)
+	if err != nil {
+		return r.misused(err)
+	}
+	if c.run(r, ctx, args[1:]) == 0 {
+		return 1
 	}
 	return 0
 }

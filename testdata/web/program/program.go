@@ -17,6 +17,7 @@
 //	get URL                    print what an HTTP server answers
 //	alloc MIB                  use that much memory and wait
 //	do COMMAND then COMMAND …  run them one after the other while they end with 0
+//	not COMMAND                fail when the command does not
 //
 // Its pages are for whoever looks after it: /status/CODE answers with the code,
 // /file/NAME whether there is such a file, /header/NAME/VALUE whether the request

@@ -64,6 +64,8 @@ func TestCommands(t *testing.T) {
 		{"unknown flag", []string{"/web", "-x"}, "", 2, "", "web: flag provided but not defined: -x\n"},
 		{"too few arguments", []string{"/web", "tick", "3"}, "", 2, "", "web: wrong number of arguments: 1\n"},
 		{"one after the other", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3, "moin\n", ""},
+		{"not that it fails", []string{"/web", "not", "exit", "3"}, "", 0, "", ""},
+		{"not that it succeeds", []string{"/web", "not", "cat", file}, "", 1, "moin\n", ""},
 		{"then nothing", []string{"/web", "do", "then"}, "", 2, "", "web: no command\n"},
 		{"negative sleep", []string{"/web", "sleep", "-3s"}, "", 2, "", "web: negative duration -3s\n"},
 	} {
