@@ -1,12 +1,14 @@
 package spec
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/topology"
 )
 
 // ContainerOptions is what a container config needs beside the spec.
@@ -20,11 +22,13 @@ type ContainerOptions struct {
 	MemoryCapacity  int64  // of the node, for oom_score_adj
 	SeccompDir      string // of Localhost profiles
 	TargetID        string // the container whose processes this one sees; empty: its own
+	// Allotment is what it has for itself.
+	Allotment topology.Allotment
 }
 
 // Container is the config of one container.
 func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.ContainerConfig {
-	return &cri.ContainerConfig{
+	config := &cri.ContainerConfig{
 		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: o.Attempt},
 		Image:       &cri.ImageSpec{Image: o.ImageRef, UserSpecifiedImage: c.Image},
 		Command:     env.ExpandAll(c.Command, o.Env),
@@ -42,6 +46,32 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 			Resources:       Resources(pod, c, o.MemoryCapacity),
 			SecurityContext: joinProcesses(containerSecurity(pod, c, o.SeccompDir), o.TargetID),
 		},
+	}
+	allot(config, o.Allotment)
+	return config
+}
+
+// allot adds what the container has for itself. What the spec says goes before what
+// a device plugin does.
+func allot(config *cri.ContainerConfig, a topology.Allotment) {
+	r := config.Linux.Resources
+	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
+	config.Devices = append(config.Devices, a.Devices...)
+	config.CDIDevices = append(config.CDIDevices, a.CDI...)
+	for _, m := range a.Mounts {
+		if !slices.ContainsFunc(config.Mounts, func(has *cri.Mount) bool { return has.ContainerPath == m.ContainerPath }) {
+			config.Mounts = append(config.Mounts, m)
+		}
+	}
+	for _, v := range a.Envs {
+		if !slices.ContainsFunc(config.Envs, func(has *cri.KeyValue) bool { return has.Key == v.Name }) {
+			config.Envs = append(config.Envs, keyValues([]env.Var{v})...)
+		}
+	}
+	for k, v := range a.Annotations {
+		if _, has := config.Annotations[k]; !has {
+			config.Annotations[k] = v
+		}
 	}
 }
 
