@@ -17,26 +17,6 @@ const (
 	cronJob = `{metadata: {name: x}, spec: {schedule: '*/5 * * * *', jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: d}]}}}}}}`
 )
 
-func resourceOf(t *testing.T, name string) kind.Resource {
-	t.Helper()
-	for _, r := range batch.Resources() {
-		if r.Kind == name {
-			return r
-		}
-	}
-	t.Fatalf("no kind %s", name)
-	return kind.Resource{}
-}
-
-// with is text with one part of it replaced, which must be there.
-func with(t *testing.T, text, old, new string) string {
-	t.Helper()
-	if !strings.Contains(text, old) {
-		t.Fatalf("no %q in %s", old, text)
-	}
-	return strings.Replace(text, old, new, 1)
-}
-
 // lines are the mistakes wanted, of which there may be none.
 func lines(text string) []string {
 	if text == "" {
@@ -111,8 +91,8 @@ func TestJobs(t *testing.T) {
 	} {
 		t.Run(c.new, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, "Job")
-			obj := kindtest.Create(t, r, with(t, c.text, c.old, c.new))
+			r := kindtest.Of(t, batch.Resources(), "Job")
+			obj := kindtest.Create(t, r, kindtest.With(t, c.text, c.old, c.new))
 			kindtest.WantErrors(t, kindtest.Validate(r, obj, nil, ""), lines(c.want)...)
 		})
 	}
@@ -149,8 +129,8 @@ func TestCronJobs(t *testing.T) {
 	} {
 		t.Run(c.new, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, "CronJob")
-			obj := kindtest.Create(t, r, with(t, cronJob, c.old, c.new))
+			r := kindtest.Of(t, batch.Resources(), "CronJob")
+			obj := kindtest.Create(t, r, kindtest.With(t, cronJob, c.old, c.new))
 			kindtest.WantErrors(t, kindtest.Validate(r, obj, nil, ""), lines(c.want)...)
 		})
 	}
@@ -173,9 +153,9 @@ func TestJobUpdates(t *testing.T) {
 	} {
 		t.Run(c.new, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, "Job")
+			r := kindtest.Of(t, batch.Resources(), "Job")
 			cur := kindtest.Create(t, r, c.text)
-			next := update(t, r, cur, with(t, c.text, c.old, c.new))
+			next := update(t, r, cur, kindtest.With(t, c.text, c.old, c.new))
 			kindtest.WantErrors(t, kindtest.Validate(r, next, cur, ""), lines(c.want)...)
 		})
 	}
@@ -199,16 +179,16 @@ func update(t *testing.T, r kind.Resource, cur kind.Object, text string) kind.Ob
 // While a job rests, a queue may still say where its pods go and what they get.
 func TestSuspendedJobsMayMove(t *testing.T) {
 	t.Parallel()
-	suspended := with(t, job, "spec: {template", "spec: {suspend: true, template")
+	suspended := kindtest.With(t, job, "spec: {template", "spec: {suspend: true, template")
 	moves := map[string]string{
-		"nodeSelector": with(t, suspended, "restartPolicy", "nodeSelector: {a: b}, restartPolicy"),
-		"tolerations":  with(t, suspended, "restartPolicy", "tolerations: [{key: a, operator: Exists}], restartPolicy"),
-		"gates":        with(t, suspended, "restartPolicy", "schedulingGates: [{name: a/b}], restartPolicy"),
-		"affinity": with(t, suspended, "restartPolicy",
+		"nodeSelector": kindtest.With(t, suspended, "restartPolicy", "nodeSelector: {a: b}, restartPolicy"),
+		"tolerations":  kindtest.With(t, suspended, "restartPolicy", "tolerations: [{key: a, operator: Exists}], restartPolicy"),
+		"gates":        kindtest.With(t, suspended, "restartPolicy", "schedulingGates: [{name: a/b}], restartPolicy"),
+		"affinity": kindtest.With(t, suspended, "restartPolicy",
 			"affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}, restartPolicy"),
-		"labels":    with(t, suspended, "template: {spec", "template: {metadata: {labels: {a: b}, annotations: {c: d}}, spec"),
-		"resources": with(t, suspended, "image: d", "image: d, resources: {requests: {cpu: 1}, limits: {cpu: 2}}"),
-		"and start": with(t, job, "restartPolicy", "nodeSelector: {a: b}, restartPolicy"),
+		"labels":    kindtest.With(t, suspended, "template: {spec", "template: {metadata: {labels: {a: b}, annotations: {c: d}}, spec"),
+		"resources": kindtest.With(t, suspended, "image: d", "image: d, resources: {requests: {cpu: 1}, limits: {cpu: 2}}"),
+		"and start": kindtest.With(t, job, "restartPolicy", "nodeSelector: {a: b}, restartPolicy"),
 	}
 	started := func(active int32, condition bool) batchv1.JobStatus {
 		s := batchv1.JobStatus{StartTime: new(metav1Now()), Active: active}
@@ -217,7 +197,7 @@ func TestSuspendedJobsMayMove(t *testing.T) {
 		}
 		return s
 	}
-	r := resourceOf(t, "Job")
+	r := kindtest.Of(t, batch.Resources(), "Job")
 	for name, text := range moves {
 		for _, c := range []struct {
 			status batchv1.JobStatus
@@ -232,7 +212,7 @@ func TestSuspendedJobsMayMove(t *testing.T) {
 		}
 	}
 	cur := kindtest.Create(t, r, suspended)
-	kindtest.WantErrors(t, kindtest.Validate(r, update(t, r, cur, with(t, suspended, "image: d", "image: e")), cur, ""), "spec.template: Invalid value")
+	kindtest.WantErrors(t, kindtest.Validate(r, update(t, r, cur, kindtest.With(t, suspended, "image: d", "image: e")), cur, ""), "spec.template: Invalid value")
 }
 
 func TestJobStatuses(t *testing.T) {
@@ -268,7 +248,7 @@ func TestJobStatuses(t *testing.T) {
 	} {
 		t.Run(c.next, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, "Job")
+			r := kindtest.Of(t, batch.Resources(), "Job")
 			cur := kindtest.Create(t, r, c.text)
 			status := func(s string) *batchv1.Job {
 				return kindtest.Update(t, r, cur, strings.TrimSuffix(c.text, "}")+", status: "+s+"}", "status").(*batchv1.Job)
@@ -281,15 +261,15 @@ func TestJobStatuses(t *testing.T) {
 
 func TestCronJobUpdates(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "CronJob")
-	long := with(t, cronJob, "name: x", "name: "+strings.Repeat("x", 53))
-	zoned := with(t, cronJob, "'*/5", "'TZ=UTC */5")
+	r := kindtest.Of(t, batch.Resources(), "CronJob")
+	long := kindtest.With(t, cronJob, "name: x", "name: "+strings.Repeat("x", 53))
+	zoned := kindtest.With(t, cronJob, "'*/5", "'TZ=UTC */5")
 	for _, c := range []struct{ cur, next, want string }{
-		{cronJob, with(t, cronJob, "image: d", "image: e"), ""},
-		{cronJob, with(t, cronJob, "*/5", "x"), "spec.schedule: Invalid value"},
+		{cronJob, kindtest.With(t, cronJob, "image: d", "image: e"), ""},
+		{cronJob, kindtest.With(t, cronJob, "*/5", "x"), "spec.schedule: Invalid value"},
 		{long, long, ""}, // names of old stay
 		{zoned, zoned, ""},
-		{zoned, with(t, zoned, "schedule", "timeZone: UTC, schedule"), "spec.schedule: Invalid value"},
+		{zoned, kindtest.With(t, zoned, "schedule", "timeZone: UTC, schedule"), "spec.schedule: Invalid value"},
 		{cronJob, zoned, "spec.schedule: Invalid value"},
 	} {
 		cur := kindtest.Create(t, r, c.cur)

@@ -26,7 +26,7 @@ func decode(t *testing.T, obj any, text string) {
 
 func TestJobDefaults(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Job")
+	r := kindtest.Of(t, batch.Resources(), "Job")
 	j := kindtest.Create(t, r, job).(*batchv1.Job)
 	s := &j.Spec
 	if *s.Completions != 1 || *s.Parallelism != 1 || *s.BackoffLimit != 6 || *s.CompletionMode != "NonIndexed" || *s.Suspend || *s.ManualSelector ||
@@ -36,15 +36,15 @@ func TestJobDefaults(t *testing.T) {
 	if i := kindtest.Create(t, r, indexed).(*batchv1.Job); *i.Spec.BackoffLimit != math.MaxInt32 {
 		t.Errorf("got %+v", i.Spec)
 	}
-	queue := kindtest.Create(t, r, with(t, job, "spec: {template", "spec: {parallelism: 3, template")).(*batchv1.Job)
+	queue := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template", "spec: {parallelism: 3, template")).(*batchv1.Job)
 	if queue.Spec.Completions != nil {
 		t.Errorf("got %+v", queue.Spec)
 	}
-	policy := kindtest.Create(t, r, with(t, job, "spec: {template", "spec: {podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: a}]}]}, template")).(*batchv1.Job)
+	policy := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template", "spec: {podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: a}]}]}, template")).(*batchv1.Job)
 	if *policy.Spec.PodReplacementPolicy != "Failed" || policy.Spec.PodFailurePolicy.Rules[0].OnPodConditions[0].Status != "True" {
 		t.Errorf("got %+v", policy.Spec)
 	}
-	c := kindtest.Create(t, resourceOf(t, "CronJob"), cronJob).(*batchv1.CronJob)
+	c := kindtest.Create(t, kindtest.Of(t, batch.Resources(), "CronJob"), cronJob).(*batchv1.CronJob)
 	if c.Spec.ConcurrencyPolicy != "Allow" || *c.Spec.Suspend || *c.Spec.SuccessfulJobsHistoryLimit != 3 || *c.Spec.FailedJobsHistoryLimit != 1 || c.Spec.JobTemplate.Spec.BackoffLimit != nil {
 		t.Errorf("got %+v", c.Spec)
 	}
@@ -53,7 +53,7 @@ func TestJobDefaults(t *testing.T) {
 // A job without a selector of its own gets one that no other job shares.
 func TestJobsSelectTheirPods(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Job")
+	r := kindtest.Of(t, batch.Resources(), "Job")
 	j := kindtest.Create(t, r, job).(*batchv1.Job)
 	for key, want := range map[string]string{"job-name": "x", "batch.kubernetes.io/job-name": "x", "controller-uid": "u", "batch.kubernetes.io/controller-uid": "u"} {
 		if j.Spec.Template.Labels[key] != want || j.Labels[key] != want {
@@ -63,7 +63,7 @@ func TestJobsSelectTheirPods(t *testing.T) {
 	if got := metav1.FormatLabelSelector(j.Spec.Selector); got != "batch.kubernetes.io/controller-uid=u" {
 		t.Errorf("got %s", got)
 	}
-	manual := kindtest.Create(t, r, with(t, job, "spec: {template: {", "spec: {manualSelector: true, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, ")).(*batchv1.Job)
+	manual := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template: {", "spec: {manualSelector: true, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, ")).(*batchv1.Job)
 	if got := metav1.FormatLabelSelector(manual.Spec.Selector); got != "a=b" || len(manual.Spec.Template.Labels) != 1 {
 		t.Errorf("got %s, %v", got, manual.Spec.Template.Labels)
 	}
@@ -90,7 +90,7 @@ func TestJobRows(t *testing.T) {
 			spec += ", "
 		}
 		decode(t, &j, "{metadata: {"+c.meta+"}, spec: "+spec+"template: {spec: {containers: [{name: c, image: d}]}}}, status: "+c.status+"}")
-		if got := kindtest.Row(t, resourceOf(t, "Job").Columns, &j); got != c.want {
+		if got := kindtest.Row(t, kindtest.Of(t, batch.Resources(), "Job").Columns, &j); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestJobRows(t *testing.T) {
 
 func TestCronJobRows(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "CronJob")
+	r := kindtest.Of(t, batch.Resources(), "CronJob")
 	for text, want := range map[string]string{
 		"{}": "||<none>|<unset>|0|<none>|<unknown>|||<none>",
 		"{metadata: {name: x}, spec: {schedule: '@daily', timeZone: UTC, suspend: true, jobTemplate: {spec: {template: {spec: {containers: [{name: c, image: d}]}}}}}, status: {active: [{name: a}], lastScheduleTime: '2026-01-01T11:59:30Z'}}": "x|@daily|UTC|True|1|30s|<unknown>|c|d|<none>",
@@ -117,7 +117,7 @@ func TestCronJobRows(t *testing.T) {
 
 func TestJobFields(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Job")
+	r := kindtest.Of(t, batch.Resources(), "Job")
 	if got := r.FieldsOf(&batchv1.Job{Status: batchv1.JobStatus{Succeeded: 4}})["status.successful"]; got != "4" {
 		t.Errorf("got %q", got)
 	}
@@ -128,18 +128,18 @@ func TestJobFields(t *testing.T) {
 
 func TestBatchWarnings(t *testing.T) {
 	t.Parallel()
-	many := with(t, indexed, "completions: 5, parallelism: 2", "completions: 100001, parallelism: 10001, maxFailedIndexes: 1")
+	many := kindtest.With(t, indexed, "completions: 5, parallelism: 2", "completions: 100001, parallelism: 10001, maxFailedIndexes: 1")
 	for _, c := range []struct{ kind, text, want string }{
 		{"Job", job, ""},
-		{"Job", with(t, job, "name: x", "name: x.y"), "metadata.name: this is used in Pod names"},
+		{"Job", kindtest.With(t, job, "name: x", "name: x.y"), "metadata.name: this is used in Pod names"},
 		{"Job", many, "spec: In Indexed Jobs"},
-		{"Job", with(t, job, "image: d", "image: d, resources: {limits: {memory: 100m}}"), "spec.template.spec.containers[0].resources.limits[memory]: fractional"},
+		{"Job", kindtest.With(t, job, "image: d", "image: d, resources: {limits: {memory: 100m}}"), "spec.template.spec.containers[0].resources.limits[memory]: fractional"},
 		{"CronJob", cronJob, ""},
-		{"CronJob", with(t, cronJob, "name: x", "name: x.y"), "metadata.name: this is used in Pod names"},
-		{"CronJob", with(t, cronJob, "image: d", "image: d, ports: [{containerPort: 80}, {containerPort: 80}]"), "spec.jobTemplate.spec.template.spec.containers[0].ports[1]: duplicate port definition"},
-		{"CronJob", with(t, cronJob, "'*/5", "'TZ=UTC */5"), "cannot use TZ or CRON_TZ in spec.schedule"},
+		{"CronJob", kindtest.With(t, cronJob, "name: x", "name: x.y"), "metadata.name: this is used in Pod names"},
+		{"CronJob", kindtest.With(t, cronJob, "image: d", "image: d, ports: [{containerPort: 80}, {containerPort: 80}]"), "spec.jobTemplate.spec.template.spec.containers[0].ports[1]: duplicate port definition"},
+		{"CronJob", kindtest.With(t, cronJob, "'*/5", "'TZ=UTC */5"), "cannot use TZ or CRON_TZ in spec.schedule"},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, batch.Resources(), c.kind)
 		got := strings.Join(r.Warnings(kindtest.Create(t, r, c.text), nil), "\n")
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || strings.Contains(got, "\n") {
 			t.Errorf("%s: warned %q, want %q", c.kind, got, c.want)

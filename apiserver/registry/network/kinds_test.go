@@ -5,26 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/kindtest"
 	"monopod/apiserver/registry/network"
 )
-
-func resourceOf(t *testing.T, name string) kind.Resource {
-	t.Helper()
-	for _, r := range network.Resources() {
-		if r.Kind == name {
-			return r
-		}
-	}
-	t.Fatalf("no kind %s", name)
-	return kind.Resource{}
-}
 
 func rule(path string) string { return `{spec: {rules: [{http: {paths: [` + path + `]}}]}}` }
 
@@ -84,7 +70,7 @@ func TestCreation(t *testing.T) {
 		{"NetworkPolicy", `{spec: {ingress: [{ports: [{endPort: 80}, {port: http, endPort: 80}, {port: 80, endPort: 79}, {port: 80, endPort: 70000}]}]}}`,
 			"spec.ingress[0].ports[0].endPort: Invalid value\nspec.ingress[0].ports[1].endPort: Invalid value\nspec.ingress[0].ports[2].endPort: Invalid value\nspec.ingress[0].ports[3].endPort: Invalid value"},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, network.Resources(), c.kind)
 		t.Run(c.kind+" "+c.obj[:min(len(c.obj), 120)], func(t *testing.T) {
 			t.Parallel()
 			kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, c.obj), nil, ""), c.want)
@@ -105,7 +91,7 @@ func TestUpdate(t *testing.T) {
 		{"NetworkPolicy", `{spec: {ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}}`, `{spec: {egress: [{to: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}}`, "", 2},
 		{"NetworkPolicy", `{spec: {}}`, `{}`, "", 1},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, network.Resources(), c.kind)
 		old := kindtest.Create(t, r, c.old)
 		next := kindtest.Update(t, r, old, c.next, "")
 		kindtest.WantErrors(t, kindtest.Validate(r, next, old, ""), c.want)
@@ -117,7 +103,7 @@ func TestUpdate(t *testing.T) {
 
 func TestIngressStatus(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Ingress")
+	r := kindtest.Of(t, network.Resources(), "Ingress")
 	old := kindtest.Create(t, r, `{spec: {rules: [{host: a}]}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}]}}}`).(*networkingv1.Ingress)
 	if len(old.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("a client created a status: %v", old.Status)
@@ -133,36 +119,19 @@ func TestIngressStatus(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ kind, obj, want string }{
+	kindtest.CheckDefaults(t, network.Resources(), []kindtest.Case{
 		{"NetworkPolicy", `{}`, "spec:\n  podSelector: {}\n  policyTypes:\n  - Ingress\n"},
 		{"NetworkPolicy", `{spec: {egress: [{ports: [{port: 53}]}]}}`,
 			"spec:\n  egress:\n  - ports:\n    - port: 53\n      protocol: TCP\n  podSelector: {}\n  policyTypes:\n  - Ingress\n  - Egress\n"},
-	} {
-		r := resourceOf(t, c.kind)
-		obj := kindtest.Create(t, r, c.obj)
-		obj.SetGeneration(0)
-		text, err := yaml.Marshal(obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := strings.Replace(string(text), "metadata: {}\n", "", 1)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s %s: %s", c.kind, c.obj, diff)
-		}
-	}
+	})
 }
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ kind, obj, want string }{
+	kindtest.CheckWarnings(t, network.Resources(), []kindtest.Case{
 		{"Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: a}}}`, `annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`},
 		{"NetworkPolicy", `{spec: {egress: [{to: [{ipBlock: {cidr: "FD00::/8"}}]}]}}`, `spec.egress[0].to[0].ipBlock.cidr: IPv6 CIDR value "FD00::/8" should be in RFC 5952 canonical format ("fd00::/8")`},
-	} {
-		r := resourceOf(t, c.kind)
-		if diff := cmp.Diff(c.want, strings.Join(r.Warnings(kindtest.Create(t, r, c.obj), nil), "\n")); diff != "" {
-			t.Errorf("%s %s: %s", c.kind, c.obj, diff)
-		}
-	}
+	})
 }
 
 func TestColumns(t *testing.T) {
@@ -174,12 +143,7 @@ func TestColumns(t *testing.T) {
 		"IngressClass":  "Name|Controller|Parameters|Age / ",
 		"NetworkPolicy": "Name|Pod-Selector|Age / ",
 	}
-	for _, r := range network.Resources() {
-		if diff := cmp.Diff(headings[r.Kind], kindtest.Headings(r.Columns)); diff != "" {
-			t.Errorf("%s: %s", r.Kind, diff)
-		}
-	}
-	for _, c := range []struct{ kind, obj, want string }{
+	kindtest.CheckColumns(t, network.Resources(), headings, []kindtest.Case{
 		{"Ingress", meta, "x|<none>|*||80|60m"},
 		{"Ingress", meta + "spec: {ingressClassName: c, tls: [{}], rules: [{host: a}, {host: b}, {}, {host: c}, {host: d}]}\nstatus: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: h}]}}", "x|c|a,b,c + 2 more...|1.1.1.1,h|80, 443|60m"},
 		{"IngressClass", meta + "spec: {controller: a.b/c}", "x|a.b/c|<none>|60m"},
@@ -187,14 +151,5 @@ func TestColumns(t *testing.T) {
 		{"IngressClass", meta + "spec: {controller: a.b/c, parameters: {kind: K, name: o}}", "x|a.b/c|K/o|60m"},
 		{"NetworkPolicy", meta + "spec: {podSelector: {matchLabels: {a: b}}}", "x|a=b|60m"},
 		{"NetworkPolicy", meta, "x|<none>|60m"},
-	} {
-		r := resourceOf(t, c.kind)
-		obj := r.New()
-		if err := yaml.UnmarshalStrict([]byte(c.obj), obj); err != nil {
-			t.Fatal(err)
-		}
-		if got := kindtest.Row(t, r.Columns, obj); got != c.want {
-			t.Errorf("%s:\n got %s\nwant %s", c.kind, got, c.want)
-		}
-	}
+	})
 }

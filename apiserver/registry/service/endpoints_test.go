@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/registry/kind/kindtest"
 	"monopod/apiserver/registry/service"
@@ -53,7 +51,7 @@ func TestEndpointsCreation(t *testing.T) {
 			"endpoints[0].hints.forZones[1].name: Duplicate value\nendpoints[0].hints.forZones[2].name: Invalid value"},
 		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hints: {forNodes: ` + many(9, `{name: n%d}`) + `}}]}`, "endpoints[0].hints.forNodes: Too many"},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, service.Resources(), c.kind)
 		t.Run(c.kind+" "+c.obj[:min(len(c.obj), 120)], func(t *testing.T) {
 			t.Parallel()
 			kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, c.obj), nil, ""), c.want)
@@ -73,7 +71,7 @@ func TestEndpointsUpdate(t *testing.T) {
 		{"EndpointSlice", `{addressType: IPv4, ports: [{port: 1}]}`, `{addressType: IPv4, ports: [{port: 1}]}`, "", 1},
 		{"Endpoints", `{subsets: [{addresses: [{ip: 010.0.0.1}]}]}`, `{subsets: [{notReadyAddresses: [{ip: 010.0.0.1}]}]}`, "", 0},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, service.Resources(), c.kind)
 		old := kindtest.Create(t, r, c.old)
 		next := kindtest.Update(t, r, old, c.next, "")
 		kindtest.WantErrors(t, kindtest.Validate(r, next, old, ""), c.want)
@@ -85,37 +83,20 @@ func TestEndpointsUpdate(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ kind, obj, want string }{
+	kindtest.CheckDefaults(t, service.Resources(), []kindtest.Case{
 		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], deprecatedTopology: {a: b}}], ports: [{port: 1}]}`,
 			"addressType: IPv4\nendpoints:\n- addresses:\n  - 1.2.3.4\n  conditions: {}\nports:\n- name: \"\"\n  port: 1\n  protocol: TCP\n"},
 		{"Endpoints", `{subsets: [{ports: [{port: 1}]}]}`, "subsets:\n- ports:\n  - port: 1\n    protocol: TCP\n"},
-	} {
-		r := resourceOf(t, c.kind)
-		obj := kindtest.Create(t, r, c.obj)
-		obj.SetGeneration(0)
-		text, err := yaml.Marshal(obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := strings.Replace(string(text), "metadata: {}\n", "", 1)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s %s: %s", c.kind, c.obj, diff)
-		}
-	}
+	})
 }
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ kind, obj, want string }{
+	kindtest.CheckWarnings(t, service.Resources(), []kindtest.Case{
 		{"EndpointSlice", `{addressType: FQDN}`, "spec.addressType: FQDN endpoints are deprecated"},
 		{"EndpointSlice", `{addressType: IPv6, endpoints: [{addresses: ["FD00::1"]}]}`, `endpoints[0].addresses[0]: IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")`},
 		{"Endpoints", `{subsets: [{notReadyAddresses: [{ip: "FD00::1"}]}]}`, `subsets[0].notReadyAddresses[0].ip: IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")`},
-	} {
-		r := resourceOf(t, c.kind)
-		if diff := cmp.Diff(c.want, strings.Join(r.Warnings(kindtest.Create(t, r, c.obj), nil), "\n")); diff != "" {
-			t.Errorf("%s %s: %s", c.kind, c.obj, diff)
-		}
-	}
+	})
 }
 
 func TestColumns(t *testing.T) {
@@ -127,12 +108,7 @@ func TestColumns(t *testing.T) {
 		"Endpoints":     "Name|Endpoints|Age / ",
 		"EndpointSlice": "Name|AddressType|Ports|Endpoints|Age / ",
 	}
-	for _, r := range service.Resources() {
-		if diff := cmp.Diff(headings[r.Kind], kindtest.Headings(r.Columns)); diff != "" {
-			t.Errorf("%s: %s", r.Kind, diff)
-		}
-	}
-	for _, c := range []struct{ kind, obj, want string }{
+	kindtest.CheckColumns(t, service.Resources(), headings, []kindtest.Case{
 		{"Service", meta + "spec: {type: ClusterIP, clusterIPs: [10.96.1.1], ports: [{port: 80, protocol: TCP}, {port: 53, nodePort: 30053, protocol: UDP}], selector: {a: b}}", "x|ClusterIP|10.96.1.1|<none>|80/TCP,53:30053/UDP|60m|a=b"},
 		{"Service", meta + "spec: {type: NodePort, clusterIPs: [None], externalIPs: [1.1.1.1, 2.2.2.2]}", "x|NodePort|None|1.1.1.1,2.2.2.2|<none>|60m|<none>"},
 		{"Service", meta + "spec: {type: LoadBalancer}", "x|LoadBalancer|<none>|<pending>|<none>|60m|<none>"},
@@ -143,21 +119,12 @@ func TestColumns(t *testing.T) {
 		{"Endpoints", meta + "subsets: [{addresses: [{ip: 1.1.1.1}], notReadyAddresses: [{ip: 2.2.2.2}]}]", "x|1.1.1.1|60m"},
 		{"EndpointSlice", meta + "addressType: IPv4", "x|IPv4|<unset>|<unset>|60m"},
 		{"EndpointSlice", meta + "addressType: IPv4\nports: [{port: 80}, {name: a}, {}, {port: 81}]\nendpoints: [{addresses: [1.1.1.1, 1.1.1.2]}, {addresses: [1.1.1.3, 1.1.1.4, 1.1.1.5]}]", "x|IPv4|80,a,* + 1 more...|1.1.1.1,1.1.1.2,1.1.1.3 + 2 more...|60m"},
-	} {
-		r := resourceOf(t, c.kind)
-		obj := r.New()
-		if err := yaml.UnmarshalStrict([]byte(c.obj), obj); err != nil {
-			t.Fatal(err)
-		}
-		if got := kindtest.Row(t, r.Columns, obj); got != c.want {
-			t.Errorf("%s:\n got %s\nwant %s", c.kind, got, c.want)
-		}
-	}
+	})
 }
 
 func TestServiceFields(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Service")
+	r := kindtest.Of(t, service.Resources(), "Service")
 	got := r.FieldsOf(kindtest.Create(t, r, spec(clusterIP, onePort)))
 	if got["spec.clusterIP"] != "10.96.1.1" || got["spec.type"] != "ClusterIP" || got["metadata.name"] != "x" {
 		t.Errorf("got %v", got)
@@ -166,7 +133,7 @@ func TestServiceFields(t *testing.T) {
 
 func TestEndpointSlicePortsAtMost(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "EndpointSlice")
+	r := kindtest.Of(t, service.Resources(), "EndpointSlice")
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	for i := range 20001 {
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprintf("p%d", i))})

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/kindtest"
 	"monopod/apiserver/registry/service"
 )
@@ -16,17 +15,6 @@ const (
 	clusterIP = `type: ClusterIP, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`
 	onePort   = `ports: [{port: 80}]`
 )
-
-func resourceOf(t *testing.T, name string) kind.Resource {
-	t.Helper()
-	for _, r := range service.Resources() {
-		if r.Kind == name {
-			return r
-		}
-	}
-	t.Fatalf("no kind %s", name)
-	return kind.Resource{}
-}
 
 func spec(parts ...string) string {
 	return "{metadata: {name: x}, spec: {" + strings.Join(parts, ", ") + "}}"
@@ -101,7 +89,7 @@ func TestServiceCreation(t *testing.T) {
 		{`{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: "10.0.0.0/8, x"}}, spec: {` + clusterIP + `, ` + onePort + `}}`,
 			"metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Forbidden\nmetadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Invalid value"},
 	} {
-		r := resourceOf(t, "Service")
+		r := kindtest.Of(t, service.Resources(), "Service")
 		t.Run(c.obj, func(t *testing.T) {
 			t.Parallel()
 			kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, c.obj), nil, ""), c.want)
@@ -111,7 +99,7 @@ func TestServiceCreation(t *testing.T) {
 
 func TestServiceNames(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Service")
+	r := kindtest.Of(t, service.Resources(), "Service")
 	for name, good := range map[string]bool{"a-1": true, "1a": false, "a.b": false, "A": false, strings.Repeat("a", 64): false} {
 		if got := len(r.NameErrors(name, false)) == 0; got != good {
 			t.Errorf("%s: good %v, want %v", name, got, good)
@@ -121,7 +109,7 @@ func TestServiceNames(t *testing.T) {
 
 func TestServiceDefaults(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Service")
+	r := kindtest.Of(t, service.Resources(), "Service")
 	got := kindtest.Create(t, r, `{spec: {sessionAffinity: ClientIP, type: LoadBalancer, ports: [{port: 80}, {name: b, port: 53, protocol: UDP, targetPort: dns}]}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}]}}}`).(*corev1.Service)
 	if len(got.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("a client created a status: %v", got.Status)
@@ -161,7 +149,7 @@ func TestServiceUpdate(t *testing.T) {
 		"ports of a NodePort":   {spec(clusterIP, `type: NodePort, ports: [{port: 80, nodePort: 30001}]`), spec(clusterIP, `ports: [{port: 80, nodePort: 30001}]`), ""},
 		"a port that is no own": {spec(clusterIP, `type: NodePort, ports: [{port: 80, nodePort: 30001}]`), spec(clusterIP, `ports: [{port: 80, nodePort: 30002}]`), "spec.ports[0].nodePort: Forbidden"},
 	} {
-		r := resourceOf(t, "Service")
+		r := kindtest.Of(t, service.Resources(), "Service")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// a later type in the text wins over an earlier one
@@ -182,7 +170,7 @@ func lastWins(text string) string {
 
 func TestServiceKeepsNodePorts(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Service")
+	r := kindtest.Of(t, service.Resources(), "Service")
 	old := kindtest.Create(t, r, spec(`type: NodePort, ports: [{name: a, port: 80, nodePort: 30001}, {name: b, port: 81, nodePort: 30002}]`))
 	next := kindtest.Update(t, r, old, spec(`type: NodePort, ports: [{name: b, port: 8081}, {name: c, port: 82, nodePort: 30001}, {name: a, port: 80}]`), "").(*corev1.Service)
 	var got []int32
@@ -196,7 +184,7 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 
 func TestServiceStatus(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Service")
+	r := kindtest.Of(t, service.Resources(), "Service")
 	old := kindtest.Create(t, r, balanced())
 	for text, want := range map[string]string{
 		`{ip: 1.2.3.4}`:                "",
@@ -220,7 +208,7 @@ func TestServiceStatus(t *testing.T) {
 
 func TestServiceWarnings(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "Service")
+	r := kindtest.Of(t, service.Resources(), "Service")
 	for text, want := range map[string]string{
 		spec(clusterIP, onePort): "",
 		spec(`clusterIP: None, externalIPs: [1.2.3.4], loadBalancerIP: 1.2.3.4, sessionAffinity: ClientIP`): "spec.loadBalancerIP is ignored for headless services\n" +

@@ -23,33 +23,13 @@ const (
 	revision = `{metadata: {name: x}, data: {a: b}, revision: 1}`
 )
 
-func resourceOf(t *testing.T, name string) kind.Resource {
-	t.Helper()
-	for _, r := range workload.Resources() {
-		if r.Kind == name {
-			return r
-		}
-	}
-	t.Fatalf("no kind %s", name)
-	return kind.Resource{}
-}
-
-// with is text with one part of it replaced, which must be there.
-func with(t *testing.T, text, old, new string) string {
-	t.Helper()
-	if !strings.Contains(text, old) {
-		t.Fatalf("no %q in %s", old, text)
-	}
-	return strings.Replace(text, old, new, 1)
-}
-
 func TestGood(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"ReplicaSet": web, "Deployment": web, "DaemonSet": daemon, "StatefulSet": stateful,
 		"ReplicationController": oldWeb, "ControllerRevision": revision,
 	} {
-		r := resourceOf(t, name)
+		r := kindtest.Of(t, workload.Resources(), name)
 		kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, text), nil, ""))
 	}
 }
@@ -136,8 +116,8 @@ func TestBadObjects(t *testing.T) {
 	} {
 		t.Run(c.kind+" "+c.new, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, c.kind)
-			obj := kindtest.Create(t, r, with(t, c.text, c.old, c.new))
+			r := kindtest.Of(t, workload.Resources(), c.kind)
+			obj := kindtest.Create(t, r, kindtest.With(t, c.text, c.old, c.new))
 			kindtest.WantErrors(t, kindtest.Validate(r, obj, nil, ""), c.want)
 		})
 	}
@@ -162,9 +142,9 @@ func TestBadUpdates(t *testing.T) {
 	} {
 		t.Run(c.kind+" "+c.new, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, c.kind)
+			r := kindtest.Of(t, workload.Resources(), c.kind)
 			cur := kindtest.Create(t, r, c.text)
-			next := kindtest.Update(t, r, cur, with(t, c.text, c.old, c.new), "")
+			next := kindtest.Update(t, r, cur, kindtest.With(t, c.text, c.old, c.new), "")
 			kindtest.WantErrors(t, kindtest.Validate(r, next, cur, ""), splitLines(c.want)...)
 		})
 	}
@@ -194,7 +174,7 @@ func TestBadStatuses(t *testing.T) {
 	} {
 		t.Run(c.kind+" "+c.status, func(t *testing.T) {
 			t.Parallel()
-			r := resourceOf(t, c.kind)
+			r := kindtest.Of(t, workload.Resources(), c.kind)
 			cur := kindtest.Create(t, r, c.text)
 			collided(cur)
 			next := kindtest.Update(t, r, cur, strings.TrimSuffix(c.text, "}")+", status: "+c.status+"}", "status")
@@ -264,9 +244,9 @@ func TestGeneration(t *testing.T) {
 		{"ReplicaSet", web, "replicas: 2", "replicas: 3", "", 2},
 		{"ReplicationController", oldWeb, "replicas: 2", "replicas: 3", "", 2},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, workload.Resources(), c.kind)
 		cur := kindtest.Create(t, r, c.text)
-		next := kindtest.Update(t, r, cur, with(t, c.text, c.old, c.new), c.sub)
+		next := kindtest.Update(t, r, cur, kindtest.With(t, c.text, c.old, c.new), c.sub)
 		if got := next.GetGeneration(); cur.GetGeneration() != 1 || got != c.want {
 			t.Errorf("%s %s: generation %d, want %d", c.kind, c.new, got, c.want)
 		}
@@ -275,17 +255,17 @@ func TestGeneration(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	d := kindtest.Create(t, resourceOf(t, "Deployment"), web).(*appsv1.Deployment)
+	d := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "Deployment"), web).(*appsv1.Deployment)
 	if r := d.Spec.Strategy.RollingUpdate; d.Spec.Strategy.Type != "RollingUpdate" || r.MaxSurge.String() != "25%" || r.MaxUnavailable.String() != "25%" ||
 		*d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 || d.Spec.Template.Spec.RestartPolicy != "Always" {
 		t.Errorf("got %+v", d.Spec)
 	}
-	ds := kindtest.Create(t, resourceOf(t, "DaemonSet"), daemon).(*appsv1.DaemonSet)
+	ds := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "DaemonSet"), daemon).(*appsv1.DaemonSet)
 	if r := ds.Spec.UpdateStrategy.RollingUpdate; r.MaxSurge.String() != "0" || r.MaxUnavailable.String() != "1" || *ds.Spec.RevisionHistoryLimit != 10 ||
 		ds.Annotations[appsv1.DeprecatedTemplateGeneration] != "1" {
 		t.Errorf("got %+v", ds)
 	}
-	s := kindtest.Create(t, resourceOf(t, "StatefulSet"), stateful).(*appsv1.StatefulSet)
+	s := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "StatefulSet"), stateful).(*appsv1.StatefulSet)
 	claim, keep := s.Spec.VolumeClaimTemplates[0], s.Spec.PersistentVolumeClaimRetentionPolicy
 	if r := s.Spec.UpdateStrategy.RollingUpdate; s.Spec.PodManagementPolicy != "OrderedReady" || *r.Partition != 0 || r.MaxUnavailable.String() != "1" ||
 		keep.WhenDeleted != "Retain" || keep.WhenScaled != "Retain" {
@@ -294,7 +274,7 @@ func TestDefaults(t *testing.T) {
 	if claim.Kind != "PersistentVolumeClaim" || claim.APIVersion != "v1" || claim.Status.Phase != "Pending" || *claim.Spec.VolumeMode != "Filesystem" {
 		t.Errorf("got %+v", claim)
 	}
-	rc := kindtest.Create(t, resourceOf(t, "ReplicationController"), oldWeb).(*corev1.ReplicationController)
+	rc := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "ReplicationController"), oldWeb).(*corev1.ReplicationController)
 	if rc.Spec.Selector["a"] != "b" || rc.Labels["a"] != "b" {
 		t.Errorf("got %+v", rc)
 	}
@@ -303,12 +283,12 @@ func TestDefaults(t *testing.T) {
 // A client can not count templates itself, and each new one counts.
 func TestTemplatesOfDaemonSetsAreCounted(t *testing.T) {
 	t.Parallel()
-	r := resourceOf(t, "DaemonSet")
-	cur := kindtest.Create(t, r, with(t, daemon, "name: x", "name: x, annotations: {deprecated.daemonset.template.generation: '9'}"))
+	r := kindtest.Of(t, workload.Resources(), "DaemonSet")
+	cur := kindtest.Create(t, r, kindtest.With(t, daemon, "name: x", "name: x, annotations: {deprecated.daemonset.template.generation: '9'}"))
 	for _, c := range []struct{ old, new, want string }{
 		{"image: d", "image: e", "2"}, {"spec: {selector", "spec: {minReadySeconds: 1, selector", "1"},
 	} {
-		next := kindtest.Update(t, r, cur, with(t, daemon, c.old, c.new), "")
+		next := kindtest.Update(t, r, cur, kindtest.With(t, daemon, c.old, c.new), "")
 		if got := next.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]; got != c.want {
 			t.Errorf("%s: template %s, want %s", c.new, got, c.want)
 		}
@@ -319,17 +299,17 @@ func TestRows(t *testing.T) {
 	t.Parallel()
 	meta := "metadata: {name: x, creationTimestamp: '2026-01-01T11:00:00Z'"
 	for _, c := range []struct{ kind, text, want string }{
-		{"Deployment", with(t, web, "metadata: {name: x", meta), "x|1/2|2|1|60m|c|d|a=b"},
-		{"ReplicaSet", with(t, web, "metadata: {name: x", meta), "x|2|2|1|60m|c|d|a=b"},
-		{"DaemonSet", with(t, daemon, "metadata: {name: x", meta), "x|3|2|1|0|1|k=v|60m|c|d|a=b"},
-		{"DaemonSet", with(t, daemon, "nodeSelector: {k: v}, ", ""), "x|3|2|1|0|1|<none>|<unknown>|c|d|a=b"},
-		{"StatefulSet", with(t, stateful, "metadata: {name: x", meta), "x|1/2|60m|c|d"},
-		{"ReplicationController", with(t, oldWeb, "metadata: {name: x", meta), "x|2|2|1|60m|c|d|a=b"},
+		{"Deployment", kindtest.With(t, web, "metadata: {name: x", meta), "x|1/2|2|1|60m|c|d|a=b"},
+		{"ReplicaSet", kindtest.With(t, web, "metadata: {name: x", meta), "x|2|2|1|60m|c|d|a=b"},
+		{"DaemonSet", kindtest.With(t, daemon, "metadata: {name: x", meta), "x|3|2|1|0|1|k=v|60m|c|d|a=b"},
+		{"DaemonSet", kindtest.With(t, daemon, "nodeSelector: {k: v}, ", ""), "x|3|2|1|0|1|<none>|<unknown>|c|d|a=b"},
+		{"StatefulSet", kindtest.With(t, stateful, "metadata: {name: x", meta), "x|1/2|60m|c|d"},
+		{"ReplicationController", kindtest.With(t, oldWeb, "metadata: {name: x", meta), "x|2|2|1|60m|c|d|a=b"},
 		{"ReplicationController", "{}", "|1|0|0|<unknown>|||<none>"},
 		{"ControllerRevision", revision, "x|<none>|1|<unknown>"},
-		{"ControllerRevision", with(t, revision, "name: x", "name: x, ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: s, controller: true, uid: u}]"), "x|statefulset.apps/s|1|<unknown>"},
+		{"ControllerRevision", kindtest.With(t, revision, "name: x", "name: x, ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: s, controller: true, uid: u}]"), "x|statefulset.apps/s|1|<unknown>"},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, workload.Resources(), c.kind)
 		obj := kindtest.Create(t, r, c.text)
 		switch o := obj.(type) {
 		case *appsv1.Deployment:
@@ -353,7 +333,7 @@ func TestRows(t *testing.T) {
 
 func TestFieldsToSelectBy(t *testing.T) {
 	t.Parallel()
-	rc := resourceOf(t, "ReplicationController")
+	rc := kindtest.Of(t, workload.Resources(), "ReplicationController")
 	if got := rc.FieldsOf(&corev1.ReplicationController{Status: corev1.ReplicationControllerStatus{Replicas: 3}})["status.replicas"]; got != "3" {
 		t.Errorf("got %q", got)
 	}
@@ -363,14 +343,14 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, text, want string }{
 		{"Deployment", web, ""},
-		{"Deployment", with(t, web, "name: x", "name: x.y"), "metadata.name: this is used in Pod names and hostnames"},
-		{"Deployment", with(t, web, "image: d", "image: d, env: [{name: a, value: b}, {name: a, value: c}]"), "spec.template.spec.containers[0].env[1]: hides previous definition"},
-		{"StatefulSet", with(t, stateful, "replicas: 2", "revisionHistoryLimit: -1"), "spec.revisionHistoryLimit: a negative value"},
-		{"StatefulSet", with(t, stateful, "1Gi", "500m"), "spec.volumeClaimTemplates[0].spec.resources.requests[storage]: fractional byte value"},
-		{"DaemonSet", with(t, daemon, "{k: v}", "{beta.kubernetes.io/os: linux}"), "spec.template.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14"},
-		{"ReplicationController", with(t, oldWeb, "name: x", "name: x.y"), "metadata.name: this is used"},
+		{"Deployment", kindtest.With(t, web, "name: x", "name: x.y"), "metadata.name: this is used in Pod names and hostnames"},
+		{"Deployment", kindtest.With(t, web, "image: d", "image: d, env: [{name: a, value: b}, {name: a, value: c}]"), "spec.template.spec.containers[0].env[1]: hides previous definition"},
+		{"StatefulSet", kindtest.With(t, stateful, "replicas: 2", "revisionHistoryLimit: -1"), "spec.revisionHistoryLimit: a negative value"},
+		{"StatefulSet", kindtest.With(t, stateful, "1Gi", "500m"), "spec.volumeClaimTemplates[0].spec.resources.requests[storage]: fractional byte value"},
+		{"DaemonSet", kindtest.With(t, daemon, "{k: v}", "{beta.kubernetes.io/os: linux}"), "spec.template.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14"},
+		{"ReplicationController", kindtest.With(t, oldWeb, "name: x", "name: x.y"), "metadata.name: this is used"},
 	} {
-		r := resourceOf(t, c.kind)
+		r := kindtest.Of(t, workload.Resources(), c.kind)
 		obj := kindtest.Create(t, r, c.text)
 		got := strings.Join(r.Warnings(obj, nil), "\n")
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || strings.Contains(got, "\n") {
