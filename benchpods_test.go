@@ -172,7 +172,7 @@ func bareStart(ctx context.Context, rt *cri.Runtime, n int, logs string) (sandbo
 		DnsConfig:    &criapi.DNSConfig{},
 		Linux:        &criapi.LinuxPodSandboxConfig{CgroupParent: "/monopod-bench"},
 	}
-	if sandbox, err = rt.RunPodSandbox(ctx, config); err != nil {
+	if sandbox, err = rt.RunPodSandbox(ctx, config, ""); err != nil {
 		return "", "", err
 	}
 	container, err = rt.CreateContainer(ctx, sandbox, &criapi.ContainerConfig{

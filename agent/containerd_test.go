@@ -219,7 +219,7 @@ func (r *real) bare() (start, stop time.Duration) {
 			LogDir: r.TempDir(), CgroupParent: fmt.Sprintf("%s/kubepods/besteffort/podbare%d", r.root, i), DNS: &api.DNSConfig{},
 		})
 		began := time.Now()
-		sandbox, err := r.runtime.RunPodSandbox(ctx, config)
+		sandbox, err := r.runtime.RunPodSandbox(ctx, config, "")
 		check(err)
 		container, err := r.runtime.CreateContainer(ctx, sandbox, bareContainer(pod), config)
 		check(err)

@@ -161,10 +161,10 @@ type mortalRuntime struct {
 	f *fate
 }
 
-func (r mortalRuntime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (string, error) {
+func (r mortalRuntime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	return meet(ctx, r.f, "RunPodSandbox", func(ctx context.Context) (string, error) {
 		defer r.f.w.noTwins()
-		return r.Runtime.RunPodSandbox(ctx, config)
+		return r.Runtime.RunPodSandbox(ctx, config, handler)
 	})
 }
 

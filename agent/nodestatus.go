@@ -60,11 +60,12 @@ func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
 	ctx, cancel := context.WithTimeout(ctx, r.a.cfg.HeartbeatPeriod)
 	defer cancel()
-	status, err := r.a.Runtime.Status(ctx)
+	resp, err := r.a.Runtime.Status(ctx)
 	if err != nil {
 		c.Message = fmt.Sprintf("container runtime is down: %v", err)
 		return c
 	}
+	status := resp.GetStatus()
 	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
 		i := slices.IndexFunc(status.Conditions, func(rc *cri.RuntimeCondition) bool { return rc.Type == want })
 		if i < 0 || !status.Conditions[i].Status {

@@ -15,9 +15,13 @@ import (
 // NotFound for what is not there; stopping or removing that is no error.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
-	Status(ctx context.Context) (*cri.RuntimeStatus, error)
+	// Status is how the runtime is, with its handlers and features where it tells them
+	// (containerd from 2.0 on).
+	Status(ctx context.Context) (*cri.StatusResponse, error)
 
-	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (id string, err error)
+	// RunPodSandbox makes a sandbox with the handler of that name; empty: the default
+	// one.
+	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (id string, err error)
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
 	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error)

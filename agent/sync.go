@@ -157,7 +157,7 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	}
 	id, err := "", spec.CheckHostname(w.pod, w.a.cfg.ClusterDomain)
 	if err == nil {
-		id, err = w.a.Runtime.RunPodSandbox(w.life, config)
+		id, err = w.a.Runtime.RunPodSandbox(w.life, config, "")
 	}
 	if err != nil {
 		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)

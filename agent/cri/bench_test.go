@@ -35,7 +35,7 @@ func benchmarkPod(b *testing.B, n *node, network api.NamespaceMode) {
 		config.Linux.SecurityContext = &api.LinuxSandboxSecurityContext{NamespaceOptions: &api.NamespaceOption{Network: network}}
 		var sandbox, container string
 		step("RunPodSandbox-ms", func() (err error) {
-			sandbox, err = n.runtime.RunPodSandbox(ctx, config)
+			sandbox, err = n.runtime.RunPodSandbox(ctx, config, "")
 			return err
 		})
 		step("Create+Start-ms", func() (err error) {

@@ -154,7 +154,8 @@ func (n *node) awaitReady() {
 	n.t.Helper()
 	var last error
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		status, err := n.runtime.Status(context.Background())
+		resp, err := n.runtime.Status(context.Background())
+		status := resp.GetStatus()
 		if last = err; err == nil && status.Conditions[0].Status && status.Conditions[1].Status {
 			return
 		}
@@ -279,7 +280,7 @@ func (n *node) runWeb(name string) (sandbox, container string) {
 	n.t.Helper()
 	ctx := n.t.Context()
 	config := n.sandboxConfig(name)
-	sandbox, err := n.runtime.RunPodSandbox(ctx, config)
+	sandbox, err := n.runtime.RunPodSandbox(ctx, config, "")
 	if err != nil {
 		n.t.Fatal(err)
 	}

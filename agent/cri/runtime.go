@@ -121,7 +121,7 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 
 // Status is CRI's. The first that finds the runtime ready also brings it the
 // sandbox image, so that the first pod does not wait for that.
-func (r *Runtime) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (r *Runtime) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
 			return nil, err
 		}
 	}
-	return resp.Status, nil
+	return resp, nil
 }
 
 func condition(s *cri.RuntimeStatus, name string) bool {

@@ -7,11 +7,11 @@ import (
 )
 
 // RunPodSandbox brings the sandbox image first, where it is missing.
-func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (string, error) {
+func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	if err := r.ensurePause(ctx); err != nil {
 		return "", err
 	}
-	resp, err := r.pods.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	resp, err := r.pods.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {
 		return "", err
 	}

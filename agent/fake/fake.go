@@ -60,6 +60,12 @@ type Config struct {
 	// has no statistics. It must not call the Runtime.
 	Stats func(of *cri.ContainerAttributes) *cri.ContainerStats
 
+	// Handlers are the runtime's, the default one included, and Features what all
+	// of them can; nil: the runtime does not tell, as containerd 1.6, and has the
+	// default one and runc.
+	Handlers []*cri.RuntimeHandler
+	Features *cri.RuntimeFeatures
+
 	// Subnet is where the addresses of pods come from. By default it is 10.88.0.0/16,
 	// or with Loopback the first 127.88.N.0/24 that no other process has.
 	Subnet netip.Prefix
@@ -137,14 +143,17 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 }
 
 // Status says that all is well; make it fail to say otherwise.
-func (r *Runtime) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	if err := r.begin(ctx, "Status", ""); err != nil {
 		return nil, err
 	}
-	return &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
-		{Type: cri.RuntimeReady, Status: true},
-		{Type: cri.NetworkReady, Status: true},
-	}}, nil
+	return &cri.StatusResponse{
+		Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
+			{Type: cri.RuntimeReady, Status: true},
+			{Type: cri.NetworkReady, Status: true},
+		}},
+		RuntimeHandlers: r.cfg.Handlers, Features: r.cfg.Features,
+	}, nil
 }
 
 // begin is the start of every call: its latency and its failures.

@@ -35,7 +35,7 @@ func newSandbox(t *testing.T, r *fake.Runtime, name string) *sandbox {
 	s := &sandbox{T: t, Runtime: r, config: &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: name, Uid: "uid-" + name, Namespace: "default"}, Hostname: name,
 	}}
-	id, err := r.RunPodSandbox(t.Context(), s.config)
+	id, err := r.RunPodSandbox(t.Context(), s.config, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestAddresses(t *testing.T) {
 			pods = append(pods, s)
 		}
 		full := &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "full", Uid: "full"}}
-		if _, err := r.RunPodSandbox(t.Context(), full); status.Code(err) != codes.ResourceExhausted {
+		if _, err := r.RunPodSandbox(t.Context(), full, ""); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("one too many: %v", err)
 		}
 		if err := r.StopPodSandbox(t.Context(), pods[2].id); err != nil {

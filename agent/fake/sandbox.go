@@ -29,13 +29,16 @@ type sandbox struct {
 }
 
 // RunPodSandbox makes a sandbox; it is ready when the call returns.
-func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (string, error) {
+func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	meta := config.GetMetadata()
 	if err := r.begin(ctx, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName()); err != nil {
 		return "", err
 	}
 	if meta.GetName() == "" || meta.GetUid() == "" {
 		return "", status.Error(codes.InvalidArgument, "a sandbox needs a name and a uid")
+	}
+	if !r.handles(handler) {
+		return "", status.Errorf(codes.Unknown, "failed to get sandbox runtime: no runtime for %q is configured", handler)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,6 +57,14 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 	}
 	r.sandboxes[s.id] = s
 	return s.id, nil
+}
+
+// handles says whether there is a handler of that name.
+func (r *Runtime) handles(name string) bool {
+	if r.cfg.Handlers == nil {
+		return name == "" || name == "runc"
+	}
+	return slices.ContainsFunc(r.cfg.Handlers, func(h *cri.RuntimeHandler) bool { return h.Name == name })
 }
 
 // StopPodSandbox kills the containers in it and takes its address.

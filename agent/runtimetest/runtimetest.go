@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Env) {
 		{"Ready", testReady},
 		{"SandboxLife", testSandboxLife},
 		{"SandboxTwice", testSandboxTwice},
+		{"SandboxHandlers", testHandlers},
 		{"SandboxList", testSandboxList},
 		{"SandboxEndsContainers", testSandboxEndsContainers},
 		{"ContainerLife", testContainerLife},
@@ -99,7 +100,7 @@ type pod struct {
 func newPod(t *testing.T, env Env) *pod {
 	t.Helper()
 	p := &pod{T: t, Env: env, config: env.sandboxConfig(t)}
-	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config)
+	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config, "")
 	if err != nil {
 		t.Fatalf("run sandbox: %v", err)
 	}

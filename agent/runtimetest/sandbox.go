@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,10 +16,11 @@ func testReady(t *testing.T, env Env) {
 	if err != nil || version.RuntimeApiVersion != "v1" || version.RuntimeName == "" || version.RuntimeVersion == "" {
 		t.Errorf("version %v, %v", version, err)
 	}
-	status, err := env.Runtime.Status(t.Context())
+	resp, err := env.Runtime.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	status := resp.GetStatus()
 	ready := map[string]bool{}
 	for _, c := range status.Conditions {
 		ready[c.Type] = c.Status
@@ -85,14 +87,30 @@ func (p *pod) checkAddresses(s *cri.PodSandboxStatus, other *pod) {
 	}
 }
 
+func testHandlers(t *testing.T, env Env) {
+	p := newPod(t, env)
+	p.config.Metadata.Attempt++
+	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config, "nosuch")
+	if err == nil {
+		env.remove(t, id)
+	}
+	if err == nil || !strings.Contains(err.Error(), `no runtime for "nosuch" is configured`) {
+		t.Errorf("a handler that is not there: %v", err)
+	}
+	if id, err = env.Runtime.RunPodSandbox(t.Context(), p.config, "runc"); err != nil {
+		t.Fatalf("handler runc: %v", err)
+	}
+	env.remove(t, id)
+}
+
 func testSandboxTwice(t *testing.T, env Env) {
 	p := newPod(t, env)
-	if id, err := env.Runtime.RunPodSandbox(t.Context(), p.config); err == nil {
+	if id, err := env.Runtime.RunPodSandbox(t.Context(), p.config, ""); err == nil {
 		env.remove(t, id)
 		t.Error("a second sandbox of the same name, uid and attempt was made")
 	}
 	p.config.Metadata.Attempt++
-	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config)
+	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config, "")
 	if err != nil {
 		t.Fatalf("next attempt: %v", err)
 	}
