@@ -47,7 +47,7 @@ func cronJobHalves(obj kind.Object) (*batchv1.CronJobSpec, *batchv1.CronJobStatu
 func cronJobColumns() []table.Column {
 	suspend := table.Text("Suspend", "Whether it starts no jobs for now.", cronJobSuspend)
 	suspend.Type = "boolean" // as upstream calls its text
-	return append(append([]table.Column{
+	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Text("Schedule", "When it starts jobs.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
 		table.Text("Timezone", "Whose time the schedule means.", func(c *batchv1.CronJob) string {
@@ -65,10 +65,9 @@ func cronJobColumns() []table.Column {
 			return table.Since(c.Status.LastScheduleTime.Time, now)
 		}),
 		table.Age(),
-	}, pod.TemplateColumns(func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template })...),
-		table.Text("Selector", "Which pods belong to its jobs.", func(c *batchv1.CronJob) string {
-			return metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)
-		}).Wide())
+	}, func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }, func(c *batchv1.CronJob) string {
+		return metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)
+	})
 }
 
 func cronJobSuspend(c *batchv1.CronJob) string {

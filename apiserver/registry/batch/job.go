@@ -54,14 +54,13 @@ func jobHalves(obj kind.Object) (*batchv1.JobSpec, *batchv1.JobStatus) {
 }
 
 func jobColumns() []table.Column {
-	return append(append([]table.Column{
+	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Text("Status", "What has become of it.", jobState),
 		table.Text("Completions", "Pods that succeeded, of those needed.", jobCompletions),
 		table.Timed("Duration", "Time it took, or has taken so far.", jobDuration),
 		table.Age(),
-	}, pod.TemplateColumns(func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template })...),
-		table.Text("Selector", "Which pods belong to it.", func(j *batchv1.Job) string { return metav1.FormatLabelSelector(j.Spec.Selector) }).Wide())
+	}, func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template }, func(j *batchv1.Job) string { return metav1.FormatLabelSelector(j.Spec.Selector) })
 }
 
 func jobState(job *batchv1.Job) string {

@@ -41,6 +41,12 @@ func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table
 	}
 }
 
+// OwnerColumns are those of a controller of pods: its own, then what -o wide shows
+// of its template and of its selector.
+func OwnerColumns[T store.Object](own []table.Column, template func(T) *corev1.PodTemplateSpec, selector func(T) string) []table.Column {
+	return append(append(own, TemplateColumns(template)...), table.Text("Selector", "Which pods belong to it.", selector).Wide())
+}
+
 func joinContainers(template *corev1.PodTemplateSpec, cell func(*corev1.Container) string) string {
 	if template == nil {
 		return ""

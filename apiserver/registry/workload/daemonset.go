@@ -47,7 +47,7 @@ func daemonSetColumns() []table.Column {
 	number := func(name, description string, of func(*appsv1.DaemonSetStatus) int32) table.Column {
 		return table.Number(name, description, func(d *appsv1.DaemonSet) int64 { return int64(of(&d.Status)) })
 	}
-	return append(append([]table.Column{
+	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		number("Desired", "Nodes that should run it.", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
 		number("Current", "Nodes that run it and should.", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
@@ -58,8 +58,7 @@ func daemonSetColumns() []table.Column {
 			return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
 		}),
 		table.Age(),
-	}, pod.TemplateColumns(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template })...),
-		table.Text("Selector", "Which pods belong to it.", func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) }).Wide())
+	}, func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) })
 }
 
 // daemonSetDefault: upstream's SetDefaults_DaemonSet of apps/v1.

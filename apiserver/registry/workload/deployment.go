@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,7 +29,7 @@ func deploymentResource() kind.Resource {
 		Prepare:      deploymentPrepare,
 		Validate:     deploymentValidate,
 		Warnings:     deploymentWarnings,
-		Scale:        &kind.Scale{Of: deploymentScale, Set: deploymentRescale},
+		Scale:        scales(deploymentScale),
 		Columns:      deploymentColumns(),
 	}
 }
@@ -41,7 +40,7 @@ func deploymentHalves(obj kind.Object) (*appsv1.DeploymentSpec, *appsv1.Deployme
 }
 
 func deploymentColumns() []table.Column {
-	return append(append([]table.Column{
+	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Text("Ready", "Pods that are ready, of those wanted.", func(d *appsv1.Deployment) string {
 			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, orOne(d.Spec.Replicas))
@@ -49,8 +48,7 @@ func deploymentColumns() []table.Column {
 		table.Count("Up-to-date", "Pods of the newest template.", func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
 		table.Count("Available", "Pods that have been ready for long enough.", func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
 		table.Age(),
-	}, pod.TemplateColumns(func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template })...),
-		table.Text("Selector", "Which pods belong to it.", func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) }).Wide())
+	}, func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) })
 }
 
 // deploymentDefault: upstream's SetDefaults_Deployment of apps/v1.
@@ -82,13 +80,9 @@ func deploymentPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-func deploymentScale(obj kind.Object) *autoscalingv1.Scale {
+func deploymentScale(obj kind.Object) (wanted **int32, there int32, selector string) {
 	d := obj.(*appsv1.Deployment)
-	return scaleOf(d, d.Spec.Replicas, d.Status.Replicas, selectorText(d.Spec.Selector))
-}
-
-func deploymentRescale(obj kind.Object, scale *autoscalingv1.Scale) {
-	obj.(*appsv1.Deployment).Spec.Replicas = new(scale.Spec.Replicas)
+	return &d.Spec.Replicas, d.Status.Replicas, selectorText(d.Spec.Selector)
 }
 
 func deploymentWarnings(next, cur kind.Object) []string {

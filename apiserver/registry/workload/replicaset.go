@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -33,7 +32,7 @@ func replicaSetResource() kind.Resource {
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
 		},
-		Scale:   &kind.Scale{Of: replicaSetScale, Set: replicaSetRescale},
+		Scale:   scales(replicaSetScale),
 		Columns: replicaSetColumns(),
 	}
 }
@@ -44,16 +43,12 @@ func replicaSetHalves(obj kind.Object) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaS
 }
 
 func replicaSetColumns() []table.Column {
-	return append(append([]table.Column{
-		table.Name(),
-		table.Number("Desired", "Pods wanted.", func(r *appsv1.ReplicaSet) int64 { return int64(orOne(r.Spec.Replicas)) }),
-		table.Number("Current", "Pods there are.", func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.Replicas) }),
-		table.Number("Ready", "Pods that are ready.", func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.ReadyReplicas) }),
-		table.Age(),
-	}, pod.TemplateColumns(func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template })...),
-		table.Text("Selector", "Which pods belong to it.", func(r *appsv1.ReplicaSet) string {
-			return metav1.FormatLabelSelector(r.Spec.Selector)
-		}).Wide())
+	return replicaColumns(
+		func(r *appsv1.ReplicaSet) replicas {
+			return replicas{r.Spec.Replicas, r.Status.Replicas, r.Status.ReadyReplicas}
+		},
+		func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template },
+		func(r *appsv1.ReplicaSet) string { return metav1.FormatLabelSelector(r.Spec.Selector) })
 }
 
 func replicaSetDefault(obj kind.Object) {
@@ -62,13 +57,9 @@ func replicaSetDefault(obj kind.Object) {
 	pod.DefaultTemplate(&rs.Spec.Template)
 }
 
-func replicaSetScale(obj kind.Object) *autoscalingv1.Scale {
+func replicaSetScale(obj kind.Object) (wanted **int32, there int32, selector string) {
 	rs := obj.(*appsv1.ReplicaSet)
-	return scaleOf(rs, rs.Spec.Replicas, rs.Status.Replicas, selectorText(rs.Spec.Selector))
-}
-
-func replicaSetRescale(obj kind.Object, scale *autoscalingv1.Scale) {
-	obj.(*appsv1.ReplicaSet).Spec.Replicas = new(scale.Spec.Replicas)
+	return &rs.Spec.Replicas, rs.Status.Replicas, selectorText(rs.Spec.Selector)
 }
 
 func replicaSetWarnings(next, cur kind.Object) []string {

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,7 +36,7 @@ func replicationControllerResource() kind.Resource {
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*corev1.ReplicationController).Status.Replicas))}
 		},
-		Scale:   &kind.Scale{Of: replicationControllerScale, Set: replicationControllerRescale},
+		Scale:   scales(replicationControllerScale),
 		Columns: replicationControllerColumns(),
 	}
 }
@@ -48,16 +47,12 @@ func replicationControllerHalves(obj kind.Object) (*corev1.ReplicationController
 }
 
 func replicationControllerColumns() []table.Column {
-	return append(append([]table.Column{
-		table.Name(),
-		table.Number("Desired", "Pods wanted.", func(r *corev1.ReplicationController) int64 { return int64(orOne(r.Spec.Replicas)) }),
-		table.Number("Current", "Pods there are.", func(r *corev1.ReplicationController) int64 { return int64(r.Status.Replicas) }),
-		table.Number("Ready", "Pods that are ready.", func(r *corev1.ReplicationController) int64 { return int64(r.Status.ReadyReplicas) }),
-		table.Age(),
-	}, pod.TemplateColumns(func(r *corev1.ReplicationController) *corev1.PodTemplateSpec { return r.Spec.Template })...),
-		table.Text("Selector", "Which pods belong to it.", func(r *corev1.ReplicationController) string {
-			return labels.FormatLabels(r.Spec.Selector)
-		}).Wide())
+	return replicaColumns(
+		func(r *corev1.ReplicationController) replicas {
+			return replicas{r.Spec.Replicas, r.Status.Replicas, r.Status.ReadyReplicas}
+		},
+		func(r *corev1.ReplicationController) *corev1.PodTemplateSpec { return r.Spec.Template },
+		func(r *corev1.ReplicationController) string { return labels.FormatLabels(r.Spec.Selector) })
 }
 
 // replicationControllerDefault: upstream's SetDefaults_ReplicationController; the
@@ -78,13 +73,9 @@ func replicationControllerDefault(obj kind.Object) {
 	pod.DefaultTemplate(template)
 }
 
-func replicationControllerScale(obj kind.Object) *autoscalingv1.Scale {
+func replicationControllerScale(obj kind.Object) (wanted **int32, there int32, selector string) {
 	rc := obj.(*corev1.ReplicationController)
-	return scaleOf(rc, rc.Spec.Replicas, rc.Status.Replicas, labels.Set(rc.Spec.Selector).AsSelector().String())
-}
-
-func replicationControllerRescale(obj kind.Object, scale *autoscalingv1.Scale) {
-	obj.(*corev1.ReplicationController).Spec.Replicas = new(scale.Spec.Replicas)
+	return &rc.Spec.Replicas, rc.Status.Replicas, labels.Set(rc.Spec.Selector).AsSelector().String()
 }
 
 func replicationControllerValidate(next, _ kind.Object, subresource string) field.ErrorList {

@@ -7,16 +7,26 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// scaleOf is obj's scale: the pods wanted (nil: one), those there are, and which.
-func scaleOf(obj kind.Object, wanted *int32, there int32, selector string) *autoscalingv1.Scale {
-	return &autoscalingv1.Scale{
-		TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
-			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+// scales makes the subresource scale out of where an object keeps how many pods
+// are wanted (nil: one), how many there are, and which they are.
+func scales(of func(obj kind.Object) (wanted **int32, there int32, selector string)) *kind.Scale {
+	return &kind.Scale{
+		Of: func(obj kind.Object) *autoscalingv1.Scale {
+			wanted, there, selector := of(obj)
+			return &autoscalingv1.Scale{
+				TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
+				ObjectMeta: metav1.ObjectMeta{
+					Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+					ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+				},
+				Spec:   autoscalingv1.ScaleSpec{Replicas: orOne(*wanted)},
+				Status: autoscalingv1.ScaleStatus{Replicas: there, Selector: selector},
+			}
 		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: orOne(wanted)},
-		Status: autoscalingv1.ScaleStatus{Replicas: there, Selector: selector},
+		Set: func(obj kind.Object, scale *autoscalingv1.Scale) {
+			wanted, _, _ := of(obj)
+			*wanted = new(scale.Spec.Replicas)
+		},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -36,7 +35,7 @@ func statefulSetResource() kind.Resource {
 		Prepare:      kind.SpecAndStatus(statefulSetHalves, statefulSetDefault),
 		Validate:     statefulSetValidate,
 		Warnings:     statefulSetWarnings,
-		Scale:        &kind.Scale{Of: statefulSetScale, Set: statefulSetRescale},
+		Scale:        scales(statefulSetScale),
 		Columns: append([]table.Column{
 			table.Name(),
 			table.Text("Ready", "Pods that are ready, of those wanted.", func(s *appsv1.StatefulSet) string {
@@ -85,13 +84,9 @@ func statefulSetStrategyDefault(s *appsv1.StatefulSetUpdateStrategy) {
 	}
 }
 
-func statefulSetScale(obj kind.Object) *autoscalingv1.Scale {
+func statefulSetScale(obj kind.Object) (wanted **int32, there int32, selector string) {
 	s := obj.(*appsv1.StatefulSet)
-	return scaleOf(s, s.Spec.Replicas, s.Status.Replicas, selectorText(s.Spec.Selector))
-}
-
-func statefulSetRescale(obj kind.Object, scale *autoscalingv1.Scale) {
-	obj.(*appsv1.StatefulSet).Spec.Replicas = new(scale.Spec.Replicas)
+	return &s.Spec.Replicas, s.Status.Replicas, selectorText(s.Spec.Selector)
 }
 
 func statefulSetWarnings(next, cur kind.Object) []string {
