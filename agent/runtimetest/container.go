@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent"
 )
 
 func testContainerLife(t *testing.T, env Env) {
@@ -175,7 +177,18 @@ func testOOM(t *testing.T, env Env) {
 	p := newPod(t, env)
 	config := p.container("alloc", "256")
 	config.Linux.Resources = &cri.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}
+	events, err := env.Runtime.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	id := p.run(config)
+	told := false
+	for e := next(t, events, id); e.Type != agent.EventContainerExited; e = next(t, events, id) {
+		told = told || e.Type == agent.EventContainerOOM
+	}
+	if !told {
+		t.Error("no event said, before the exit, that it was for want of memory")
+	}
 	if s := p.awaitExit(id); s.ExitCode != 137 || s.Reason != "OOMKilled" {
 		t.Errorf("code %d, reason %q", s.ExitCode, s.Reason)
 	}
