@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func admitHandlers() []admitHandler {
 
 // refuse asks the handlers about a pod that is new to this agent. A pod that has
 // finished or is being deleted is not refused any more.
-func (a *Agent) refuse(pod *corev1.Pod) *status.Failure {
+func (a *Agent) refuse(ctx context.Context, pod *corev1.Pod) *status.Failure {
 	if status.Finished(pod.Status.Phase) || pod.DeletionTimestamp != nil {
 		return nil
 	}
@@ -32,6 +33,9 @@ func (a *Agent) refuse(pod *corev1.Pod) *status.Failure {
 	f := a.evict.admit(pod, critical)
 	if f == nil {
 		f = a.ask(pod, critical)
+	}
+	if f == nil {
+		f = a.placement.Admit(ctx, pod)
 	}
 	if f != nil {
 		a.event(pod, "", corev1.EventTypeWarning, f.Reason, "%s", f.Message)

@@ -33,6 +33,7 @@ import (
 	"monopod/agent/static"
 	"monopod/agent/stats"
 	"monopod/agent/token"
+	"monopod/agent/topology"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 )
@@ -64,6 +65,9 @@ type Deps struct {
 	// Complete fills in the defaults of a pod that does not come from the API and
 	// finds what is wrong with it. Static pods need it.
 	Complete func(*corev1.Pod) error
+	// Providers give containers what they have for themselves, beside processors and
+	// memory: devices. They may be used before New returns.
+	Providers []topology.Provider
 	// Notify tells of changes in a folder of static pods; nil: static.Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
 }
@@ -124,6 +128,11 @@ type Config struct {
 	// Reserve is what the node keeps for itself of its capacity; the zero value:
 	// nothing.
 	Reserve reserve.Config
+	// Topology says how close what containers have for themselves must lie; the zero
+	// value: nobody looks.
+	Topology topology.Config
+	// SysRoot is where the machine's topology is read, /sys.
+	SysRoot string
 	// ImageRoot is on the file system that images lie on, where the runtime does not
 	// say; empty: DataDir.
 	ImageRoot string
@@ -150,6 +159,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.Garbage, garbage.Default())
 	def(&c.Logs, logs.DefaultRotation())
 	def(&c.ImageRoot, c.DataDir)
+	def(&c.SysRoot, "/sys")
 	return c, nil
 }
 
@@ -176,21 +186,23 @@ type Agent struct {
 	capacity corev1.ResourceList
 	// allocatable is what pods may have of it.
 	allocatable corev1.ResourceList
-	resolv   *cri.DNSConfig
-	cgroups  *cgroup.Manager // nil: none
-	images   *image.Puller
-	caller   probe.Caller
-	tokens   *token.Keeper
-	status   *statusWriter
-	links    sync.Map // path of a link to a log that this process made → UID of its pod
-	node     *registrar
-	collect  *collector
-	rotate   *rotator
-	evict    *evictor
-	stats    *stats.Source
-	source   *source
-	metrics  *metrics
-	admit    []admitHandler
+	resolv      *cri.DNSConfig
+	cgroups     *cgroup.Manager // nil: none
+	images      *image.Puller
+	caller      probe.Caller
+	tokens      *token.Keeper
+	status      *statusWriter
+	links       sync.Map // path of a link to a log that this process made → UID of its pod
+	node        *registrar
+	collect     *collector
+	rotate      *rotator
+	evict       *evictor
+	stats       *stats.Source
+	source      *source
+	metrics     *metrics
+	admit       []admitHandler
+	// placement gives containers what they have for themselves.
+	placement *placement
 
 	manifests *manifests
 	mirrors   *mirrors
@@ -294,6 +306,9 @@ func (a *Agent) prepare() error {
 	a.status = newStatusWriter(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()
+	if a.placement, err = newPlacement(a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	a.manifests, a.mirrors, a.statics = newManifests(a), newMirrors(a), newStatics()
 	if a.rotate, err = newRotator(a); err != nil {
 		return fmt.Errorf("agent: %w", err)

@@ -241,6 +241,9 @@ func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID
 		listed[pod.UID] = true
 	}
 	a.orphans(ctx, found, listed) // first: a new pod of the name waits for them
+	if found != nil {
+		a.settle(pods)
+	}
 	for _, pod := range pods {
 		a.podChanged(ctx, pod, false, found[pod.UID] != nil)
 	}
@@ -266,7 +269,7 @@ func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found boo
 	case w != nil:
 		w.changed(pod)
 	default:
-		refused := a.refuse(pod)
+		refused := a.refuse(ctx, pod)
 		a.add(ctx, pod, func(in *inbox) { in.relist, in.refused = found, refused })
 	}
 }

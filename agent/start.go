@@ -16,7 +16,6 @@ import (
 	"monopod/agent/env"
 	"monopod/agent/spec"
 	"monopod/agent/status"
-	"monopod/agent/volume"
 	"monopod/apiserver/client"
 )
 
@@ -177,7 +176,7 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := volume.Mounts(c, w.volumes, vars)
+	mounts, err := w.mounts(ctx, c, vars)
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +188,16 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 	if err != nil {
 		return nil, err
 	}
+	allotment, err := w.a.placement.Allotment(ctx, w.pod, c)
+	if err != nil {
+		return nil, err
+	}
 	memory := w.a.capacity[corev1.ResourceMemory]
 	return spec.Container(w.pod, c, spec.ContainerOptions{
 		Attempt: attempt, Instance: w.a.cfg.Instance, ImageRef: img.Id,
 		Env: vars, Mounts: append(mounts, files...),
 		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
-		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"), TargetID: target,
+		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"), TargetID: target, Allotment: allotment,
 	}), nil
 }
 

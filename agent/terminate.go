@@ -27,6 +27,7 @@ func (w *worker) terminate(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	w.probes.Keep(w.isRunning)
+	w.a.placement.Release(w.uid)
 	if !w.settled {
 		w.report(true)
 		w.settled = true
