@@ -1,0 +1,109 @@
+// Command deviceplugin offers devices that do nothing, for tests and for trying
+// things out. It registers again when the node has started again.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"monopod/testdata/deviceplugin/plugin"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "deviceplugin:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var cfg plugin.Config
+	flag.StringVar(&cfg.Dir, "dir", "", "the folder of the sockets: device-plugins, or plugins_registry, of the data folder")
+	flag.StringVar(&cfg.Name, "socket", "testdev.sock", "the name of its socket")
+	flag.StringVar(&cfg.Resource, "resource", "example.com/testdev", "the name of the resource")
+	flag.StringVar(&cfg.Mount, "mount", "", "a folder of the machine that containers see as /testdev")
+	count := flag.Int("devices", 2, "how many devices there are: dev-1, dev-2, …")
+	sick := flag.String("sick", "", "a file with the ids of those that are unhealthy; read again and again")
+	pid := flag.String("pid", "", "a file for the id of the process")
+	flag.Parse()
+	if *pid != "" {
+		if err := os.WriteFile(*pid, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			return err
+		}
+	}
+	cfg.Watched = filepath.Base(cfg.Dir) == "plugins_registry"
+	cfg.Devices = devices(*count, *sick)
+	p := plugin.New(cfg)
+	go watch(ctx, p, func() []*api.Device { return devices(*count, *sick) })
+	for ctx.Err() == nil {
+		if err := serve(ctx, p, cfg); err != nil {
+			fmt.Fprintln(os.Stderr, "deviceplugin:", err)
+			time.Sleep(pause)
+		}
+	}
+	return nil
+}
+
+// pause is between two looks at files.
+const pause = 50 * time.Millisecond
+
+// serve serves until the node starts again, which removes the socket.
+func serve(ctx context.Context, p *plugin.Plugin, cfg plugin.Config) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for there := false; ctx.Err() == nil; time.Sleep(pause) {
+			_, err := os.Lstat(p.Socket())
+			if there && err != nil {
+				return
+			}
+			there = there || err == nil
+		}
+	}()
+	return p.Serve(ctx)
+}
+
+func devices(count int, sick string) []*api.Device {
+	text, _ := os.ReadFile(sick)
+	ill := strings.Fields(string(text))
+	var out []*api.Device
+	for i := range count {
+		d := plugin.Devices("dev-" + strconv.Itoa(i+1))[0]
+		if slices.Contains(ill, d.ID) {
+			d.Health = api.Unhealthy
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// watch tells of devices whose health changed.
+func watch(ctx context.Context, p *plugin.Plugin, now func() []*api.Device) {
+	healths := func(list []*api.Device) (out []string) {
+		for _, d := range list {
+			out = append(out, d.Health)
+		}
+		return out
+	}
+	for last := now(); ctx.Err() == nil; time.Sleep(pause) {
+		if next := now(); !slices.Equal(healths(next), healths(last)) {
+			p.Set(next)
+			last = next
+		}
+	}
+}
