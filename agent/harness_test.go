@@ -207,11 +207,7 @@ func runAgent(t testing.TB, a *agent.Agent) (stop func()) {
 }
 
 // noMounts is a machine where nothing is ever mounted.
-type noMounts struct{}
-
-func (noMounts) Tmpfs(string, int64) error    { return nil }
-func (noMounts) Mounted(string) (bool, error) { return false, nil }
-func (noMounts) Unmount(string) error         { return nil }
+type noMounts struct{ volume.Folders }
 
 // pod is a pod of one container that runs the sample program.
 func pod(name string, args ...string) *corev1.Pod {

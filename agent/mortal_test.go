@@ -263,8 +263,8 @@ type mortalMounter struct {
 	f *fate
 }
 
-func (m mortalMounter) Tmpfs(dir string, size int64) error {
-	return meetErr(context.Background(), m.f, "mount", func(context.Context) error { return m.Mounter.Tmpfs(dir, size) })
+func (m mortalMounter) Tmpfs(dir string, o volume.Tmpfs) error {
+	return meetErr(context.Background(), m.f, "mount", func(context.Context) error { return m.Mounter.Tmpfs(dir, o) })
 }
 
 func (m mortalMounter) Unmount(dir string) error {

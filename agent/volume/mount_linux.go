@@ -10,23 +10,131 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Mounter mounts and unmounts on this machine.
+type Mounter interface {
+	// Tmpfs mounts an empty tmpfs on dir.
+	Tmpfs(dir string, o Tmpfs) error
+	// Huge mounts a file system of huge pages on dir.
+	Huge(dir string, o Tmpfs) error
+	// Bind shows the file or folder that is open as fd at target, an empty one of
+	// its kind, and returns where it is to be seen: target, or where it lies.
+	Bind(fd int, target string) (path string, err error)
+	// Share makes dir a mount through which others reach containers that show it,
+	// and back.
+	Share(dir string) error
+	// Mounted says whether something is mounted on dir.
+	Mounted(dir string) (bool, error)
+	// Unmount takes the topmost mount off dir, though it may be in use; nothing
+	// there is no error.
+	Unmount(dir string) error
+}
+
+// Tmpfs says how a file system in memory is made.
+type Tmpfs struct {
+	Size  int64 // in bytes; 0: the kernel's default
+	Mode  os.FileMode
+	Group *int64 // of its top; nil: root's
+	Page  int64  // of huge pages, in bytes
+	// Plain: neither devices nor set-user-id programs count in it.
+	Plain bool
+}
+
+func (o Tmpfs) options() string {
+	s := fmt.Sprintf("mode=%04o", unixMode(o.Mode))
+	if o.Size > 0 {
+		s += fmt.Sprintf(",size=%d", o.Size)
+	}
+	if o.Group != nil {
+		s += fmt.Sprintf(",gid=%d", *o.Group)
+	}
+	if o.Page > 0 {
+		s += fmt.Sprintf(",pagesize=%d", o.Page)
+	}
+	return s
+}
+
+func (o Tmpfs) flags() uintptr {
+	if o.Plain {
+		return unix.MS_NOSUID | unix.MS_NODEV
+	}
+	return 0
+}
+
+// unixMode is a mode as system calls have it.
+func unixMode(m os.FileMode) uint32 {
+	out := uint32(m.Perm())
+	if m&os.ModeSetgid != 0 {
+		out |= unix.S_ISGID
+	}
+	if m&os.ModeSticky != 0 {
+		out |= unix.S_ISVTX
+	}
+	return out
+}
+
 // Kernel mounts with the kernel's own calls.
 type Kernel struct{}
 
 var _ Mounter = Kernel{}
 
-// Tmpfs mounts a tmpfs that everybody may write to.
-func (Kernel) Tmpfs(dir string, size int64) error {
-	options := "mode=0777"
-	if size > 0 {
-		options += fmt.Sprintf(",size=%d", size)
+// Tmpfs is kept out of swap where the kernel can do that (Linux 6.4).
+func (Kernel) Tmpfs(dir string, o Tmpfs) error {
+	err := unix.Mount("tmpfs", dir, "tmpfs", o.flags(), o.options()+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", o.flags(), o.options())
 	}
-	return os.NewSyscallError("mount", unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options))
+	return os.NewSyscallError("mount", err)
 }
 
-// Mounted reads the kernel's table: comparing devices would miss bind mounts.
+// Huge fails where the kernel has no pages of that size.
+func (Kernel) Huge(dir string, o Tmpfs) error {
+	return os.NewSyscallError("mount", unix.Mount("nodev", dir, "hugetlbfs", o.flags(), o.options()))
+}
+
+// Bind mounts what fd is, whatever its name has become since it was opened.
+func (Kernel) Bind(fd int, target string) (string, error) {
+	return target, os.NewSyscallError("mount", unix.Mount(procPath(fd), target, "", unix.MS_BIND, ""))
+}
+
+// Share binds dir onto itself unless it is a mount already.
+func (k Kernel) Share(dir string) error {
+	mounted, err := k.Mounted(dir)
+	if err != nil {
+		return err
+	}
+	if !mounted {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+			return os.NewSyscallError("mount", err)
+		}
+	}
+	return os.NewSyscallError("mount", unix.Mount("", dir, "", unix.MS_SHARED, ""))
+}
+
+// Mounted asks the kernel about dir alone: reading the table of all mounts for each
+// volume would cost the square of their number.
 func (Kernel) Mounted(dir string) (bool, error) {
-	real, err := filepath.EvalSymlinks(dir)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	return mountRoot(fd)
+}
+
+// mountRoot says whether fd is the top of a mount.
+func mountRoot(fd int) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT, 0, &st)
+	if err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
+	return inTable(fd) // Linux before 5.8
+}
+
+// inTable looks for what fd is in the table of all mounts. Comparing devices would
+// miss bind mounts.
+func inTable(fd int) (bool, error) {
+	path, err := os.Readlink(procPath(fd))
 	if err != nil {
 		return false, err
 	}
@@ -34,7 +142,21 @@ func (Kernel) Mounted(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return strings.Contains(string(table), " "+escape(real)+" "), nil
+	return strings.Contains(string(table), " "+escape(path)+" "), nil
+}
+
+// escape writes a path as mountinfo does.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
+}
+
+// Unmount detaches: what still uses the mount keeps it until it is done.
+func (Kernel) Unmount(dir string) error {
+	err := unix.Unmount(dir, unix.MNT_DETACH)
+	if errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return os.NewSyscallError("umount2", err)
 }
 
 // Folders mounts nothing: what would lie in memory lies in plain folders. It is for
@@ -43,8 +165,35 @@ type Folders struct{}
 
 var _ Mounter = Folders{}
 
-// Tmpfs leaves the folder as it is.
-func (Folders) Tmpfs(string, int64) error { return nil }
+// Tmpfs makes dir as the file system would be.
+func (Folders) Tmpfs(dir string, o Tmpfs) error {
+	if o.Group != nil {
+		if err := ignoreRights(os.Chown(dir, -1, int(*o.Group))); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, o.Mode)
+}
+
+// Huge leaves dir as it is.
+func (Folders) Huge(string, Tmpfs) error { return nil }
+
+// Bind gives a file a second name, so that it stays when the first goes. A folder is
+// seen where it lies.
+func (Folders) Bind(fd int, target string) (string, error) {
+	path, err := os.Readlink(procPath(fd))
+	if err != nil {
+		return "", err
+	}
+	link := filepath.Join(filepath.Dir(target), ".new-"+filepath.Base(target))
+	if err := unix.Linkat(unix.AT_FDCWD, procPath(fd), unix.AT_FDCWD, link, unix.AT_SYMLINK_FOLLOW); err != nil {
+		return path, nil
+	}
+	return target, os.Rename(link, target)
+}
+
+// Share has nothing to do.
+func (Folders) Share(string) error { return nil }
 
 // Mounted says that nothing is.
 func (Folders) Mounted(string) (bool, error) { return false, nil }
@@ -52,16 +201,11 @@ func (Folders) Mounted(string) (bool, error) { return false, nil }
 // Unmount has nothing to do.
 func (Folders) Unmount(string) error { return nil }
 
-// escape writes a path as mountinfo does.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
-}
-
-// Unmount detaches what is mounted on dir; nothing there is no error.
-func (Kernel) Unmount(dir string) error {
-	err := unix.Unmount(dir, unix.MNT_DETACH)
-	if errors.Is(err, unix.EINVAL) {
+// ignoreRights lets pass that files cannot be given away: who runs the agent without
+// root's rights runs no containers either that have others.
+func ignoreRights(err error) error {
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
 		return nil
 	}
-	return os.NewSyscallError("umount2", err)
+	return err
 }

@@ -14,19 +14,9 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
 )
-
-// Mounter mounts and unmounts on this machine.
-type Mounter interface {
-	// Tmpfs mounts an empty tmpfs on dir; size 0 is the kernel's default.
-	Tmpfs(dir string, size int64) error
-	// Mounted says whether something is mounted on dir.
-	Mounted(dir string) (bool, error)
-	Unmount(dir string) error
-}
 
 // Set is the volumes of one pod.
 type Set struct {
@@ -65,7 +55,11 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (strin
 	case v.HostPath != nil:
 		return v.HostPath.Path, hostPath(v.HostPath)
 	case v.EmptyDir != nil:
-		return s.emptyDir(v.Name, v.EmptyDir, facts.Pod)
+		dir, err := s.emptyDir(v.Name, v.EmptyDir, facts)
+		if err == nil && propagated(facts.Pod, v.Name) {
+			err = s.Mounter.Share(dir)
+		}
+		return dir, err
 	case v.ConfigMap != nil:
 		files, err := configMapFiles(v.ConfigMap, s.Source)
 		return s.files("configmap", v.Name, files, err, facts.Pod)
@@ -82,7 +76,7 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (strin
 		}
 		return s.files("projected", v.Name, files, err, facts.Pod)
 	}
-	return "", errors.New("this kind of volume is not supported")
+	return "", unsupported(&v.VolumeSource)
 }
 
 func (s *Set) files(kind, name string, files Files, err error, pod *corev1.Pod) (string, error) {
@@ -101,60 +95,11 @@ func (s *Set) secret(kind, name string, files Files, err error, pod *corev1.Pod)
 	if err != nil {
 		return "", err
 	}
-	dir := s.path(kind, name)
-	if err := s.tmpfs(dir, 0); err != nil && !errors.Is(err, os.ErrPermission) {
+	err = s.mountOnce(s.path(kind, name), Tmpfs{Mode: 0o755, Plain: true}, s.Mounter.Tmpfs)
+	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return "", err
 	}
 	return s.files(kind, name, files, nil, pod)
-}
-
-func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, pod *corev1.Pod) (string, error) {
-	dir := s.path("empty-dir", name)
-	switch v.Medium {
-	case corev1.StorageMediumDefault:
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return "", err
-		}
-	case corev1.StorageMediumMemory:
-		var size int64
-		if v.SizeLimit != nil {
-			size = v.SizeLimit.Value()
-		}
-		if err := s.tmpfs(dir, size); err != nil {
-			return "", fmt.Errorf("emptyDir in memory: cannot mount a tmpfs: %w", err)
-		}
-	default:
-		return "", fmt.Errorf("unknown storage medium %q", v.Medium)
-	}
-	return dir, open(dir, fsGroup(pod))
-}
-
-// open gives a fresh emptyDir to everybody, whatever the umask, and to the
-// pod's group.
-func open(dir string, group *int64) error {
-	mode := os.FileMode(0o777)
-	if group != nil {
-		if err := os.Chown(dir, -1, int(*group)); err != nil {
-			return err
-		}
-		mode |= os.ModeSetgid
-	}
-	info, err := os.Stat(dir)
-	if err != nil || info.Mode()&(os.ModePerm|os.ModeSetgid) == mode {
-		return err
-	}
-	return os.Chmod(dir, mode)
-}
-
-func (s *Set) tmpfs(dir string, size int64) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	mounted, err := s.Mounter.Mounted(dir)
-	if err != nil || mounted {
-		return err
-	}
-	return s.Mounter.Tmpfs(dir, size)
 }
 
 func fsGroup(pod *corev1.Pod) *int64 {
@@ -165,8 +110,13 @@ func fsGroup(pod *corev1.Pod) *int64 {
 }
 
 // Unmount takes the pod's volumes away and leaves the rest of its folder. It
-// never reaches through a mount: what cannot be unmounted stays, with an error.
+// never reaches through a mount: what cannot be unmounted stays, with an error, and
+// is tried again with the next call. What is there is read from the disk, so that it
+// does not matter who mounted it.
 func (s *Set) Unmount() error {
+	if err := RemoveAll(filepath.Join(s.Dir, subPathsDir), s.Mounter); err != nil {
+		return err
+	}
 	volumes := filepath.Join(s.Dir, "volumes")
 	dirs, err := filepath.Glob(filepath.Join(volumes, "*", "*"))
 	if err != nil {
@@ -177,7 +127,7 @@ func (s *Set) Unmount() error {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
 	}
-	return os.RemoveAll(volumes)
+	return RemoveAll(volumes, s.Mounter)
 }
 
 func (s *Set) unmount(dir string) error {
@@ -193,63 +143,5 @@ func (s *Set) Teardown() error {
 	if err := s.Unmount(); err != nil {
 		return err
 	}
-	return os.RemoveAll(s.Dir)
-}
-
-// Mounts are the mounts of a container: its volumeMounts, whose volumes lie at
-// paths, expanded by vars where they say subPathExpr.
-func Mounts(c *corev1.Container, paths map[string]string, vars []env.Var) ([]*cri.Mount, error) {
-	var out []*cri.Mount
-	for i := range c.VolumeMounts {
-		m := &c.VolumeMounts[i]
-		host, ok := paths[m.Name]
-		if !ok {
-			return nil, fmt.Errorf("%w: volume %q of a volumeMount does not exist", env.ErrConfig, m.Name)
-		}
-		sub := m.SubPath
-		if m.SubPathExpr != "" {
-			sub = env.ExpandAll([]string{m.SubPathExpr}, vars)[0]
-		}
-		if sub != "" {
-			var err error
-			if host, err = subPath(host, sub); err != nil {
-				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
-			}
-		}
-		out = append(out, &cri.Mount{
-			ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly, Propagation: propagation(m.MountPropagation),
-		})
-	}
-	return out, nil
-}
-
-func propagation(p *corev1.MountPropagationMode) cri.MountPropagation {
-	if p != nil {
-		switch *p {
-		case corev1.MountPropagationBidirectional:
-			return cri.MountPropagation_PROPAGATION_BIDIRECTIONAL
-		case corev1.MountPropagationHostToContainer:
-			return cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
-		}
-	}
-	return cri.MountPropagation_PROPAGATION_PRIVATE
-}
-
-// subPath makes sub within volume and returns where it really is; a symlink that
-// leads out of the volume is an error.
-func subPath(volume, sub string) (string, error) {
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	if _, err := root.Stat(sub); errors.Is(err, os.ErrNotExist) {
-		err = root.MkdirAll(sub, 0o750)
-		if err != nil {
-			return "", err
-		}
-	} else if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(filepath.Join(volume, sub))
+	return RemoveAll(s.Dir, s.Mounter)
 }

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
 	"monopod/agent/volume"
@@ -18,15 +17,16 @@ import (
 
 // mounter notes what is mounted.
 type mounter struct {
+	volume.Folders
 	mounted map[string]int64
 	fail    error
 }
 
-func (m *mounter) Tmpfs(dir string, size int64) error {
+func (m *mounter) Tmpfs(dir string, o volume.Tmpfs) error {
 	if m.fail != nil {
 		return m.fail
 	}
-	m.mounted[dir] = size
+	m.mounted[dir] = o.Size
 	return nil
 }
 func (m *mounter) Mounted(dir string) (bool, error) { _, ok := m.mounted[dir]; return ok, nil }
@@ -247,33 +247,5 @@ func TestHostPath(t *testing.T) {
 		if (err == nil) != c.ok || c.ok && paths["h"] != c.path {
 			t.Errorf("%s %s: %v %v", c.kind, c.path, paths, err)
 		}
-	}
-}
-
-func TestMounts(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	paths := map[string]string{"v": dir}
-	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{
-		{Name: "v", MountPath: "/a", ReadOnly: true},
-		{Name: "v", MountPath: "/b", SubPathExpr: "x/$(NAME)"},
-	}}
-	got, err := volume.Mounts(c, paths, []env.Var{{Name: "NAME", Value: "n"}})
-	if err != nil || len(got) != 2 || !got[0].Readonly || got[0].HostPath != dir || got[1].HostPath != dir+"/x/n" {
-		t.Errorf("%v %v", got, err)
-	}
-	if got[0].Propagation != cri.MountPropagation_PROPAGATION_PRIVATE {
-		t.Errorf("propagation %v", got[0].Propagation)
-	}
-	if err := os.Symlink("/etc", dir+"/out"); err != nil {
-		t.Fatal(err)
-	}
-	c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/a", SubPath: "out/passwd"}}
-	if got, err := volume.Mounts(c, paths, nil); err == nil {
-		t.Errorf("a link led out of the volume: %v", got)
-	}
-	c.VolumeMounts = []corev1.VolumeMount{{Name: "none", MountPath: "/a"}}
-	if _, err := volume.Mounts(c, paths, nil); !errors.Is(err, env.ErrConfig) {
-		t.Errorf("no such volume: %v", err)
 	}
 }

@@ -1,0 +1,158 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// removeTries is how often a name is tried that is busy or not empty: something
+	// is mounted on it, or appears while it is emptied.
+	removeTries = 16
+	// removeDepth is how deep folders are followed with one open file each. Deeper
+	// ones are moved up: a container can nest them without end.
+	removeDepth = 64
+)
+
+// RemoveAll removes path and all in it. It takes down what is mounted there and
+// never removes through a mount: what cannot be unmounted stays, with an error, and
+// so does all that it holds. It follows no symlink.
+func RemoveAll(path string, m Mounter) error {
+	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+	}
+	defer unix.Close(parent)
+	r := remover{mounter: m, top: parent, base: filepath.Base(path), left: []string{filepath.Base(path)}}
+	for ; len(r.left) > 0; r.left = r.left[1:] {
+		if err := r.remove(parent, r.left[0], 0); err != nil {
+			return fmt.Errorf("remove %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+type remover struct {
+	mounter Mounter
+	top     int      // the folder that holds what is removed
+	base    string
+	left    []string // in top, yet to be removed
+	moved   int      // folders moved up
+}
+
+// remove removes a name in a folder; one that is not there is no error.
+func (r *remover) remove(dir int, name string, depth int) error {
+	var err error
+	for range removeTries {
+		err = unix.Unlinkat(dir, name, 0)
+		switch {
+		case err == nil || errors.Is(err, unix.ENOENT):
+			return nil
+		case errors.Is(err, unix.EBUSY): // mounted on a file
+			err = r.detach(dir, name)
+		case errors.Is(err, unix.EISDIR):
+			err = r.folder(dir, name, depth)
+			if err == nil {
+				return nil
+			}
+		}
+		if !errors.Is(err, errAgain) {
+			break
+		}
+	}
+	deeper := &os.PathError{}
+	if errors.As(err, &deeper) {
+		deeper.Path = filepath.Join(name, deeper.Path)
+		return err
+	}
+	return &os.PathError{Op: "remove", Path: name, Err: err}
+}
+
+// errAgain says that a name must be looked at once more.
+var errAgain = errors.New("it is still mounted or in use")
+
+// folder empties a folder and removes it.
+func (r *remover) folder(dir int, name string, depth int) error {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	mounted, err := mountRoot(fd)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		return r.unmount(fd)
+	}
+	if depth >= removeDepth {
+		return r.moveUp(dir, name)
+	}
+	if err := r.empty(f, depth); err != nil {
+		return err
+	}
+	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
+		return errAgain
+	}
+	return err
+}
+
+// moveUp puts off the removal of a folder.
+func (r *remover) moveUp(dir int, name string) error {
+	for {
+		r.moved++
+		up := fmt.Sprintf("%s.deep-%d", r.base, r.moved)
+		err := unix.Renameat2(dir, name, r.top, up, unix.RENAME_NOREPLACE)
+		if err == nil {
+			r.left = append(r.left, up)
+		}
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+}
+
+func (r *remover) empty(f *os.File, depth int) error {
+	for {
+		names, err := f.Readdirnames(entriesAtOnce)
+		for _, name := range names {
+			if err := r.remove(int(f.Fd()), name, depth+1); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// detach takes down what is mounted on a file.
+func (r *remover) detach(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return r.unmount(fd)
+}
+
+// unmount says errAgain when it has done so.
+func (r *remover) unmount(fd int) error {
+	if err := r.mounter.Unmount(procPath(fd)); err != nil {
+		return err
+	}
+	return errAgain
+}
