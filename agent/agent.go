@@ -32,6 +32,7 @@ import (
 	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/stats"
+	"monopod/agent/statuswriter"
 	"monopod/agent/token"
 	"monopod/agent/topology"
 	"monopod/agent/volume"
@@ -191,7 +192,7 @@ type Agent struct {
 	images      *image.Puller
 	caller      probe.Caller
 	tokens      *token.Keeper
-	status      *statusWriter
+	status      *statuswriter.Writer
 	links       sync.Map // path of a link to a log that this process made → UID of its pod
 	node        *registrar
 	collect     *collector
@@ -303,7 +304,7 @@ func (a *Agent) prepare() error {
 	a.images = &image.Puller{Runtime: a.Runtime, Clock: a.Clock, Limits: a.cfg.Pulls, ConfigFile: a.cfg.PullConfig, Metrics: pulls}
 	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
 	a.tokens = token.New(a.Client, a.Clock)
-	a.status = newStatusWriter(a.Client, a.Clock, a.log)
+	a.status = statuswriter.New(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()
 	if a.placement, err = newPlacement(a); err != nil {
@@ -344,7 +345,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.loop(ctx)
 	cancel()
 	a.workers.Wait()
-	a.status.wait()
+	a.status.Wait()
 	parts.Wait()
 	if a.cgroups != nil {
 		a.cgroups.Close() // folders still in use stay

@@ -299,7 +299,7 @@ func (a *Agent) add(ctx context.Context, pod *corev1.Pod, first func(*inbox)) {
 }
 
 func (a *Agent) drop(w *worker, name types.NamespacedName) {
-	a.status.forget(w.uid)
+	a.status.Forget(w.uid)
 	a.images.Forget(string(w.uid))
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/backoff"
 	"monopod/agent/static"
 	"monopod/apiserver/client"
 )
@@ -142,7 +143,7 @@ func (m *mirrors) changed(ctx context.Context, pod *corev1.Pod, gone bool) bool 
 // show has a new mirror show the status that its pod has.
 func (m *mirrors) show(ctx context.Context, mirror *corev1.Pod) {
 	if uid, _ := static.Mirrored(mirror); m.a.runsStatic(uid, mirror.Namespace, mirror.Name) {
-		m.a.status.again(ctx, uid)
+		m.a.status.Again(ctx, uid)
 	}
 }
 
@@ -167,7 +168,7 @@ func (m *mirrors) poke() {
 // run makes the API show the static pods until ctx ends: at once when something
 // changed, and again, ever slower, what the API refused.
 func (m *mirrors) run(ctx context.Context) {
-	delay := retryFirst
+	delay := backoff.WriteInitial
 	retry := m.a.Clock.NewTimer(mirrorMax)
 	retry.Stop()
 	defer retry.Stop()
@@ -176,7 +177,7 @@ func (m *mirrors) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-			delay = retryFirst
+			delay = backoff.WriteInitial
 		case <-retry.C():
 			delay = min(2*delay, mirrorMax)
 		}

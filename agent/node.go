@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/agent/backoff"
 	"monopod/agent/host"
 	"monopod/apiserver/client"
 )
@@ -50,13 +51,13 @@ func newRegistrar(a *Agent) (*registrar, error) {
 
 // run registers the node, then keeps its lease and status until ctx ends.
 func (r *registrar) run(ctx context.Context) {
-	delay := retryFirst
+	delay := backoff.WriteInitial
 	for {
 		wait := r.a.cfg.HeartbeatPeriod
 		if err := r.beat(ctx); err != nil && ctx.Err() == nil {
 			r.a.log.Warn("node status not stored", zap.String("node", r.a.cfg.NodeName), zap.Error(err))
-			wait, delay = delay, min(2*delay, retryMax)
-		} else if delay = retryFirst; !r.ready() {
+			wait, delay = delay, min(2*delay, backoff.WriteMax)
+		} else if delay = backoff.WriteInitial; !r.ready() {
 			wait = notReadyCheck
 		}
 		timer := r.a.Clock.NewTimer(wait)

@@ -256,7 +256,7 @@ func (w *worker) report(terminal bool) {
 	base := *w.pod
 	if w.reported != nil {
 		base.Status = *w.reported
-		base.Status.Conditions = foreign(w.reported.Conditions, w.pod.Status.Conditions)
+		base.Status.Conditions = status.WithForeign(w.reported.Conditions, w.pod.Status.Conditions)
 	}
 	w.publish()
 	next := status.Of(status.Input{
@@ -264,9 +264,11 @@ func (w *worker) report(terminal bool) {
 		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Resize: cmp.Or(w.progress, w.deferred), Now: w.a.Clock.Now(),
 	})
 	unseen := w.static && w.reported == nil // its mirror may be yet to come
-	w.reported = &next
 	if unseen || !apiequality.Semantic.DeepEqual(&base.Status, &next) {
-		w.a.status.set(w.life, w.pod, &next)
+		w.reported = &next
+		w.a.status.Set(w.life, w.pod, &next)
+	} else if w.reported == nil {
+		w.reported = &w.pod.Status
 	}
 }
 

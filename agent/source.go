@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"monopod/agent/backoff"
 	"monopod/apiserver/client"
 )
 
@@ -54,10 +55,10 @@ type handler struct {
 
 // follow lists, then watches, and starts again whenever the watch ends.
 func (s *source) follow(ctx context.Context, sel client.Selector, h handler) {
-	for delay := retryFirst; ; delay = min(2*delay, retryMax) {
+	for delay := backoff.WriteInitial; ; delay = min(2*delay, backoff.WriteMax) {
 		objs, rev, err := s.a.Client.List(ctx, sel)
 		if err == nil {
-			delay = retryFirst
+			delay = backoff.WriteInitial
 			if !h.list(ctx, objs) || !s.watch(ctx, sel, rev, h) {
 				return
 			}

@@ -86,7 +86,7 @@ func (w *worker) clear() error {
 	}
 	g.Go(w.volumeSet(w.life).Unmount)
 	if !w.static { // which ends also where no API is
-		g.Go(func() error { return w.a.status.flush(w.life, w.uid) })
+		g.Go(func() error { return w.a.status.Flush(w.life, w.uid) })
 	}
 	return g.Wait()
 }
@@ -127,7 +127,7 @@ func (w *worker) bury() (done bool, err error) {
 	if w.gone || w.static {
 		return true, nil
 	}
-	if err := w.a.status.flush(w.life, w.uid); err != nil {
+	if err := w.a.status.Flush(w.life, w.uid); err != nil {
 		return false, err
 	}
 	return false, w.deleteObject()

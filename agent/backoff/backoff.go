@@ -13,6 +13,13 @@ const (
 	Forget  = 2 * Max
 )
 
+// Kubelet's figures for what the API does not take, a node's registration first of
+// all: 100 ms, doubled up to 7 s.
+const (
+	WriteInitial = 100 * time.Millisecond
+	WriteMax     = 7 * time.Second
+)
+
 // Backoff is the delays of some keys. The zero value works. It is not safe for
 // concurrent use.
 type Backoff struct {

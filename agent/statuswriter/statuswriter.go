@@ -1,10 +1,12 @@
-package agent
+// Package statuswriter stores pods' statuses, as kubelet's status manager does: at
+// once, the newest only, one write of a pod at a time, again until it is stored or
+// the pod is gone.
+package statuswriter
 
 import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -13,14 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/backoff"
 	"monopod/agent/static"
 	"monopod/agent/status"
 	"monopod/apiserver/client"
 )
 
-// statusWriter stores pods' statuses: at once, the newest only, one write of a
-// pod at a time, again until it is stored or the pod is gone.
-type statusWriter struct {
+// Writer stores pods' statuses. It writes on goroutines of its own, as long as the
+// context of the call that made them is alive; Wait for them.
+type Writer struct {
 	client client.Client
 	clock  clock.Clock
 	log    *zap.Logger
@@ -41,12 +44,13 @@ type slot struct {
 	changed chan struct{} // closed and replaced whenever stored or gone moves
 }
 
-func newStatusWriter(c client.Client, clk clock.Clock, log *zap.Logger) *statusWriter {
-	return &statusWriter{client: c, clock: clk, log: log, pods: map[types.UID]*slot{}}
+// New returns a writer of statuses to c.
+func New(c client.Client, clk clock.Clock, log *zap.Logger) *Writer {
+	return &Writer{client: c, clock: clk, log: log, pods: map[types.UID]*slot{}}
 }
 
-// set makes want the status of pod, which it equals or will soon.
-func (w *statusWriter) set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) {
+// Set makes want the status of pod, which it equals or will soon.
+func (w *Writer) Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.pods[pod.UID]
@@ -59,7 +63,7 @@ func (w *statusWriter) set(ctx context.Context, pod *corev1.Pod, want *corev1.Po
 }
 
 // renew has the slot written, by the writer that it has or a new one. mu is held.
-func (w *statusWriter) renew(ctx context.Context, s *slot) {
+func (w *Writer) renew(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
 		s.writing = true
@@ -67,8 +71,8 @@ func (w *statusWriter) renew(ctx context.Context, s *slot) {
 	}
 }
 
-// again stores the status once more: a static pod has got another mirror.
-func (w *statusWriter) again(ctx context.Context, uid types.UID) {
+// Again stores the status once more: a static pod has got another mirror.
+func (w *Writer) Again(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.pods[uid]; s != nil {
@@ -77,8 +81,8 @@ func (w *statusWriter) again(ctx context.Context, uid types.UID) {
 	}
 }
 
-// flush waits until the status last set is stored, or the pod is gone.
-func (w *statusWriter) flush(ctx context.Context, uid types.UID) error {
+// Flush waits until the status last set is stored, or the pod is gone.
+func (w *Writer) Flush(ctx context.Context, uid types.UID) error {
 	for {
 		w.mu.Lock()
 		s := w.pods[uid]
@@ -96,7 +100,8 @@ func (w *statusWriter) flush(ctx context.Context, uid types.UID) error {
 	}
 }
 
-func (w *statusWriter) forget(uid types.UID) {
+// Forget drops a pod that is over.
+func (w *Writer) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.pods[uid]; s != nil {
@@ -105,17 +110,12 @@ func (w *statusWriter) forget(uid types.UID) {
 	}
 }
 
-func (w *statusWriter) wait() { w.writes.Wait() }
-
-// Retries of a write that failed, as for the node: 100 ms doubled up to 7 s.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryMax   = 7 * time.Second
-)
+// Wait waits for writes to end.
+func (w *Writer) Wait() { w.writes.Wait() }
 
 // write stores the newest status until there is no newer one.
-func (w *statusWriter) write(ctx context.Context, s *slot) {
-	delay := retryFirst
+func (w *Writer) write(ctx context.Context, s *slot) {
+	delay := backoff.WriteInitial
 	for {
 		pod, want, version, ok := w.next(s)
 		if !ok {
@@ -125,7 +125,7 @@ func (w *statusWriter) write(ctx context.Context, s *slot) {
 		switch {
 		case err == nil, isGone(err):
 			w.done(s, version, err != nil)
-			delay = retryFirst
+			delay = backoff.WriteInitial
 			continue
 		case ctx.Err() == nil:
 			w.log.Warn("pod status not stored", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
@@ -134,13 +134,13 @@ func (w *statusWriter) write(ctx context.Context, s *slot) {
 		case <-ctx.Done():
 			return
 		case <-w.clock.After(delay):
-			delay = min(2*delay, retryMax)
+			delay = min(2*delay, backoff.WriteMax)
 		}
 	}
 }
 
 // next is what to write now; false ends the writing.
-func (w *statusWriter) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
+func (w *Writer) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s.gone || s.stored == s.version {
@@ -150,7 +150,7 @@ func (w *statusWriter) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool)
 	return s.pod, s.want, s.version, true
 }
 
-func (w *statusWriter) done(s *slot, version int, gone bool) {
+func (w *Writer) done(s *slot, version int, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.stored = version
@@ -164,54 +164,16 @@ var errReplaced = errors.New("pod was replaced")
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
 
-func (w *statusWriter) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) error {
+func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) error {
 	_, err := client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
 		if shows, _ := static.Mirrored(cur); cur.UID != pod.UID && shows != pod.UID {
 			return errReplaced
 		}
-		next := merge(&cur.Status, want)
+		next := status.Merge(&cur.Status, want)
 		if !apiequality.Semantic.DeepEqual(&cur.Status, next) {
 			cur.Status = *next
 		}
 		return nil
 	})
 	return err
-}
-
-// merge puts the agent's word over what is stored: conditions of others are
-// theirs, and a finished pod stays so.
-func merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
-	next := want.DeepCopy()
-	next.Conditions = foreign(next.Conditions, cur.Conditions)
-	next.NominatedNodeName, next.Resize = cur.NominatedNodeName, cur.Resize
-	if status.Finished(cur.Phase) && !status.Finished(next.Phase) {
-		next.Phase, next.Reason, next.Message = cur.Phase, cur.Reason, cur.Message
-	}
-	return next
-}
-
-// foreign replaces, in own, the conditions that are not the agent's by those of
-// theirs.
-func foreign(own, theirs []corev1.PodCondition) []corev1.PodCondition {
-	var out []corev1.PodCondition
-	for _, c := range own {
-		if ours(c.Type) || c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonTerminationByKubelet {
-			out = append(out, c)
-		}
-	}
-	for _, c := range theirs {
-		if !ours(c.Type) && status.Condition(out, c.Type) == nil {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-func ours(t corev1.PodConditionType) bool {
-	switch t {
-	case corev1.PodScheduled, corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
-		corev1.PodResizePending, corev1.PodResizeInProgress:
-		return true
-	}
-	return false
 }
