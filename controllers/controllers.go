@@ -13,13 +13,16 @@ import (
 
 	"monopod/apiserver/client/record"
 	"monopod/controllers/clusterroleaggregation"
+	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
 	"monopod/controllers/kinds"
 	"monopod/controllers/loop"
 	"monopod/controllers/namespace"
 	"monopod/controllers/nodelifecycle"
+	"monopod/controllers/persistentvolume"
 	"monopod/controllers/podgc"
+	"monopod/controllers/protection"
 	"monopod/controllers/replicaset"
 	"monopod/controllers/resourcequota"
 	"monopod/controllers/rootca"
@@ -127,6 +130,22 @@ func All() []Entry {
 		{Name: resourcequota.Name, Aliases: []string{"resourcequota-controller"},
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
 				return resourcequota.New(d, resourcequota.Config{Kinds: c.Kinds}), nil
+			}},
+		{Name: persistentvolume.Name, Aliases: []string{"persistentvolume-binder-controller"}, Component: persistentvolume.Component,
+			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+				return persistentvolume.New(d, e), nil
+			}},
+		{Name: protection.Claims, Aliases: []string{"persistentvolumeclaim-protection-controller"},
+			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+				return protection.NewClaims(d), nil
+			}},
+		{Name: protection.Volumes, Aliases: []string{"persistentvolume-protection-controller"},
+			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+				return protection.NewVolumes(d), nil
+			}},
+		{Name: ephemeral.Name, Aliases: []string{"ephemeral-volume-controller"}, Component: ephemeral.Component,
+			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+				return ephemeral.New(d, e), nil
 			}},
 		{Name: eventttl.Name,
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {

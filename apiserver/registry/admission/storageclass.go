@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/registry/storage"
+	claims "monopod/apiserver/client/claim"
 )
 
 // defaultStorageClass gives a claim that names no class the default one: of
@@ -24,13 +24,8 @@ func defaultStorageClass(c client.Client) Plugin {
 			return nil
 		}
 		classes, err := client.List[*storagev1.StorageClass](ctx, c, client.Selector{})
-		var chosen *storagev1.StorageClass
-		for _, class := range classes {
-			if storage.IsDefaultClass(class) && (chosen == nil || chosen.CreationTimestamp.Before(&class.CreationTimestamp)) {
-				chosen = class
-			}
-		}
-		if chosen != nil {
+		chosen := claims.Default(classes)
+		if err == nil && chosen != nil {
 			claim.Spec.StorageClassName = new(chosen.Name)
 		}
 		return err
@@ -49,7 +44,7 @@ func claimResize(c client.Client) Plugin {
 		if size.Cmp(had) <= 0 {
 			return nil
 		}
-		class, err := client.Get[*storagev1.StorageClass](ctx, c, "", storage.ClassOf(claim))
+		class, err := client.Get[*storagev1.StorageClass](ctx, c, "", claims.Class(claim))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

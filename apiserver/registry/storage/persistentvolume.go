@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod"
@@ -42,7 +43,7 @@ func volumeColumns() []table.Column {
 		table.Text("Reclaim Policy", "What becomes of it after its claim.", func(v *volume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) }),
 		table.Text("Status", "Whether it is bound.", func(v *volume) string { return phaseText(v, v.Status.Phase) }),
 		table.Text("Claim", "Whose it is.", volumeClaim),
-		table.Text("StorageClass", "Its class.", func(v *volume) string { return classOf(v, v.Spec.StorageClassName) }),
+		table.Text("StorageClass", "Its class.", claim.VolumeClass),
 		table.Text("VolumeAttributesClass", "The class of its attributes.", func(v *volume) string { return orUnset(v.Spec.VolumeAttributesClassName) }),
 		table.Text("Reason", "Why it is in that state.", func(v *volume) string { return v.Status.Reason }),
 		table.Age(),
@@ -75,6 +76,7 @@ func volumePrepare(next, cur kind.Object, subresource string) {
 	if cur == nil {
 		since := v.CreationTimestamp
 		v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &since}
+		protect(v, claim.VolumeProtection)
 		return
 	}
 	old := cur.(*corev1.PersistentVolume)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	claims "monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod"
@@ -56,19 +57,11 @@ func claimColumns() []table.Column {
 			}
 			return modesText(c.Status.AccessModes)
 		}),
-		table.Text("StorageClass", "The class asked for.", ClassOf),
+		table.Text("StorageClass", "The class asked for.", claims.Class),
 		table.Text("VolumeAttributesClass", "The class of attributes asked for.", func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
 		table.Age(),
 		table.Text("VolumeMode", "A filesystem or a block device.", func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
 	}
-}
-
-// ClassOf is the claim's storage class, or empty.
-func ClassOf(claim *corev1.PersistentVolumeClaim) string {
-	if claim.Spec.StorageClassName == nil {
-		return classOf(claim, "")
-	}
-	return classOf(claim, *claim.Spec.StorageClassName)
 }
 
 // DefaultClaim fills in a claim's spec, also that of a template.
@@ -80,6 +73,7 @@ func claimPrepare(next, cur kind.Object, subresource string) {
 	claim := next.(*corev1.PersistentVolumeClaim)
 	if cur == nil {
 		claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		protect(claim, claims.ClaimProtection)
 		claimSources(&claim.Spec)
 		return
 	}

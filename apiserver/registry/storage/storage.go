@@ -1,9 +1,10 @@
 // Package storage holds the kinds by which storage is offered, asked for and
-// attached. No finalizers are added to volumes and claims: nothing here would
-// take them away again.
+// attached. Volumes and claims are made with the finalizers that protect them
+// while they are in use; controllers take them away.
 package storage
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -96,6 +97,13 @@ func modesText(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(short, ",")
 }
 
+// protect adds a finalizer to a new object.
+func protect(obj kind.Object, finalizer string) {
+	if had := obj.GetFinalizers(); !slices.Contains(had, finalizer) {
+		obj.SetFinalizers(append(had, finalizer))
+	}
+}
+
 // unset is what kubectl shows for an optional field that is left out.
 const unset = "<unset>"
 
@@ -105,15 +113,6 @@ func orUnset[S ~string](value *S) string {
 		return unset
 	}
 	return string(*value)
-}
-
-// classOf is the storage class by the field, or by the annotation that came
-// before it.
-func classOf(obj kind.Object, name string) string {
-	if old, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; ok {
-		return old
-	}
-	return name
 }
 
 // classWarning tells of the annotation that the field has replaced.

@@ -12,16 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/table"
-)
-
-// DefaultClass marks the class of claims that name none; upstream still reads
-// its beta form.
-const (
-	DefaultClass     = "storageclass.kubernetes.io/is-default-class"
-	betaDefaultClass = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
 // Parameters of a class are bounded as upstream.
@@ -49,7 +43,7 @@ func storageClassResource() kind.Resource {
 func storageClassColumns() []table.Column {
 	type class = storagev1.StorageClass
 	name := table.Text("Name", "Unique within the cluster.", func(c *class) string {
-		if IsDefaultClass(c) {
+		if claim.IsDefault(c) {
 			return c.Name + " (default)"
 		}
 		return c.Name
@@ -73,11 +67,6 @@ func storageClassColumns() []table.Column {
 		flag("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion }, false),
 		table.Age(),
 	}
-}
-
-// IsDefaultClass says that claims that name no class get this one.
-func IsDefaultClass(class *storagev1.StorageClass) bool {
-	return class.Annotations[DefaultClass] == "true" || class.Annotations[betaDefaultClass] == "true"
 }
 
 func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {

@@ -1,0 +1,97 @@
+package claim
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Best is the volume for a claim: one that is meant for it, else, unless onlyMeant,
+// an available one that suits it: with the fewest other access modes, then the
+// smallest, then the first by name. With a node only volumes that can be used there
+// count, and a volume that is meant for the claim elsewhere leaves it none. Volumes
+// in taken are left out.
+func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, node *corev1.Node, taken map[string]bool, onlyMeant bool) *corev1.PersistentVolume {
+	var best *corev1.PersistentVolume
+	for _, v := range volumes {
+		if taken[v.Name] || v.DeletionTimestamp != nil || Mismatch(c, v) != "" {
+			continue
+		}
+		if IsFor(v, c) {
+			if node != nil && !Reaches(v, node) {
+				return nil
+			}
+			return v
+		}
+		if !onlyMeant && v.Spec.ClaimRef == nil && suits(c, v, node) && (best == nil || compare(v, best) < 0) {
+			best = v
+		}
+	}
+	return best
+}
+
+// Mismatch says why a claim cannot have a volume, not even when it asks for it by
+// name; empty: it can.
+func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) string {
+	has, wants := v.Spec.Capacity[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
+	switch {
+	case has.Cmp(wants) < 0:
+		return "requested PV is too small"
+	case Class(c) != VolumeClass(v) && !IsFor(v, c):
+		return "storageClassName does not match"
+	case Mode(c.Spec.VolumeMode) != Mode(v.Spec.VolumeMode):
+		return "incompatible volumeMode"
+	case text(c.Spec.VolumeAttributesClassName) != text(v.Spec.VolumeAttributesClassName):
+		return "volumeAttributesClassName does not match"
+	case !offers(v, c.Spec.AccessModes):
+		return "incompatible accessMode"
+	}
+	return ""
+}
+
+// suits: nobody meant the volume for the claim, but it can have it.
+func suits(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume, node *corev1.Node) bool {
+	return v.Status.Phase == corev1.VolumeAvailable && selects(c.Spec.Selector, v.Labels) && (node == nil || Reaches(v, node))
+}
+
+func compare(a, b *corev1.PersistentVolume) int {
+	sizeA, sizeB := a.Spec.Capacity[corev1.ResourceStorage], b.Spec.Capacity[corev1.ResourceStorage]
+	return cmp.Or(cmp.Compare(len(a.Spec.AccessModes), len(b.Spec.AccessModes)), sizeA.Cmp(sizeB), cmp.Compare(a.Name, b.Name))
+}
+
+func offers(v *corev1.PersistentVolume, modes []corev1.PersistentVolumeAccessMode) bool {
+	for _, m := range modes {
+		if !slices.Contains(v.Spec.AccessModes, m) {
+			return false
+		}
+	}
+	return true
+}
+
+func selects(selector *metav1.LabelSelector, of map[string]string) bool {
+	if selector == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(labels.Set(of))
+}
+
+// Reaches says that the volume can be used on the node.
+func Reaches(v *corev1.PersistentVolume, node *corev1.Node) bool {
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		return true
+	}
+	ok, err := nodeaffinity.NewLazyErrorNodeSelector(v.Spec.NodeAffinity.Required).Match(node)
+	return ok && err == nil
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

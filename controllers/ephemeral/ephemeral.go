@@ -1,0 +1,125 @@
+// Package ephemeral makes the claims of pods that bring templates of them along
+// (spec.volumes[].ephemeral). The pod owns them, so that they go with it.
+package ephemeral
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller, upstream's.
+const Name = "ephemeral-volume"
+
+// Component is the source of its events.
+const Component = "ephemeral_volume"
+
+// Controller makes the claims.
+type Controller struct {
+	deps   loop.Deps
+	events record.Eventer
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, events record.Eventer) *Controller {
+	return &Controller{deps: deps, events: events}
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[loop.Key]{
+		Name: Name,
+		Sources: []loop.Source[loop.Key]{
+			{Selector: client.Selector{Resource: client.Pods}, Keys: onPod},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: onClaim},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+// onPod wakes new pods with templates.
+func onPod(old, new client.Object) []loop.Key {
+	if old != nil || new == nil {
+		return nil
+	}
+	for _, v := range new.(*corev1.Pod).Spec.Volumes {
+		if v.Ephemeral != nil {
+			return []loop.Key{loop.KeyOf(new)}
+		}
+	}
+	return nil
+}
+
+// onClaim wakes the pod whose claim is gone.
+func onClaim(old, new client.Object) []loop.Key {
+	if new != nil {
+		return nil
+	}
+	if owner := metav1.GetControllerOf(old); owner != nil && owner.Kind == "Pod" {
+		return []loop.Key{{Namespace: old.GetNamespace(), Name: owner.Name}}
+	}
+	return nil
+}
+
+func (c *Controller) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+	pod, err := client.Get[*corev1.Pod](ctx, c.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Ephemeral != nil {
+			errs = append(errs, c.ensure(ctx, pod, v))
+		}
+	}
+	return 0, errors.Join(errs...)
+}
+
+// ensure makes the claim behind one volume. One that is not the pod's is in its way.
+func (c *Controller) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
+	name := ephemeral.VolumeClaimName(pod, v)
+	has, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, pod.Namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = c.create(ctx, pod, v, name)
+	case err == nil:
+		err = ephemeral.VolumeIsForPod(pod, has)
+	}
+	if err != nil {
+		c.events.Eventf(pod, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
+		return fmt.Errorf("ephemeral volume %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+func (c *Controller) create(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, name string) error {
+	template := v.Ephemeral.VolumeClaimTemplate
+	_, err := c.deps.Client.Create(ctx, &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: name, Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
+		},
+		Spec: *template.Spec.DeepCopy(),
+	})
+	return err
+}

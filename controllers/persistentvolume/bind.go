@@ -1,0 +1,93 @@
+package persistentvolume
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+	"monopod/controllers/loop"
+)
+
+// bind makes the claim and the volume each other's: first the volume, which is then
+// taken, then the claim, which pods wait for.
+func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
+	if err := r.bindVolume(ctx, c, v); err != nil {
+		return err
+	}
+	c, err := r.changeClaim(ctx, c, "", func(c *corev1.PersistentVolumeClaim) {
+		if c.Spec.VolumeName == "" {
+			c.Spec.VolumeName = v.Name
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BoundByController, "yes")
+		}
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BindCompleted, "yes")
+	})
+	if err != nil {
+		return err
+	}
+	delete(r.told, loop.KeyOf(c))
+	_, err = r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) { boundStatus(c, v) })
+	return err
+}
+
+func (r *run) bindVolume(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
+	v, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
+		if v.Spec.ClaimRef != nil && !claim.IsFor(v, c) {
+			return errOutdated
+		}
+		if v.Spec.ClaimRef == nil {
+			metav1.SetMetaDataAnnotation(&v.ObjectMeta, claim.BoundByController, "yes")
+		}
+		if ref := v.Spec.ClaimRef; ref == nil || ref.UID != c.UID {
+			v.Spec.ClaimRef = claim.Reference(c)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.volumePhase(ctx, v, corev1.VolumeBound, "")
+}
+
+// boundStatus shows what the volume is. The capacity of a claim that is bound
+// already grows with whoever grows the volume.
+func boundStatus(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
+	if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
+		c.Status.Capacity = v.Spec.Capacity.DeepCopy()
+	}
+	c.Status.Phase = corev1.ClaimBound
+	c.Status.AccessModes = v.Spec.AccessModes
+	c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+}
+
+// phase moves a claim that has no volume.
+func (r *run) phase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase) error {
+	_, err := r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) {
+		if c.Status.Phase != phase {
+			c.Status = corev1.PersistentVolumeClaimStatus{Phase: phase, Conditions: c.Status.Conditions}
+		}
+	})
+	return err
+}
+
+// changeClaim writes to the claim, unless another has its name by now.
+func (r *run) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, sub string, change func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim, error) {
+	return client.Update(ctx, r.deps.Client, c, sub, func(cur *corev1.PersistentVolumeClaim) error {
+		if cur.UID != c.UID {
+			return errOutdated
+		}
+		change(cur)
+		return nil
+	})
+}
+
+func (r *run) changeVolume(ctx context.Context, v *corev1.PersistentVolume, sub string, change func(*corev1.PersistentVolume) error) (*corev1.PersistentVolume, error) {
+	return client.Update(ctx, r.deps.Client, v, sub, func(cur *corev1.PersistentVolume) error {
+		if cur.UID != v.UID {
+			return errOutdated
+		}
+		return change(cur)
+	})
+}

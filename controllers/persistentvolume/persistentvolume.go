@@ -1,0 +1,176 @@
+// Package persistentvolume binds claims and volumes to each other, one to one.
+//
+//   - claim: which volume a claim gets, and who is asked to make one.
+//   - bind: the four writes of a binding, each of which can be done again.
+//   - volume: the phase of a volume, and what becomes of it after its claim.
+//
+// Volumes are made and removed by provisioners: the agent's own is monopod.io/local.
+// One worker does everything, so that no volume is given away twice; it acts on
+// watch events only.
+package persistentvolume
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller, upstream's.
+const Name = "persistentvolume-binder"
+
+// Component is the source of its events.
+const Component = "persistentvolume-controller"
+
+// Controller binds.
+type Controller struct {
+	deps   loop.Deps
+	events record.Eventer
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, events record.Eventer) *Controller {
+	return &Controller{deps: deps, events: events}
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// key is a claim, or a volume, which has no namespace.
+type key = loop.Key
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c, told: map[key]string{}}
+	r.loop = loop.New(c.deps, loop.Config[key]{
+		Name: Name,
+		Sources: []loop.Source[key]{
+			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: r.onVolume},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: onClaim},
+			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: r.onClass},
+		},
+		Reconcile: r.reconcile,
+	})
+	return r.loop.Run(ctx)
+}
+
+// run is one Run of the controller.
+type run struct {
+	*Controller
+	loop *loop.Loop[key]
+	// told is the last event of a claim that waits, so that it comes once. It
+	// belongs to the one worker.
+	told map[key]string
+}
+
+// onVolume wakes the volume, the claim that it is meant for, and, when it can be
+// had, the claims that wait for one.
+func (r *run) onVolume(old, new client.Object) []key {
+	was, _ := old.(*corev1.PersistentVolume)
+	is, _ := new.(*corev1.PersistentVolume)
+	v := is
+	if v == nil {
+		v = was
+	}
+	keys := []key{loop.KeyOf(v)}
+	if ref := v.Spec.ClaimRef; ref != nil {
+		keys = append(keys, key{Namespace: ref.Namespace, Name: ref.Name})
+	}
+	if is == nil || is.Spec.ClaimRef == nil || is.Spec.ClaimRef.UID == "" {
+		keys = append(keys, r.waiting()...)
+	}
+	return keys
+}
+
+// onClaim wakes the claim and the volume that it has.
+func onClaim(old, new client.Object) []key {
+	obj := new
+	if obj == nil {
+		obj = old
+	}
+	c := obj.(*corev1.PersistentVolumeClaim)
+	keys := []key{loop.KeyOf(c)}
+	if c.Spec.VolumeName != "" {
+		keys = append(keys, key{Name: c.Spec.VolumeName})
+	}
+	return keys
+}
+
+func (r *run) onClass(_, _ client.Object) []key { return r.waiting() }
+
+// waiting are the claims without their volume; those of them that name one that
+// is gone are lost.
+func (r *run) waiting() []key {
+	claims, err := client.List[*corev1.PersistentVolumeClaim](context.Background(), r.deps.Client, client.Selector{})
+	if err != nil {
+		return nil // the watch of claims brings them
+	}
+	var keys []key
+	for _, c := range claims {
+		if c.Status.Phase != corev1.ClaimBound || !claim.Bound(c) {
+			keys = append(keys, loop.KeyOf(c))
+		}
+	}
+	return keys
+}
+
+// errOutdated ends a write that is about another object than the one seen.
+var errOutdated = errors.New("replaced meanwhile")
+
+func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
+	err := r.reconcileOne(ctx, k)
+	if errors.Is(err, errOutdated) || apierrors.IsNotFound(err) {
+		return 0, nil // the watch wakes whom it concerns
+	}
+	return 0, err
+}
+
+func (r *run) reconcileOne(ctx context.Context, k key) error {
+	if k.Namespace == "" {
+		v, err := client.Get[*corev1.PersistentVolume](ctx, r.deps.Client, "", k.Name)
+		if err != nil {
+			return err
+		}
+		return r.syncVolume(ctx, v)
+	}
+	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, k.Namespace, k.Name)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			delete(r.told, k)
+			return r.orphaned(ctx, k)
+		}
+		return err
+	}
+	return r.syncClaim(ctx, c)
+}
+
+// orphaned wakes the volumes of a claim that is gone: also those that it did not
+// know of.
+func (r *run) orphaned(ctx context.Context, k key) error {
+	volumes, err := client.List[*corev1.PersistentVolume](ctx, r.deps.Client, client.Selector{})
+	for _, v := range volumes {
+		if ref := v.Spec.ClaimRef; ref != nil && ref.Namespace == k.Namespace && ref.Name == k.Name {
+			r.loop.Add(loop.KeyOf(v))
+		}
+	}
+	return err
+}
+
+// tell says of a waiting claim why it waits, once.
+func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
+	k := loop.KeyOf(c)
+	if r.told[k] == string(c.UID)+message {
+		return
+	}
+	r.told[k] = string(c.UID) + message
+	r.events.Eventf(c, eventType, reason, "%s", message)
+}

@@ -1,0 +1,285 @@
+package persistentvolume
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client/claim"
+	"monopod/controllers/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// within runs a test against a running binder.
+func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Events.Watch()
+		api.Run(New(api.Deps(), &api.Events))
+		test(t, api)
+	})
+}
+
+func newClaim(name, class, size string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(size)}},
+		},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func newVolume(name, class, size string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: class,
+			Capacity:               corev1.ResourceList{"storage": resource.MustParse(size)},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x/" + name}},
+		},
+	}
+	for _, f := range change {
+		f(v)
+	}
+	return v
+}
+
+func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
+	return &storagev1.StorageClass{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode,
+	}
+}
+
+func gone(c *corev1.PersistentVolumeClaim) { c.Finalizers = nil }
+
+// phases are "claim's volume" and "volume's": what a user sees of both.
+func claimOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	synctest.Wait()
+	c, ok := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", name)
+	if !ok {
+		t.Fatalf("claim %s is gone", name)
+	}
+	return c
+}
+
+func volumeOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVolume {
+	t.Helper()
+	synctest.Wait()
+	v, ok := apitest.Get[*corev1.PersistentVolume](api, "", name)
+	if !ok {
+		t.Fatalf("volume %s is gone", name)
+	}
+	return v
+}
+
+func TestBindsTheSmallestThatFits(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newVolume("small", "", "1Gi"), newVolume("fits", "", "5Gi"), newVolume("large", "", "50Gi"), newVolume("other", "x", "5Gi"))
+		api.Create(newClaim("c", "", "3Gi"))
+		c := claimOf(t, api, "c")
+		if c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != "fits" || c.Annotations[claim.BindCompleted] != "yes" || c.Annotations[claim.BoundByController] != "yes" {
+			t.Errorf("claim is %s to %q, annotations %v", c.Status.Phase, c.Spec.VolumeName, c.Annotations)
+		}
+		if size := c.Status.Capacity["storage"]; size.String() != "5Gi" || len(c.Status.AccessModes) != 1 {
+			t.Errorf("status %+v", c.Status)
+		}
+		if v := volumeOf(t, api, "fits"); v.Status.Phase != corev1.VolumeBound || v.Spec.ClaimRef.UID != c.UID {
+			t.Errorf("volume is %s for %v", v.Status.Phase, v.Spec.ClaimRef)
+		}
+		for _, other := range []string{"small", "large", "other"} {
+			if v := volumeOf(t, api, other); v.Status.Phase != corev1.VolumeAvailable {
+				t.Errorf("%s is %s", other, v.Status.Phase)
+			}
+		}
+	})
+}
+
+func TestWaitsForAVolumeAndSaysWhy(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newClaim("c", "", "3Gi"))
+		if c := claimOf(t, api, "c"); c.Status.Phase != corev1.ClaimPending {
+			t.Errorf("phase %s", c.Status.Phase)
+		}
+		if n := api.Events.Count(); n[reasonFailed] != 1 {
+			t.Errorf("events %v", n)
+		}
+		api.Create(newVolume("v", "", "3Gi"))
+		if c := claimOf(t, api, "c"); c.Spec.VolumeName != "v" {
+			t.Errorf("not bound when a volume came: %+v", c.Spec)
+		}
+		before := api.Store.Revision()
+		apitest.Change(api, newVolume("v", "", "3Gi"), "", func(v *corev1.PersistentVolume) { v.Labels = map[string]string{"a": "b"} })
+		synctest.Wait()
+		if writes := api.Store.Revision() - before; writes != 1 {
+			t.Errorf("%d writes answer a label", writes-1)
+		}
+	})
+}
+
+func TestTwoClaimsNeverShareAVolume(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newClaim("a", "", "1Gi"), newClaim("b", "", "1Gi"), newVolume("v", "", "3Gi"))
+		synctest.Wait()
+		bound := 0
+		for _, c := range apitest.List[*corev1.PersistentVolumeClaim](api, "default") {
+			if c.Status.Phase == corev1.ClaimBound {
+				bound++
+			}
+		}
+		if bound != 1 {
+			t.Errorf("%d claims are bound to one volume", bound)
+		}
+	})
+}
+
+func TestByName(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		byName := func(v string) func(*corev1.PersistentVolumeClaim) {
+			return func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = v }
+		}
+		api.Create(newVolume("v", "", "3Gi"), newVolume("small", "", "1Gi"))
+		api.Create(newClaim("mine", "", "2Gi", byName("v")), newClaim("large", "", "2Gi", byName("small")), newClaim("early", "", "2Gi", byName("later")))
+		if c := claimOf(t, api, "mine"); c.Status.Phase != corev1.ClaimBound || c.Annotations[claim.BoundByController] != "" {
+			t.Errorf("%s, annotations %v", c.Status.Phase, c.Annotations)
+		}
+		if n := api.Events.Count(); n[reasonMismatch] != 1 {
+			t.Errorf("events %v", n)
+		}
+		api.Create(newVolume("later", "", "3Gi"), newClaim("second", "", "1Gi", byName("v")))
+		if c := claimOf(t, api, "early"); c.Status.Phase != corev1.ClaimBound {
+			t.Error("not bound when its volume came")
+		}
+		if c, n := claimOf(t, api, "second"), api.Events.Count(); c.Status.Phase != corev1.ClaimPending || n[reasonFailed] != 1 {
+			t.Errorf("%s with events %v for a volume that is another's", c.Status.Phase, n)
+		}
+	})
+}
+
+func TestAVolumeMeantForAClaimWaitsForIt(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newVolume("meant", "", "30Gi", func(v *corev1.PersistentVolume) {
+			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "c"}
+		}), newVolume("free", "", "1Gi"))
+		api.Create(newClaim("other", "", "2Gi"))
+		if c := claimOf(t, api, "other"); c.Status.Phase != corev1.ClaimPending {
+			t.Error("another claim got it")
+		}
+		api.Create(newClaim("c", "", "1Gi"))
+		if c := claimOf(t, api, "c"); c.Spec.VolumeName != "meant" {
+			t.Errorf("bound to %q", c.Spec.VolumeName)
+		}
+	})
+}
+
+func TestReclaim(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		policy corev1.PersistentVolumeReclaimPolicy
+		by     string
+		phase  corev1.PersistentVolumePhase
+		event  string
+	}{
+		{corev1.PersistentVolumeReclaimRetain, "", corev1.VolumeReleased, ""},
+		{corev1.PersistentVolumeReclaimDelete, "example.com/x", corev1.VolumeReleased, ""},
+		{corev1.PersistentVolumeReclaimDelete, "", corev1.VolumeFailed, reasonNotDeleted},
+		{corev1.PersistentVolumeReclaimRecycle, "", corev1.VolumeFailed, reasonNotRecycled},
+	} {
+		t.Run(string(c.policy)+c.by, func(t *testing.T) {
+			within(t, func(t *testing.T, api *apitest.API) {
+				api.Create(newVolume("v", "", "1Gi", func(v *corev1.PersistentVolume) {
+					v.Spec.PersistentVolumeReclaimPolicy = c.policy
+					if c.by != "" {
+						v.Annotations = map[string]string{claim.ProvisionedBy: c.by}
+					}
+				}), newClaim("c", "", "1Gi"))
+				claimOf(t, api, "c")
+				apitest.Change(api, newClaim("c", "", "1Gi"), "", gone)
+				api.Delete(newClaim("c", "", "1Gi"), "")
+				if v := volumeOf(t, api, "v"); v.Status.Phase != c.phase {
+					t.Errorf("%s: %s", v.Status.Phase, v.Status.Message)
+				}
+				if n := api.Events.Count(); c.event != "" && n[c.event] != 1 {
+					t.Errorf("events %v", n)
+				}
+				api.Create(newClaim("c", "", "1Gi"))
+				if again := claimOf(t, api, "c"); again.Status.Phase != corev1.ClaimPending {
+					t.Error("a claim of the same name got the data of the first")
+				}
+			})
+		})
+	}
+}
+
+func TestAClaimThatLosesItsVolume(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newVolume("v", "", "1Gi"), newClaim("c", "", "1Gi"))
+		claimOf(t, api, "c")
+		apitest.Change(api, newVolume("v", "", "1Gi"), "", func(v *corev1.PersistentVolume) { v.Finalizers = nil })
+		api.Delete(newVolume("v", "", "1Gi"), "")
+		if c, n := claimOf(t, api, "c"), api.Events.Count(); c.Status.Phase != corev1.ClaimLost || n[reasonLost] != 1 {
+			t.Errorf("%s, events %v", c.Status.Phase, n)
+		}
+	})
+}
+
+func TestAsksTheProvisioner(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate), newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer),
+			newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer))
+		api.Create(newClaim("now", "now", "1Gi"), newClaim("later", "later", "1Gi"), newClaim("none", "missing", "1Gi"))
+		if by := claimOf(t, api, "now").Annotations[claim.StorageProvisioner]; by != "example.com/x" {
+			t.Errorf("asked %q", by)
+		}
+		if by := claimOf(t, api, "later").Annotations[claim.StorageProvisioner]; by != "" {
+			t.Errorf("asked %q before a pod", by)
+		}
+		if n := api.Events.Count(); n[reasonExternal] != 1 || n[reasonWaitConsumer] != 1 || n[reasonNotMade] != 1 {
+			t.Errorf("events %v", n)
+		}
+		api.Create(newVolume("free", "later", "1Gi"))
+		if c := claimOf(t, api, "later"); c.Spec.VolumeName != "" {
+			t.Error("bound before the scheduler has chosen")
+		}
+		apitest.Change(api, newClaim("later", "", "1Gi"), "", func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{claim.SelectedNode: "n"}
+		})
+		if by := claimOf(t, api, "later").Annotations[claim.StorageProvisioner]; by != "example.com/x" {
+			t.Errorf("asked %q for the selected node", by)
+		}
+		api.Create(newClass("missing", "example.com/y", storagev1.VolumeBindingImmediate))
+		if by := claimOf(t, api, "none").Annotations[claim.StorageProvisioner]; by != "example.com/y" {
+			t.Errorf("asked %q when the class came", by)
+		}
+	})
+}
+
+func TestADefaultClassThatComesLater(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newClaim("open", "", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }), newClaim("none", "", "1Gi"))
+		class := newClass("d", "example.com/x", storagev1.VolumeBindingImmediate)
+		class.Annotations = map[string]string{claim.DefaultClass: "true"}
+		api.Create(class)
+		if got := claim.Class(claimOf(t, api, "open")); got != "d" {
+			t.Errorf("class %q", got)
+		}
+		if got := claim.Class(claimOf(t, api, "none")); got != "" {
+			t.Errorf("a claim that wants no class has %q", got)
+		}
+	})
+}

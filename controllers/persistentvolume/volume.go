@@ -1,0 +1,92 @@
+package persistentvolume
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+)
+
+// Reasons of a volume's events and of its status, upstream's.
+const (
+	reasonNotDeleted  = "VolumeFailedDelete"
+	reasonNotRecycled = "VolumeFailedRecycle"
+)
+
+// syncVolume gives a volume its phase, and ends what it was to a claim that is
+// gone, or that got another volume.
+func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error {
+	ref := v.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return r.volumePhase(ctx, v, corev1.VolumeAvailable, "")
+	}
+	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, ref.Namespace, ref.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	switch {
+	case err != nil || c.UID != ref.UID:
+		return r.release(ctx, v)
+	case c.Spec.VolumeName == v.Name:
+		return r.volumePhase(ctx, v, corev1.VolumeBound, "")
+	case c.Spec.VolumeName == "":
+		r.loop.Add(key{Namespace: c.Namespace, Name: c.Name}) // binds itself to it
+		return nil
+	case v.Annotations[claim.ProvisionedBy] != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
+		return r.release(ctx, v) // made for a claim that had no need of it
+	}
+	return r.unbind(ctx, v)
+}
+
+// unbind takes back a reference to a claim that has another volume: what the
+// controller wrote goes, what a user did stays a wish.
+func (r *run) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
+	v, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
+		if _, ours := v.Annotations[claim.BoundByController]; ours {
+			delete(v.Annotations, claim.BoundByController)
+			v.Spec.ClaimRef = nil
+		} else if v.Spec.ClaimRef != nil {
+			v.Spec.ClaimRef.UID = ""
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.volumePhase(ctx, v, corev1.VolumeAvailable, "")
+}
+
+// release is the end of a volume's claim. Its provisioner waits for that to remove
+// what it has made.
+func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
+	switch policy := v.Spec.PersistentVolumeReclaimPolicy; {
+	case policy == corev1.PersistentVolumeReclaimRecycle:
+		return r.fail(ctx, v, reasonNotRecycled, "No recycler plugin found for the volume!")
+	case policy == corev1.PersistentVolumeReclaimDelete && v.Annotations[claim.ProvisionedBy] == "":
+		return r.fail(ctx, v, reasonNotDeleted, fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
+	}
+	return r.volumePhase(ctx, v, corev1.VolumeReleased, "")
+}
+
+// fail says why a volume cannot be what its policy wants.
+func (r *run) fail(ctx context.Context, v *corev1.PersistentVolume, reason, message string) error {
+	if v.Status.Phase != corev1.VolumeFailed || v.Status.Message != message {
+		r.events.Eventf(v, corev1.EventTypeWarning, reason, "%s", message)
+	}
+	return r.volumePhase(ctx, v, corev1.VolumeFailed, message)
+}
+
+func (r *run) volumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) error {
+	if v.Status.Phase == phase && v.Status.Message == message {
+		return nil
+	}
+	_, err := r.changeVolume(ctx, v, "status", func(v *corev1.PersistentVolume) error {
+		v.Status.Phase, v.Status.Message, v.Status.Reason = phase, message, ""
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,133 @@
+// Package protection lets claims go that no pod uses any more, and volumes that no
+// claim has. Until then the finalizers they were made with hold them.
+package protection
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+	"monopod/controllers/loop"
+)
+
+// Names of the controllers, upstream's.
+const (
+	Claims  = "pvc-protection"
+	Volumes = "pv-protection"
+)
+
+// Controller removes one finalizer.
+type Controller struct {
+	deps      loop.Deps
+	name      string
+	sources   []loop.Source[loop.Key]
+	reconcile func(ctx context.Context, key loop.Key) error
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// NewClaims makes the controller that lets claims go.
+func NewClaims(deps loop.Deps) *Controller {
+	c := &Controller{deps: deps, name: Claims, sources: []loop.Source[loop.Key]{
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: deleting},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: letGo},
+	}}
+	c.reconcile = c.claim
+	return c
+}
+
+// NewVolumes makes the controller that lets volumes go.
+func NewVolumes(deps loop.Deps) *Controller {
+	c := &Controller{deps: deps, name: Volumes, sources: []loop.Source[loop.Key]{
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: deleting},
+	}}
+	c.reconcile = c.volume
+	return c
+}
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return c.name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[loop.Key]{Name: c.name, Sources: c.sources,
+		Reconcile: func(ctx context.Context, key loop.Key) (time.Duration, error) {
+			err := c.reconcile(ctx, key)
+			if apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
+				err = nil
+			}
+			return 0, err
+		}}).Run(ctx)
+}
+
+// deleting wakes what is to go.
+func deleting(_, new client.Object) []loop.Key {
+	if new == nil || new.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	return []loop.Key{loop.KeyOf(new)}
+}
+
+// letGo wakes the claims of a pod that is gone, or as good as.
+func letGo(old, new client.Object) []loop.Key {
+	pod, _ := new.(*corev1.Pod)
+	if pod != nil && !shutDown(pod) {
+		return nil
+	}
+	if pod == nil {
+		pod = old.(*corev1.Pod)
+	}
+	var keys []loop.Key
+	for _, name := range claim.AllOf(pod) {
+		keys = append(keys, loop.Key{Namespace: pod.Namespace, Name: name})
+	}
+	return keys
+}
+
+// shutDown: the pod is over and its object is held by others.
+func shutDown(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+}
+
+// claim lets a claim go that no pod on a node names, also no finished one.
+func (c *Controller) claim(ctx context.Context, key loop.Key) error {
+	held, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, key.Namespace, key.Name)
+	if err != nil || held.DeletionTimestamp == nil || !slices.Contains(held.Finalizers, claim.ClaimProtection) {
+		return err
+	}
+	pods, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: key.Namespace})
+	if err != nil || slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != "" && !shutDown(p) && slices.Contains(claim.AllOf(p), key.Name)
+	}) {
+		return err
+	}
+	return release(ctx, c.deps.Client, held, held.UID, claim.ClaimProtection)
+}
+
+func (c *Controller) volume(ctx context.Context, key loop.Key) error {
+	held, err := client.Get[*corev1.PersistentVolume](ctx, c.deps.Client, "", key.Name)
+	if err != nil || held.DeletionTimestamp == nil || held.Status.Phase == corev1.VolumeBound || !slices.Contains(held.Finalizers, claim.VolumeProtection) {
+		return err
+	}
+	return release(ctx, c.deps.Client, held, held.UID, claim.VolumeProtection)
+}
+
+var errReplaced = errors.New("another has its name")
+
+func release[T client.Object](ctx context.Context, c client.Client, obj T, uid types.UID, finalizer string) error {
+	_, err := client.Update(ctx, c, obj, "", func(cur T) error {
+		if cur.GetUID() != uid {
+			return errReplaced
+		}
+		cur.SetFinalizers(slices.DeleteFunc(cur.GetFinalizers(), func(f string) bool { return f == finalizer }))
+		return nil
+	})
+	return err
+}
