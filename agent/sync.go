@@ -177,7 +177,7 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 
 func (w *worker) sandboxConfig(attempt uint32) *cri.PodSandboxConfig {
 	o := spec.SandboxOptions{
-		Attempt: attempt, Instance: w.a.cfg.Instance, NodeName: w.a.cfg.NodeName,
+		Attempt: attempt, Instance: w.a.cfg.Instance,
 		LogDir: spec.LogDir(w.a.logsDir(), w.pod), Domain: w.a.cfg.ClusterDomain,
 		DNS: spec.DNS(w.pod, w.a.resolv, spec.Cluster{DNS: w.a.cfg.ClusterDNS, Domain: w.a.cfg.ClusterDomain}),
 	}

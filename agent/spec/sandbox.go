@@ -16,7 +16,6 @@ type SandboxOptions struct {
 	LogDir       string
 	CgroupParent string // empty: the runtime's default
 	DNS          *cri.DNSConfig
-	NodeName     string // the hostname of a pod on the host's network
 	Domain       string // of the cluster; empty: none
 }
 
@@ -44,8 +43,8 @@ func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
 const hostnameMax = 63
 
 func hostname(pod *corev1.Pod, o SandboxOptions) string {
-	if pod.Spec.HostNetwork {
-		return o.NodeName
+	if pod.Spec.HostNetwork { // has the host's, which cannot be set
+		return ""
 	}
 	if name := pod.Spec.SetHostnameAsFQDN; name != nil && *name {
 		return fqdn(pod, o.Domain)

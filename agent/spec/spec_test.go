@@ -25,7 +25,7 @@ func TestSandbox(t *testing.T) {
 	t.Parallel()
 	p := pod()
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 53, HostPort: 5353, Protocol: corev1.ProtocolUDP, HostIP: "127.0.0.1"}}
-	got := spec.Sandbox(p, spec.SandboxOptions{Attempt: 2, Instance: "i", NodeName: "node", CgroupParent: "/x", LogDir: "/logs"})
+	got := spec.Sandbox(p, spec.SandboxOptions{Attempt: 2, Instance: "i", CgroupParent: "/x", LogDir: "/logs"})
 	if got.Hostname != "web" || got.Metadata.Attempt != 2 || got.Metadata.Uid != "u1" || got.Linux.CgroupParent != "/x" || got.LogDirectory != "/logs" {
 		t.Errorf("%+v", got)
 	}
@@ -41,9 +41,9 @@ func TestSandbox(t *testing.T) {
 		t.Error("the pod was changed")
 	}
 	p.Spec.HostNetwork, p.Spec.HostPID = true, true
-	got = spec.Sandbox(p, spec.SandboxOptions{NodeName: "node"})
+	got = spec.Sandbox(p, spec.SandboxOptions{})
 	ns := got.Linux.SecurityContext.NamespaceOptions
-	if got.Hostname != "node" || len(got.PortMappings) != 0 || ns.Network != cri.NamespaceMode_NODE || ns.Pid != cri.NamespaceMode_NODE || ns.Ipc != cri.NamespaceMode_POD {
+	if got.Hostname != "" || len(got.PortMappings) != 0 || ns.Network != cri.NamespaceMode_NODE || ns.Pid != cri.NamespaceMode_NODE || ns.Ipc != cri.NamespaceMode_POD {
 		t.Errorf("host's namespaces: %+v", got)
 	}
 	p = pod()
@@ -234,12 +234,12 @@ func TestHostname(t *testing.T) {
 		"full, no domain":  {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
 		"full, no sub":     {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
 		"override":         {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l", "o.example", "o.example"},
-		"the node's":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "n1", ""},
-		"the node's, full": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "n1", ""},
+		"the node's":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
+		"the node's, full": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
 	} {
 		p := pod()
 		p.Spec = c.spec
-		if got := spec.Sandbox(p, spec.SandboxOptions{NodeName: "n1", Domain: c.domain}).Hostname; got != c.want {
+		if got := spec.Sandbox(p, spec.SandboxOptions{Domain: c.domain}).Hostname; got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 		if err := spec.CheckHostname(p, c.domain); err != nil {
