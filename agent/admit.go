@@ -46,7 +46,7 @@ func (a *Agent) refuse(ctx context.Context, pod *corev1.Pod) *status.Failure {
 // ask asks the handlers. A critical pod for which there is no room gets it from
 // others.
 func (a *Agent) ask(pod *corev1.Pod, critical bool) *status.Failure {
-	node, others := a.node.current(), a.active()
+	node, others := a.devices.room(a.node.current()), a.active()
 	for _, ask := range a.admit {
 		f := ask(pod, others, node)
 		if f != nil && critical {
@@ -203,7 +203,7 @@ func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *s
 		have, sum := node.Status.Allocatable[name], used[name]
 		left := have.DeepCopy()
 		left.Sub(sum)
-		if !want.IsZero() && want.Cmp(left) > 0 {
+		if !want.IsZero() && want.Cmp(left) > 0 && !foreign(name, node) {
 			return rejected("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 				name, amount(name, want), amount(name, sum), amount(name, have))
 		}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
+	"monopod/agent/deviceplugin"
 	"monopod/agent/eviction"
 	"monopod/agent/garbage"
 	"monopod/agent/host"
@@ -132,6 +133,9 @@ type Config struct {
 	// Topology says how close what containers have for themselves must lie; the zero
 	// value: nobody looks.
 	Topology topology.Config
+	// Devices says where device plugins are served; without a Dir they are not. The
+	// agent fills in all but the folders and how sockets are reached.
+	Devices deviceplugin.Config
 	// SysRoot is where the machine's topology is read, /sys.
 	SysRoot string
 	// ImageRoot is on the file system that images lie on, where the runtime does not
@@ -204,6 +208,7 @@ type Agent struct {
 	admit       []admitHandler
 	// placement gives containers what they have for themselves.
 	placement *placement
+	devices   *devices
 
 	manifests *manifests
 	mirrors   *mirrors
@@ -307,6 +312,9 @@ func (a *Agent) prepare() error {
 	a.status = statuswriter.New(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
 	a.admit = admitHandlers()
+	if a.devices, err = newDevices(a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	if a.placement, err = newPlacement(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -339,7 +347,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

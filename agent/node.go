@@ -161,6 +161,7 @@ func (r *registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	now := r.a.Clock.Now()
 	due := r.written.IsZero() || now.Sub(r.written) >= r.a.cfg.StatusPeriod
 	stamp(&status, &stored.Status, now)
+	r.a.devices.offer(&status, &stored.Status, r.written.IsZero())
 	if !due && unchanged(&stored.Status, &status) {
 		return nil
 	}
@@ -168,6 +169,7 @@ func (r *registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 		stamp(&status, &cur.Status, now)
 		status.Conditions = append(status.Conditions, others(cur.Status.Conditions, status.Conditions)...)
 		status.VolumesAttached, status.VolumesInUse = cur.Status.VolumesAttached, cur.Status.VolumesInUse
+		r.a.devices.offer(&status, &cur.Status, r.written.IsZero())
 		cur.Status = status
 		return nil
 	})

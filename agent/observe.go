@@ -263,6 +263,7 @@ func (w *worker) report(terminal bool) {
 		Pod: &base, Seen: &w.seen, Waiting: w.waiting, Ready: w.probes.Ready, Started: w.probes.Started,
 		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Resize: cmp.Or(w.progress, w.deferred), Now: w.a.Clock.Now(),
 	})
+	w.showDevices(&next)
 	unseen := w.static && w.reported == nil // its mirror may be yet to come
 	if unseen || !apiequality.Semantic.DeepEqual(&base.Status, &next) {
 		w.reported = &next

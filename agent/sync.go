@@ -40,6 +40,11 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	w.waiting = map[string]status.Waiting{}
 	w.probes.Keep(w.isRunning)
 	p := plan.For(plan.Input{Pod: w.pod, Seen: &w.seen, Started: w.probes.Started, Failed: w.condemned})
+	if p.NewSandbox {
+		if ok, err := w.prepareDevices(ctx); !ok {
+			return false, err
+		}
+	}
 	if err := w.ground(ctx, p); err != nil {
 		return false, err
 	}

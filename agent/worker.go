@@ -97,12 +97,13 @@ type worker struct {
 	images    map[string]*imageState
 	volumes   map[string]string // where they lie, once prepared
 	crashes   backoff.Backoff
-	announced map[string]bool // containers whose crash backoff was told of
-	errors    int             // failed steps in a row
-	retry     time.Duration   // until the next step; 0: the usual
-	started   time.Time       // when the kill began
-	settled   bool            // the final status is computed
-	uncaged   bool            // the cgroup is removed
+	announced map[string]bool                    // containers whose crash backoff was told of
+	devices   map[string][]corev1.ResourceStatus // of each container, as they were last
+	errors    int                                // failed steps in a row
+	retry     time.Duration                      // until the next step; 0: the usual
+	started   time.Time                          // when the kill began
+	settled   bool                               // the final status is computed
+	uncaged   bool                               // the cgroup is removed
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {

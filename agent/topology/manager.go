@@ -82,7 +82,7 @@ func (m *Manager) Admit(ctx context.Context, pod *corev1.Pod) *status.Failure {
 		return nil
 	}
 	m.Release(pod.UID)
-	return refused(err)
+	return Refused(err)
 }
 
 func (m *Manager) now() time.Time {
@@ -106,8 +106,8 @@ func (m *Manager) count(start time.Time, err error) {
 // errAffinity is upstream's message.
 var errAffinity = errors.New("Resources cannot be allocated with Topology locality") //nolint:staticcheck // clients match on it
 
-// refused puts an error into the words of a pod's status.
-func refused(err error) *status.Failure {
+// Refused puts an error of Allocate into the words of a pod's status.
+func Refused(err error) *status.Failure {
 	f := &status.Failure{Reason: ReasonUnexpected, Message: fmt.Sprintf("Pod was rejected: Allocate failed due to %v, which is unexpected", err)}
 	if r := Refusal(nil); errors.As(err, &r) {
 		f.Reason, f.Message = r.Reason(), "Pod was rejected: "+err.Error()
