@@ -31,7 +31,7 @@ func (f File) Save(v any) error {
 	if len(body) <= len("{}") {
 		return fmt.Errorf("%T is no object with fields", v)
 	}
-	return f.replace(fmt.Appendf(body[:len(body)-1], `%s%d}`, mark, sum(body)))
+	return f.Write(fmt.Appendf(body[:len(body)-1], `%s%d}`, mark, sum(body)))
 }
 
 // mark stands before the checksum of what is before it.
@@ -75,8 +75,9 @@ func (f File) SetAside() (to string, err error) {
 	return to, os.Rename(string(f), to)
 }
 
-// replace writes to a file of another name, which then takes the place.
-func (f File) replace(text []byte) error {
+// Write puts text, as it is, in the place of the file, by way of one of another
+// name.
+func (f File) Write(text []byte) error {
 	temp := string(f) + ".tmp"
 	err := write(temp, text)
 	if err == nil {

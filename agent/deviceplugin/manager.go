@@ -101,7 +101,7 @@ func New(cfg Config) (*Manager, error) {
 	if m.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, err
 	}
-	data, err := checkpoint.Read(cfg.Dir, cfg.Clock.Now())
+	data, err := checkpoint.Read(cfg.Dir)
 	if err == nil {
 		err = m.pool.restore(data)
 	}

@@ -12,9 +12,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/utils/dump"
+
+	"monopod/agent/checkpoint"
 )
 
 // FileName is the name of the file in the folder of the plugins' sockets.
@@ -78,9 +79,9 @@ func Decode(b []byte) (Data, error) {
 	return Data{Entries: f.Data.PodDeviceEntries, Registered: f.Data.RegisteredDevices}, nil
 }
 
-// Read reads the file in dir. None is no error; one that is damaged is moved
-// aside, and the error says where to.
-func Read(dir string, now time.Time) (Data, error) {
+// Read reads the file in dir. None is no error; one that is damaged is set aside,
+// and the error says where to.
+func Read(dir string) (Data, error) {
 	path := filepath.Join(dir, FileName)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,8 +92,8 @@ func Read(dir string, now time.Time) (Data, error) {
 	}
 	d, err := Decode(b)
 	if err != nil {
-		aside := path + ".damaged-" + now.UTC().Format("20060102T150405Z")
-		return Data{}, errors.Join(fmt.Errorf("%w; the file was moved to %s", err, aside), os.Rename(path, aside))
+		to, aside := checkpoint.File(path).SetAside()
+		return Data{}, errors.Join(fmt.Errorf("%w; the file is now %s", err, to), aside)
 	}
 	return d, nil
 }
@@ -100,27 +101,5 @@ func Read(dir string, now time.Time) (Data, error) {
 // Write puts content in the place of the file in dir: after a loss of power it is
 // the old or the new one.
 func Write(dir string, content []byte) error {
-	f, err := os.CreateTemp(dir, "."+FileName+"-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, FileName))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return checkpoint.File(filepath.Join(dir, FileName)).Write(content)
 }
