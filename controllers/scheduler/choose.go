@@ -17,8 +17,9 @@ const (
 	assumedMemory = 200 << 20
 )
 
-// choose returns the best node for a pod, or why there is none.
-func choose(c *cache, pod *corev1.Pod) (node, why string) {
+// choose returns the best node for a pod, or why there is none. More filters are
+// asked after the usual ones.
+func choose(c *cache, pod *corev1.Pod, more ...filter) (node, why string) {
 	var best *nodeState
 	var bestScore int64
 	total, reasons := 0, map[string]int{}
@@ -27,7 +28,7 @@ func choose(c *cache, pod *corev1.Pod) (node, why string) {
 			continue
 		}
 		total++
-		if objects := objections(pod, s); len(objects) > 0 {
+		if objects := objections(pod, s, more...); len(objects) > 0 {
 			for _, o := range objects {
 				reasons[o]++
 			}
@@ -54,7 +55,12 @@ func explain(total int, reasons map[string]int) string {
 		parts = append(parts, fmt.Sprintf("%d %s", n, why))
 	}
 	slices.Sort(parts)
-	return fmt.Sprintf("0/%d nodes are available: %s.", total, strings.Join(parts, ", "))
+	return explainAll(total, strings.Join(parts, ", "))
+}
+
+// explainAll gives one reason for all nodes.
+func explainAll(total int, why string) string {
+	return fmt.Sprintf("0/%d nodes are available: %s.", total, why)
 }
 
 // score is higher for a node with more room (0 to 100, upstream's LeastAllocated),

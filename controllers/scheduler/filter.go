@@ -20,9 +20,9 @@ func filters() []filter {
 	return []filter{unschedulableNode, nodeName, taints, affinity, ports, fits, podAffinity}
 }
 
-// objections are the reasons of the first filter that has any.
-func objections(pod *corev1.Pod, on *nodeState) []string {
-	for _, f := range filters() {
+// objections are the reasons of the first filter that has any; more come last.
+func objections(pod *corev1.Pod, on *nodeState, more ...filter) []string {
+	for _, f := range append(filters(), more...) {
 		if why := f(pod, on); len(why) > 0 {
 			return why
 		}

@@ -74,13 +74,17 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements loop.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, cache: newCache(), waiting: map[loop.Key]*corev1.Pod{}}
+	r := &run{Controller: c, cache: newCache(), waiting: map[loop.Key]*corev1.Pod{},
+		claiming: map[loop.Key]*corev1.Pod{}, reserved: map[loop.Key]reservation{}}
 	r.loop = loop.New(c.deps, loop.Config[loop.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []loop.Source[loop.Key]{
 			{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim},
+			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: r.onStorage},
+			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: r.onStorage},
 		},
 		Reconcile: r.reconcile,
 	})
@@ -97,6 +101,9 @@ type run struct {
 	mu      sync.Mutex
 	cache   *cache
 	waiting map[loop.Key]*corev1.Pod // found no node; retried when that may change
+
+	claiming map[loop.Key]*corev1.Pod // want a node and have claims
+	reserved map[loop.Key]reservation // have one, and wait for their claims
 }
 
 // onNode wakes the waiting pods when a node has become more welcoming.
@@ -132,12 +139,14 @@ func (r *run) onPod(old, new client.Object) []loop.Key {
 	defer r.mu.Unlock()
 	if is == nil {
 		delete(r.waiting, loop.KeyOf(was))
+		r.noteClaims(loop.KeyOf(was), nil)
 		r.countWaiting()
 		if r.cache.remove(was.UID) {
 			return r.wake()
 		}
 		return nil
 	}
+	r.noteClaims(loop.KeyOf(is), is)
 	arrived := !r.cache.has(is.UID) || (was != nil && was.Spec.NodeName == "")
 	freed := r.cache.observe(is)
 	var keys []loop.Key
@@ -179,14 +188,23 @@ func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error
 		r.forgetWaiting(key)
 		return 0, r.gated(ctx, pod)
 	}
-	node, why, busy := r.decide(key, pod)
+	vs, why, err := r.volumesOf(ctx, pod)
+	if err != nil {
+		return 0, err
+	}
+	if why != "" {
+		return 0, r.unschedulable(ctx, pod, r.park(key, pod, why))
+	}
+	node, why, busy := r.decide(key, pod, vs)
 	switch {
 	case busy:
 		return 0, nil
 	case node == "":
-		r.attempts.WithLabelValues(Component, "unschedulable").Inc()
 		return 0, r.unschedulable(ctx, pod, why)
+	case vs != nil && len(vs.open) > 0:
+		return r.reserve(ctx, key, pod, vs, node)
 	}
+	r.dropPlace(key)
 	return 0, r.bind(ctx, pod, node)
 }
 
@@ -199,14 +217,21 @@ func (r *run) forgetWaiting(key loop.Key) {
 
 // decide picks a node and assumes the pod there, or has the pod wait and says
 // why. busy: the pod is on its way to a node already.
-func (r *run) decide(key loop.Key, pod *corev1.Pod) (node, why string, busy bool) {
+func (r *run) decide(key loop.Key, pod *corev1.Pod, vs *volumes) (node, why string, busy bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.countWaiting()
+	if at, ok := r.reserved[key]; ok && at.uid == pod.UID && r.cache.has(pod.UID) {
+		return at.node, "", false
+	}
 	if r.cache.has(pod.UID) {
 		return "", "", true
 	}
-	node, why = choose(r.cache, pod)
+	var more []filter
+	if vs != nil {
+		more = append(more, vs.filter)
+	}
+	node, why = choose(r.cache, pod, more...)
 	if node == "" {
 		r.waiting[key] = pod
 		return "", why, false

@@ -56,6 +56,7 @@ func (r *run) countWaiting() {
 // unschedulable says why in the pod's condition, and in an event when that has
 // changed.
 func (r *run) unschedulable(ctx context.Context, pod *corev1.Pod, why string) error {
+	r.attempts.WithLabelValues(Component, "unschedulable").Inc()
 	changed, err := r.condition(ctx, pod, corev1.PodReasonUnschedulable, why)
 	if changed {
 		r.events.Eventf(pod, corev1.EventTypeWarning, "FailedScheduling", "%s", why)
