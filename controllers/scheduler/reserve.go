@@ -1,0 +1,118 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+	"monopod/controllers/loop"
+)
+
+// bindTime is how long a pod keeps its place on a node while its volumes are bound
+// there (upstream: VolumeBindingArgs.BindTimeoutSeconds).
+const bindTime = 10 * time.Minute
+
+// reservation is the place of a pod whose volumes are being bound on a node.
+type reservation struct {
+	uid   types.UID
+	node  string
+	until time.Time
+}
+
+// onClaim wakes the pods that want a node and name the claim.
+func (r *run) onClaim(old, new client.Object) []loop.Key {
+	obj := new
+	if obj == nil {
+		obj = old
+	}
+	return r.claimants(func(p *corev1.Pod) bool {
+		return p.Namespace == obj.GetNamespace() && slices.Contains(claim.AllOf(p), obj.GetName())
+	})
+}
+
+// onStorage wakes the pods that want a node and have claims.
+func (r *run) onStorage(_, _ client.Object) []loop.Key {
+	return r.claimants(func(*corev1.Pod) bool { return true })
+}
+
+func (r *run) claimants(which func(*corev1.Pod) bool) []loop.Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var keys []loop.Key
+	for key, pod := range r.claiming {
+		if which(pod) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// noteClaims keeps who wants a node and has claims: before those are read, so that
+// no change of one is missed. The caller holds mu.
+func (r *run) noteClaims(key loop.Key, pod *corev1.Pod) {
+	if pod != nil && wanted(pod) && len(claim.AllOf(pod)) > 0 {
+		r.claiming[key] = pod
+		return
+	}
+	delete(r.claiming, key)
+	delete(r.reserved, key)
+}
+
+// park has a pod wait that no node can have now, and takes back its place.
+func (r *run) park(key loop.Key, pod *corev1.Pod, why string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.countWaiting()
+	delete(r.reserved, key)
+	r.cache.forget(pod.UID)
+	r.waiting[key] = pod
+	total := 0
+	for _, s := range r.cache.nodes {
+		if s.node != nil && s.node.DeletionTimestamp == nil {
+			total++
+		}
+	}
+	return explainAll(total, why)
+}
+
+// reserve keeps the pod's place on the node until its claims are bound there, and
+// has them bound.
+func (r *run) reserve(ctx context.Context, key loop.Key, pod *corev1.Pod, vs *volumes, node string) (time.Duration, error) {
+	r.mu.Lock()
+	at, ok := r.reserved[key]
+	if !ok {
+		at = reservation{uid: pod.UID, node: node, until: r.deps.Clock.Now().Add(bindTime)}
+		r.reserved[key] = at
+	}
+	r.mu.Unlock()
+	left := at.until.Sub(r.deps.Clock.Now())
+	if left <= 0 {
+		r.giveUp(pod)
+		r.dropPlace(key)
+		return 0, r.unschedulable(ctx, pod, "binding volumes: context deadline exceeded")
+	}
+	err := r.settle(ctx, vs, node)
+	if err == nil {
+		return left, nil
+	}
+	r.dropPlace(key)
+	r.giveUp(pod)
+	if errors.Is(err, errTaken) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		r.loop.Add(key) // choose again
+		return 0, nil
+	}
+	return 0, err
+}
+
+func (r *run) dropPlace(key loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reserved, key)
+}
