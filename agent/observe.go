@@ -265,11 +265,12 @@ func (w *worker) report(terminal bool) {
 	})
 	w.showDevices(&next)
 	unseen := w.static && w.reported == nil // its mirror may be yet to come
-	if unseen || !apiequality.Semantic.DeepEqual(&base.Status, &next) {
+	switch {
+	case unseen, !apiequality.Semantic.DeepEqual(&base.Status, &next):
 		w.reported = &next
 		w.a.status.Set(w.life, w.pod, &next)
-	} else if w.reported == nil {
-		w.reported = &w.pod.Status
+	case apiequality.Semantic.DeepEqual(&w.pod.Status, &next):
+		w.reported = &w.pod.Status // one copy is enough
 	}
 }
 

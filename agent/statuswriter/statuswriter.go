@@ -121,10 +121,10 @@ func (w *Writer) write(ctx context.Context, s *slot) {
 		if !ok {
 			return
 		}
-		err := w.store(ctx, pod, want)
+		stored, err := w.store(ctx, pod, want)
 		switch {
 		case err == nil, isGone(err):
-			w.done(s, version, err != nil)
+			w.done(s, version, stored)
 			delay = backoff.WriteInitial
 			continue
 		case ctx.Err() == nil:
@@ -150,11 +150,19 @@ func (w *Writer) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
 	return s.pod, s.want, s.version, true
 }
 
-func (w *Writer) done(s *slot, version int, gone bool) {
+// done notes that a version is stored, as part of that pod, or that there is no pod
+// any more. From then on nothing is kept that the store has too.
+func (w *Writer) done(s *slot, version int, stored *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.stored = version
-	s.gone = s.gone || gone && version == s.version
+	switch {
+	case version != s.version:
+	case stored == nil:
+		s.gone = true
+	case stored.UID == s.pod.UID: // not a mirror
+		s.pod, s.want = stored, &stored.Status
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -164,8 +172,9 @@ var errReplaced = errors.New("pod was replaced")
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
 
-func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) error {
-	_, err := client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
+// store returns the pod as it is stored now.
+func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) (*corev1.Pod, error) {
+	return client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
 		if shows, _ := static.Mirrored(cur); cur.UID != pod.UID && shows != pod.UID {
 			return errReplaced
 		}
@@ -175,5 +184,4 @@ func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodSta
 		}
 		return nil
 	})
-	return err
 }

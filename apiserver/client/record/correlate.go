@@ -1,6 +1,8 @@
 package record
 
 import (
+	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,18 +43,26 @@ func storedKey(e *corev1.Event) eventKey {
 	return key
 }
 
-// correlator recognises repeated, similar and too many events. One goroutine
-// uses it.
+// correlator recognises repeated, similar and too many events. It remembers hashes
+// of what they say: the words would take as much memory as the events themselves.
+// One goroutine uses it.
 type correlator struct {
 	clock   clock.PassiveClock
+	seed    maphash.Seed
 	names   *lru.Cache // eventKey → name of the stored event
 	similar *lru.Cache // eventKey without message → *group
 	buckets *lru.Cache // object → *bucket
 }
 
 func newCorrelator(c clock.PassiveClock) *correlator {
-	return &correlator{clock: c, names: lru.New(cacheSize), similar: lru.New(cacheSize), buckets: lru.New(cacheSize)}
+	return &correlator{clock: c, seed: maphash.MakeSeed(), names: lru.New(cacheSize), similar: lru.New(cacheSize), buckets: lru.New(cacheSize)}
 }
+
+// key is a key of the caches.
+func (c *correlator) key(of eventKey) uint64 { return maphash.Comparable(c.seed, of) }
+
+// stored remembers under which name e was stored.
+func (c *correlator) stored(of eventKey, name string) { c.names.Add(c.key(of), name) }
 
 // observe returns the name of the stored event that e repeats, or "", and false
 // when e is one too many about its object. It may change e's message into that of
@@ -62,33 +72,36 @@ func (c *correlator) observe(e *corev1.Event) (prior string, ok bool) {
 	if !c.allow(e.InvolvedObject) {
 		return "", false
 	}
-	name, _ := c.names.Get(storedKey(e))
+	name, _ := c.names.Get(c.key(storedKey(e)))
 	prior, _ = name.(string)
 	return prior, true
 }
 
 // group counts the different messages of events alike in all else.
 type group struct {
-	messages map[string]struct{}
+	messages []uint64 // hashes
 	last     time.Time
 }
 
 func (c *correlator) fold(e *corev1.Event) {
-	key := correlationKey(e)
-	key.message = ""
+	of := correlationKey(e)
+	of.message = ""
+	key, message := c.key(of), maphash.String(c.seed, e.Message)
 	now := c.clock.Now()
 	found, _ := c.similar.Get(key)
 	g, _ := found.(*group)
 	if g == nil || now.Sub(g.last) > similarInterval {
-		g = &group{messages: map[string]struct{}{}}
+		g = &group{}
 		c.similar.Add(key, g)
 	}
 	g.last = now
-	if _, known := g.messages[e.Message]; !known && len(g.messages) >= similarMax-1 {
+	switch {
+	case slices.Contains(g.messages, message):
+	case len(g.messages) >= similarMax-1:
 		e.Message = foldedPrefix + e.Message
-		return
+	default:
+		g.messages = append(g.messages, message)
 	}
-	g.messages[e.Message] = struct{}{}
 }
 
 // bucket holds the events an object may still have.
@@ -100,11 +113,12 @@ type bucket struct {
 func (c *correlator) allow(object corev1.ObjectReference) bool {
 	object.ResourceVersion, object.FieldPath = "", ""
 	now := c.clock.Now()
-	found, _ := c.buckets.Get(object)
+	key := maphash.Comparable(c.seed, object)
+	found, _ := c.buckets.Get(key)
 	b, _ := found.(*bucket)
 	if b == nil {
 		b = &bucket{tokens: spamBurst, last: now}
-		c.buckets.Add(object, b)
+		c.buckets.Add(key, b)
 	}
 	b.tokens = min(spamBurst, b.tokens+float64(now.Sub(b.last))/float64(spamRefill))
 	b.last = now

@@ -169,7 +169,7 @@ func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event)
 	if _, err := r.client.Create(ctx, e); err != nil {
 		return false
 	}
-	seen.names.Add(key, name)
+	seen.stored(key, name)
 	return true
 }
 
