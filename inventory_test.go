@@ -1,0 +1,197 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/prometheus/procfs"
+
+	"monopod/agent/cri"
+)
+
+// inventory is what a monopod has on this machine because of its pods: by kind,
+// the names of all there are.
+type inventory map[string][]string
+
+// take counts everything. What cannot be counted fails the test.
+func (s *server) take(t testing.TB) inventory {
+	t.Helper()
+	inv := inventory{}
+	errs := []error{s.takeRuntime(inv), s.takeProcesses(inv), s.takeMounts(inv), s.takePorts(inv)}
+	id := cri.InstanceID(s.dir)
+	for kind, pattern := range map[string]string{
+		"cgroup":             "/sys/fs/cgroup/*/monopod-" + id + "/kubepods*/*pod*",
+		"cgroup of class":    "/sys/fs/cgroup/*/monopod-" + id + "/kubepods*/*/*pod*",
+		"cgroup v2":          "/sys/fs/cgroup/monopod-" + id + "/kubepods*/*pod*",
+		"cgroup v2 of class": "/sys/fs/cgroup/monopod-" + id + "/kubepods*/*/*pod*",
+		"veth":               "/sys/class/net/mp-" + id + "/brif/*",
+		"address":            s.dir + "/cni/ips/*",
+		"pod folder":         s.dir + "/pods/*",
+		"log folder":         s.dir + "/logs/pods/*",
+		"log link":           s.dir + "/logs/containers/*",
+		"netns":              s.dir + "/containerd/state/netns/*",
+		"netns of CRI":       s.dir + "/containerd/state/*/netns/*",
+		"sandbox's state":    s.dir + "/containerd/state/*cri*/sandboxes/*",
+		"container's state":  s.dir + "/containerd/state/*cri*/containers/*",
+		"sandbox's root":     s.dir + "/containerd/root/*cri*/sandboxes/*",
+		"container's root":   s.dir + "/containerd/root/*cri*/containers/*",
+		"bundle":             s.dir + "/containerd/state/io.containerd.runtime.v2.task/k8s.io/*",
+		"work folder":        s.dir + "/containerd/root/io.containerd.runtime.v2.task/k8s.io/*",
+	} {
+		var err error
+		inv[kind], err = filepath.Glob(pattern)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+// more is what now has and inv has not.
+func (inv inventory) more(now inventory) inventory {
+	more := inventory{}
+	for kind, list := range now {
+		for _, one := range list {
+			if !slices.Contains(inv[kind], one) {
+				more[kind] = append(more[kind], one)
+			}
+		}
+	}
+	return more
+}
+
+// socket is where the containerd of the data folder listens.
+func (s *server) socket() string { return filepath.Join(s.dir, "containerd", "containerd.sock") }
+
+// takeRuntime asks containerd itself, beneath CRI.
+func (s *server) takeRuntime(inv inventory) error {
+	client, err := containerd.New(s.socket(), containerd.WithDefaultNamespace("k8s.io"), containerd.WithTimeout(10*time.Second))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), "k8s.io"), 20*time.Second)
+	defer cancel()
+	all, err := client.ContainerService().List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		inv["container"] = append(inv["container"], c.ID)
+	}
+	leases, err := client.LeasesService().List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range leases {
+		inv["lease"] = append(inv["lease"], l.ID)
+	}
+	for _, name := range []string{"overlayfs", "native"} {
+		err = errors.Join(err, client.SnapshotService(name).Walk(ctx, func(_ context.Context, info snapshots.Info) error {
+			inv["snapshot"] = append(inv["snapshot"], info.Name)
+			return nil
+		}))
+	}
+	return errors.Join(err, client.ContentStore().Walk(ctx, func(info content.Info) error {
+		inv["content"] = append(inv["content"], info.Digest.String())
+		return nil
+	}))
+}
+
+// takeProcesses finds shims, which are told the socket, and what runs in the
+// pods' cgroups.
+func (s *server) takeProcesses(inv inventory) error {
+	procs, err := procfs.AllProcs()
+	if err != nil {
+		return err
+	}
+	root := "/monopod-" + cri.InstanceID(s.dir) + "/"
+	for _, p := range procs {
+		args, err := p.CmdLine()
+		if err != nil || len(args) == 0 { // it has ended
+			continue
+		}
+		groups, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "cgroup"))
+		if slices.Contains(args, s.socket()) || bytes.Contains(groups, []byte(root)) {
+			inv["process"] = append(inv["process"], fmt.Sprintf("%d %s", p.PID, strings.Join(args, " ")))
+		}
+	}
+	return nil
+}
+
+func (s *server) takeMounts(inv inventory) error {
+	mounts, err := procfs.GetMounts()
+	for _, m := range mounts {
+		if strings.HasPrefix(m.MountPoint, s.dir+"/") {
+			inv["mount"] = append(inv["mount"], m.MountPoint)
+		}
+	}
+	return err
+}
+
+// takePorts reads the host ports that are led to pods, and how many rules do so.
+func (s *server) takePorts(inv inventory) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: "monopod-" + cri.InstanceID(s.dir), Family: nftables.TableFamilyIPv4}
+	ports, err := conn.GetSetByName(table, "hostports")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	elements, err := conn.GetSetElements(ports)
+	for _, e := range elements {
+		inv["host port"] = append(inv["host port"], fmt.Sprintf("%x", e.Key))
+	}
+	chains, err2 := conn.ListChainsOfTableFamily(table.Family)
+	for _, chain := range chains {
+		if chain.Table.Name == table.Name {
+			rules, err := conn.GetRules(table, chain)
+			err2 = errors.Join(err2, err)
+			for _, r := range rules {
+				inv["rule"] = append(inv["rule"], chain.Name+" "+ruleText(r))
+			}
+		}
+	}
+	return errors.Join(err, err2)
+}
+
+func ruleText(r *nftables.Rule) string {
+	var out strings.Builder
+	for _, e := range r.Exprs {
+		if _, counter := e.(*expr.Counter); !counter {
+			fmt.Fprintf(&out, "%T ", e)
+		}
+	}
+	return fmt.Sprintf("%d %s", r.Handle, out.String())
+}
+
+// shimSocket is where containerd 1.6 has the shim of a sandbox listen: outside of
+// the data folder.
+func (s *server) shimSocket(sandbox string) string {
+	sum := sha256.Sum256([]byte(filepath.Join(s.socket(), "k8s.io", sandbox)))
+	return filepath.Join("/run/containerd/s", fmt.Sprintf("%x", sum))
+}

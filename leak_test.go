@@ -1,0 +1,409 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// leakCycles asks for more than there is time for each day: how many pods TestLeaks
+// makes and removes; 60.
+const leakCycles = "MONOPOD_LEAK_CYCLES"
+
+// atATime is how many pods a test of churn makes at once.
+const atATime = 8
+
+// asked is a number from the environment.
+func asked(t testing.TB, name string, usual int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// open starts monopod with containerd on a folder of its own.
+func open(t *testing.T, flags ...string) *server {
+	t.Helper()
+	needsContainerd(t)
+	buildAll(t)
+	dir, err := os.MkdirTemp("", "mp") // short: socket paths have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(dir, append([]string{"--node-name", "node1", "--containerd", "auto"}, flags...))
+	t.Cleanup(func() {
+		s.cleanUp(true)
+		if t.Failed() {
+			t.Logf("%s", s.log)
+		}
+		if strings.Contains(s.log.String(), "DATA RACE") {
+			t.Errorf("monopod has a data race")
+		}
+		os.RemoveAll(dir)
+	})
+	images := filepath.Join(dir, "images")
+	if err := errors.Join(os.MkdirAll(images, 0o700), copyFile(filepath.Join(images, "web.tar"), filepath.Join(bin, "web.tar"))); err != nil {
+		t.Fatal(err)
+	}
+	s.begin(t)
+	return s
+}
+
+// begin starts monopod and waits for its API.
+func (s *server) begin(t testing.TB) {
+	t.Helper()
+	s.start()
+	if err := s.ready(); err != nil {
+		t.Fatalf("%v\n%s", err, s.log)
+	}
+}
+
+// call sends a request, and reads the answer into out unless that is nil. The code
+// is 0 where there is no answer.
+func (s *server) call(method, path string, in, out any) (code int, err error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequest(method, "http://x"+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.http().Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	if resp.StatusCode >= 300 {
+		return resp.StatusCode, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, answer)
+	}
+	if out != nil {
+		err = json.Unmarshal(answer, out)
+	}
+	return resp.StatusCode, err
+}
+
+// pod is the pod as it is now; nil when there is none. A server that is away is
+// asked again.
+func (s *server) pod(t testing.TB, name string) *corev1.Pod {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var pod corev1.Pod
+		code, err := s.call(http.MethodGet, podPath+"/"+name, nil, &pod)
+		if code == http.StatusNotFound {
+			return nil
+		}
+		if err == nil {
+			return &pod
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// await waits for a state of a pod.
+func (s *server) await(t testing.TB, name string, ok func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	var last *corev1.Pod
+	for deadline := time.Now().Add(untilTime); time.Now().Before(deadline); time.Sleep(15 * time.Millisecond) {
+		if last = s.pod(t, name); ok(last) {
+			return last
+		}
+	}
+	t.Errorf("%s never came to what it should: %s", name, describe(last))
+	return last
+}
+
+func describe(p *corev1.Pod) string {
+	if p == nil {
+		return "gone"
+	}
+	status, err := json.Marshal(p.Status)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("deletion %v, %s", p.DeletionTimestamp, status)
+}
+
+func isGone(p *corev1.Pod) bool { return p == nil }
+
+func isReady(p *corev1.Pod) bool {
+	if p == nil {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// shapes are pods of every sort; those after the first ready come to be ready.
+func shapes() (ready, others []corev1.PodSpec) {
+	one := func(args ...string) corev1.PodSpec {
+		return corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", Args: args}}}
+	}
+	volumes := one()
+	volumes.Volumes = []corev1.Volume{
+		{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		{Name: "disk", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}}},
+	}
+	for _, v := range volumes.Volumes {
+		volumes.Containers[0].VolumeMounts = append(volumes.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+	}
+	inits := one()
+	inits.InitContainers = []corev1.Container{
+		{Name: "i", Image: "monopod.local/web:1", Args: []string{"exit", "0"}},
+		{Name: "s", Image: "monopod.local/web:1", Args: []string{"sleep", "1h"}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+	}
+	limited := one()
+	limited.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("100m")}
+	probed := one()
+	probed.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "echo"}}}}
+	probed.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
+	hooked := one()
+	run := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "sleep", "20ms"}}}
+	hooked.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: run, PreStop: run}
+	host := one("sleep", "1h")
+	host.HostNetwork = true
+	pulls, config, command := one(), one(), one()
+	pulls.Containers[0].Image = "127.0.0.1:1/none:1"
+	config.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}
+	command.Containers[0].Command = []string{"/none"}
+	ends := one("exit", "0")
+	ends.RestartPolicy = corev1.RestartPolicyNever
+	return []corev1.PodSpec{one(), one("-ignore-term"), volumes, inits, limited, probed, hooked, host},
+		[]corev1.PodSpec{one("sleep", "100ms", "exit", "1"), one("exit", "1"), ends, pulls, config, command}
+}
+
+// cycle makes one pod of any shape and removes it in any way, at any time.
+func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
+	t.Helper()
+	ready, others := shapes()
+	i := r.IntN(len(ready) + len(others))
+	calm := i < len(ready)
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	pod.Spec = append(ready, others...)[i]
+	if calm && r.IntN(4) == 0 && !pod.Spec.HostNetwork {
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 20000 + hostPorts.Add(1)}}
+	}
+	s.insist(t, http.MethodPost, podPath, pod)
+	switch r.IntN(3) {
+	case 0: // while it starts
+		time.Sleep(time.Duration(r.IntN(150)) * time.Millisecond)
+	case 1:
+		if calm {
+			s.await(t, name, isReady)
+		}
+	case 2:
+		time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
+	}
+	s.insist(t, http.MethodDelete, podPath+"/"+name, metav1.DeleteOptions{GracePeriodSeconds: new(int64([]int{0, 0, 1, 1, 2}[r.IntN(5)]))})
+	began := time.Now()
+	s.await(t, name, isGone)
+	if took := time.Since(began); took > unhurried {
+		t.Logf("%s (%v) was gone after %v", name, pod.Spec.Containers[0].Args, took.Round(time.Millisecond))
+	}
+}
+
+// unhurried is longer than any pod here should need to end.
+const unhurried = 5 * time.Second
+
+// hostPorts are those that pods had, each once.
+var hostPorts atomic.Int32
+
+// insist sends a write until a server that is away is back. What it did before it
+// went away is not done again.
+func (s *server) insist(t testing.TB, method, path string, in any) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		code, err := s.call(method, path, in, nil)
+		if err == nil || code == http.StatusConflict && method == http.MethodPost || code == http.StatusNotFound && method == http.MethodDelete {
+			return
+		}
+		if code != 0 || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// churn makes and removes pods, several at a time.
+func (s *server) churn(t testing.TB, seed uint64, cycles int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for worker := range min(atATime, cycles) {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(worker)))
+			for i := worker; i < cycles && !t.Failed(); i += atATime {
+				s.cycle(t, r, fmt.Sprintf("w%d-%d", worker, r.IntN(3)))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// vitals are what of this machine a monopod takes for itself.
+type vitals struct {
+	goroutines, files      int // of monopod
+	containerdFiles, tasks int // of its containerd
+	kilobytes              int // resident, of monopod
+}
+
+// feel waits until monopod is at rest and measures it.
+func (s *server) feel(t testing.TB) vitals {
+	t.Helper()
+	_, metrics := s.get("/metrics")
+	v := vitals{goroutines: metric(t, metrics, "go_goroutines"), files: metric(t, metrics, "process_open_fds"),
+		kilobytes: metric(t, metrics, "process_resident_memory_bytes") / 1024}
+	pid, err := os.ReadFile(filepath.Join(s.dir, "containerd", "containerd.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.Fields(string(pid))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := procfs.NewProc(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.containerdFiles, err = p.FileDescriptorsLen(); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.tasks = stat.NumThreads
+	return v
+}
+
+// metric is the value of the series without labels.
+func metric(t testing.TB, text, name string) int {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(f)
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// settled waits until nothing is left that was not there before, and says what
+// does not go.
+func (s *server) settled(t testing.TB, before inventory) {
+	t.Helper()
+	var left inventory
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if left = before.more(s.take(t)); len(left) == 0 {
+			return
+		}
+	}
+	for kind, names := range left {
+		t.Errorf("%s: %d left behind: %v", kind, len(names), names)
+	}
+}
+
+// images waits until only images and the rules of the network are there, and
+// returns those.
+func (s *server) images(t testing.TB) inventory {
+	t.Helper()
+	all := s.take(t)
+	own := inventory{}
+	for _, kind := range []string{"content", "snapshot", "rule"} {
+		own[kind] = all[kind]
+	}
+	s.settled(t, own)
+	return own
+}
+
+// Pods of every shape that come and go in any order leave nothing behind: no
+// process, sandbox, container, snapshot, lease, content, namespace, mount,
+// cgroup, link, address, host port, folder, log, nor, in monopod and its
+// containerd, a goroutine or an open file.
+func TestLeaks(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.churn(t, 1, 3*atATime) // whatever is made once is made
+	idle := s.images(t)
+	before := s.feel(t)
+	for round := range max(1, asked(t, leakCycles, 60)/leakRound) {
+		began := time.Now()
+		s.churn(t, uint64(round+2), min(leakRound, asked(t, leakCycles, 60)))
+		s.settled(t, idle)
+		now := s.feel(t)
+		t.Logf("round %d, %v: %+v, before %+v", round, time.Since(began).Round(time.Millisecond), now, before)
+		now.check(t, before)
+	}
+}
+
+// leakRound is after how many cycles TestLeaks looks at what is left.
+const leakRound = 100
+
+// slack is by how much a number of goroutines, files or threads may differ at
+// rest: connections of clients that just left, timers of the runtime.
+const slack = 8
+
+func (v vitals) check(t testing.TB, before vitals) {
+	t.Helper()
+	for what, more := range map[string]int{
+		"goroutines": v.goroutines - before.goroutines, "files of monopod": v.files - before.files,
+		"files of containerd": v.containerdFiles - before.containerdFiles,
+	} {
+		if more > slack {
+			t.Errorf("%d %s left behind", more, what)
+		}
+	}
+}
+
+// nodeReady asks for the node's condition Ready.
+func (s *server) nodeReady() bool {
+	var node corev1.Node
+	if _, err := s.call(http.MethodGet, "/api/v1/nodes/node1", nil, &node); err != nil {
+		return false
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
