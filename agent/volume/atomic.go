@@ -19,30 +19,44 @@ const (
 // WriteAtomic makes dir show exactly files. Readers see the old set or the new
 // one and nothing between: the files of one version lie in a hidden folder, the
 // names in dir are links through ..data, and an update is one rename of
-// ..data. The same files again write nothing. group, if any, may read them.
+// ..data. The same files again write nothing, but finish what was cut short.
+// group, if any, may read them.
 func WriteAtomic(dir string, files Files, group *int64) error {
 	current, _ := os.Readlink(filepath.Join(dir, dataLink))
-	if current != "" && same(filepath.Join(dir, current), files) {
-		return nil
-	}
-	version, err := os.MkdirTemp(dir, "..v_*")
-	if err != nil {
-		return err
-	}
-	if err := writeVersion(version, files, group); err != nil {
-		return errors.Join(err, os.RemoveAll(version))
-	}
-	if err := swap(dir, filepath.Base(version)); err != nil {
-		return errors.Join(err, os.RemoveAll(version))
+	if current == "" || !same(filepath.Join(dir, current), files, group) {
+		version, err := newVersion(dir, files, group)
+		if err != nil {
+			return err
+		}
+		current = filepath.Base(version)
+		if err := swap(dir, current); err != nil {
+			return errors.Join(err, os.RemoveAll(version))
+		}
 	}
 	if err := linkNames(dir, files); err != nil {
 		return err
 	}
-	return cleanUp(dir, filepath.Base(version), files)
+	return cleanUp(dir, current, files)
+}
+
+// newVersion writes the files into a folder of their own.
+func newVersion(dir string, files Files, group *int64) (string, error) {
+	version, err := os.MkdirTemp(dir, "..v_*")
+	if err != nil {
+		return "", err
+	}
+	err = writeVersion(version, files)
+	if err == nil { // also dir itself
+		err = ignoreRights(ApplyFSGroup(dir, group, true, nil))
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(version))
+	}
+	return version, nil
 }
 
 // same says whether the version on disk holds these files and no others.
-func same(version string, files Files) bool {
+func same(version string, files Files, group *int64) bool {
 	found := 0
 	err := filepath.WalkDir(version, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -50,7 +64,7 @@ func same(version string, files Files) bool {
 		}
 		rel, _ := filepath.Rel(version, path)
 		f, ok := files[rel]
-		if !ok || !sameFile(path, f) {
+		if !ok || !sameFile(path, f, group) {
 			return fs.ErrInvalid
 		}
 		found++
@@ -59,16 +73,20 @@ func same(version string, files Files) bool {
 	return err == nil && found == len(files)
 }
 
-func sameFile(path string, f File) bool {
+func sameFile(path string, f File, group *int64) bool {
+	want := f.Mode.Perm()
+	if group != nil {
+		want |= groupReads
+	}
 	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm()&^0o040 != f.Mode.Perm()&^0o040 {
+	if err != nil || info.Mode().Perm() != want && info.Mode().Perm() != f.Mode.Perm() {
 		return false
 	}
 	data, err := os.ReadFile(path)
 	return err == nil && bytes.Equal(data, f.Data)
 }
 
-func writeVersion(version string, files Files, group *int64) error {
+func writeVersion(version string, files Files) error {
 	if err := os.Chmod(version, 0o755); err != nil {
 		return err
 	}
@@ -77,39 +95,24 @@ func writeVersion(version string, files Files, group *int64) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := writeFile(path, f, group); err != nil {
+		if err := writeFile(path, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeFile(path string, f File, group *int64) error {
+// writeFile gives the file its mode whatever the umask, and its owner.
+func writeFile(path string, f File) error {
 	if err := os.WriteFile(path, f.Data, f.Mode.Perm()); err != nil {
 		return err
 	}
-	perm := f.Mode.Perm()
-	if group != nil {
-		perm |= 0o040
-	}
-	if err := own(path, f.User, group); err != nil {
-		return err
-	}
-	return os.Chmod(path, perm) // whatever the umask
-}
-
-// own gives a file to whom it is for. Who runs the agent without root's rights
-// runs no containers either that have others, and keeps it.
-func own(path string, user, group *int64) error {
-	if user != nil {
-		if err := os.Chown(path, int(*user), -1); err != nil && !errors.Is(err, os.ErrPermission) {
+	if f.User != nil {
+		if err := ignoreRights(os.Chown(path, int(*f.User), -1)); err != nil {
 			return err
 		}
 	}
-	if group == nil {
-		return nil
-	}
-	return os.Chown(path, -1, int(*group))
+	return os.Chmod(path, f.Mode.Perm())
 }
 
 // swap is the moment of the update.

@@ -39,7 +39,7 @@ func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (Files, err
 	if cm == nil {
 		return Files{}, absent(v.Optional, "configmap %q not found", v.Name)
 	}
-	return pick(configMapData(cm), v.Items, mode(v.DefaultMode), v.Optional, "configmap "+v.Name)
+	return pick(configMapData(cm), v.Items, File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "configmap references non-existent config key: %s")
 }
 
 func configMapData(cm *corev1.ConfigMap) map[string][]byte {
@@ -61,7 +61,7 @@ func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (Files, error) {
 	if secret == nil {
 		return Files{}, absent(v.Optional, "secret %q not found", v.SecretName)
 	}
-	return pick(secret.Data, v.Items, mode(v.DefaultMode), v.Optional, "secret "+v.SecretName)
+	return pick(secret.Data, v.Items, File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "references non-existent secret key: %s")
 }
 
 func absent(optional *bool, format string, args ...any) error {
@@ -71,19 +71,21 @@ func absent(optional *bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// pick takes all of data, or the keys that items name under the paths they give.
-func pick(data map[string][]byte, items []corev1.KeyToPath, def os.FileMode, optional *bool, what string) (Files, error) {
+// pick takes all of data, or the keys that items name under the paths they give;
+// def has the mode and owner of files that say nothing else. missing words that a key
+// is not there.
+func pick(data map[string][]byte, items []corev1.KeyToPath, def File, optional *bool, missing string) (Files, error) {
 	files := Files{}
 	if len(items) == 0 {
 		for k, b := range data {
-			files[k] = File{Data: b, Mode: def}
+			files[k] = def.with(b, nil, nil)
 		}
 		return files, nil
 	}
 	for _, item := range items {
 		b, ok := data[item.Key]
 		if !ok {
-			if err := absent(optional, "%s references non-existent config key: %s", what, item.Key); err != nil {
+			if err := absent(optional, missing, item.Key); err != nil {
 				return nil, err
 			}
 			continue
@@ -91,9 +93,22 @@ func pick(data map[string][]byte, items []corev1.KeyToPath, def os.FileMode, opt
 		if err := checkPath(item.Path); err != nil {
 			return nil, err
 		}
-		files[path.Clean(item.Path)] = File{Data: b, Mode: modeOr(item.Mode, def)}
+		files[path.Clean(item.Path)] = def.with(b, item.Mode, item.User)
 	}
 	return files, nil
+}
+
+// with is the file with these data, and a mode and owner of its own where it has
+// them.
+func (f File) with(data []byte, mode *int32, user *int64) File {
+	f.Data = data
+	if mode != nil {
+		f.Mode = os.FileMode(*mode)
+	}
+	if user != nil {
+		f.User = user
+	}
+	return f
 }
 
 // checkPath refuses paths that could leave the volume or hit its bookkeeping.
@@ -109,14 +124,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-func modeOr(m *int32, def os.FileMode) os.FileMode {
-	if m == nil {
-		return def
-	}
-	return os.FileMode(*m)
-}
-
-func downwardFiles(items []corev1.DownwardAPIVolumeFile, def os.FileMode, facts env.Facts) (Files, error) {
+func downwardFiles(items []corev1.DownwardAPIVolumeFile, def File, facts env.Facts) (Files, error) {
 	files := Files{}
 	for i := range items {
 		item := &items[i]
@@ -127,7 +135,7 @@ func downwardFiles(items []corev1.DownwardAPIVolumeFile, def os.FileMode, facts 
 		if err != nil {
 			return nil, err
 		}
-		files[path.Clean(item.Path)] = File{Data: []byte(value), Mode: modeOr(item.Mode, def)}
+		files[path.Clean(item.Path)] = def.with([]byte(value), item.Mode, item.User)
 	}
 	return files, nil
 }

@@ -3,7 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"path"
 	"slices"
 
@@ -17,38 +17,42 @@ func holdsSecrets(v *corev1.ProjectedVolumeSource) bool {
 	return slices.ContainsFunc(v.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil || p.ServiceAccountToken != nil })
 }
 
+// projectedFiles are those of all sources; of two of one path the later wins, as
+// upstream has it.
 func (s *Set) projectedFiles(ctx context.Context, v *corev1.ProjectedVolumeSource, facts env.Facts) (Files, error) {
 	out := Files{}
+	def := File{Mode: mode(v.DefaultMode), User: v.DefaultUser}
 	for i := range v.Sources {
-		files, err := s.projection(ctx, &v.Sources[i], v.DefaultMode, facts)
+		files, err := s.projection(ctx, &v.Sources[i], def, facts)
 		if err != nil {
 			return nil, err
 		}
-		for name, f := range files {
-			out[name] = f
-		}
+		maps.Copy(out, files)
 	}
 	return out, nil
 }
 
-func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, defaultMode *int32, facts env.Facts) (Files, error) {
-	def := mode(defaultMode)
-	m := new(int32(def))
+func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, def File, facts env.Facts) (Files, error) {
+	m := new(int32(def.Mode))
 	switch {
 	case p.ConfigMap != nil:
 		return configMapFiles(&corev1.ConfigMapVolumeSource{
-			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items, Optional: p.ConfigMap.Optional, DefaultMode: m,
+			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items, Optional: p.ConfigMap.Optional, DefaultMode: m, DefaultUser: def.User,
 		}, s.Source)
 	case p.Secret != nil:
 		return secretFiles(&corev1.SecretVolumeSource{
-			SecretName: p.Secret.Name, Items: p.Secret.Items, Optional: p.Secret.Optional, DefaultMode: m,
+			SecretName: p.Secret.Name, Items: p.Secret.Items, Optional: p.Secret.Optional, DefaultMode: m, DefaultUser: def.User,
 		}, s.Source)
 	case p.DownwardAPI != nil:
 		return downwardFiles(p.DownwardAPI.Items, def, facts)
 	case p.ServiceAccountToken != nil:
-		return s.tokenFile(ctx, p.ServiceAccountToken, File{Mode: def}, facts.Pod)
+		return s.tokenFile(ctx, p.ServiceAccountToken, def, facts.Pod)
+	case p.ClusterTrustBundle != nil:
+		return nil, errors.New("the projected source clusterTrustBundle is not supported by this node")
+	case p.PodCertificate != nil:
+		return nil, errors.New("the projected source podCertificate is not supported by this node")
 	}
-	return nil, fmt.Errorf("this projected source is not supported")
+	return nil, errors.New("a projected source has no type")
 }
 
 // tokenFile is for the one user that all containers of the pod run as, or for the
@@ -64,11 +68,14 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 	if err != nil {
 		return nil, err
 	}
-	f.Data, f.User = []byte(token), oneUser(pod)
-	if f.User != nil || fsGroup(pod) != nil {
+	user := oneUser(pod)
+	if user != nil || fsGroup(pod) != nil {
 		f.Mode = 0o600
 	}
-	return Files{path.Clean(p.Path): f}, nil
+	if f.User == nil {
+		f.User = user
+	}
+	return Files{path.Clean(p.Path): f.with([]byte(token), nil, p.User)}, nil
 }
 
 // oneUser is the user that all containers of the pod run as; nil when they do not

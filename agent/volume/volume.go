@@ -67,7 +67,7 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (strin
 		files, err := secretFiles(v.Secret, s.Source)
 		return s.secret("secret", v.Name, files, err, facts.Pod)
 	case v.DownwardAPI != nil:
-		files, err := downwardFiles(v.DownwardAPI.Items, mode(v.DownwardAPI.DefaultMode), facts)
+		files, err := downwardFiles(v.DownwardAPI.Items, File{Mode: mode(v.DownwardAPI.DefaultMode), User: v.DownwardAPI.DefaultUser}, facts)
 		return s.files("downward-api", v.Name, files, err, facts.Pod)
 	case v.Projected != nil:
 		files, err := s.projectedFiles(ctx, v.Projected, facts)

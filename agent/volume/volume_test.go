@@ -216,36 +216,3 @@ func TestProjectedAndDownward(t *testing.T) {
 		t.Errorf("%v %v", paths, err)
 	}
 }
-
-func TestHostPath(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		kind corev1.HostPathType
-		path string
-		ok   bool
-	}{
-		{corev1.HostPathUnset, "/nowhere", true},
-		{corev1.HostPathDirectory, dir, true},
-		{corev1.HostPathDirectory, dir + "/file", false},
-		{corev1.HostPathDirectory, dir + "/none", false},
-		{corev1.HostPathDirectoryOrCreate, dir + "/new/deep", true},
-		{corev1.HostPathDirectoryOrCreate, dir + "/file", false},
-		{corev1.HostPathFile, dir + "/file", true},
-		{corev1.HostPathFile, dir, false},
-		{corev1.HostPathFileOrCreate, dir + "/made", true},
-		{corev1.HostPathFileOrCreate, dir + "/no/parent", false},
-		{corev1.HostPathCharDev, "/dev/null", true},
-		{corev1.HostPathBlockDev, "/dev/null", false},
-		{corev1.HostPathSocket, dir, false},
-	} {
-		set := volume.Set{Dir: t.TempDir()}
-		paths, err := set.Prepare(t.Context(), podWith(corev1.Volume{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}}}))
-		if (err == nil) != c.ok || c.ok && paths["h"] != c.path {
-			t.Errorf("%s %s: %v %v", c.kind, c.path, paths, err)
-		}
-	}
-}
