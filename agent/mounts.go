@@ -8,6 +8,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/status"
 	"monopod/agent/volume"
 )
 
@@ -18,6 +19,40 @@ func (w *worker) mounts(ctx context.Context, c *corev1.Container, vars []env.Var
 		return nil, err
 	}
 	return w.volumeSet(ctx).Mounts(w.pod, c, w.volumes, vars, can)
+}
+
+// tellUnmounted makes an event of each volume that cannot be had.
+func (w *worker) tellUnmounted() {
+	for _, err := range each(w.unmounted) {
+		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedMount", "%v", err)
+	}
+}
+
+// each is what errors.Join joined.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// waitForVolumes says, of containers that were never started, which volumes they
+// wait for.
+func (w *worker) waitForVolumes() {
+	if w.unmounted == nil {
+		return
+	}
+	why := status.Waiting{Reason: "ContainerCreating", Message: w.unmounted.Error()}
+	if len(w.pod.Spec.InitContainers) > 0 {
+		why.Reason = "PodInitializing"
+	}
+	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+		for i := range list {
+			if w.seen.Latest(list[i].Name) == nil {
+				w.waiting[list[i].Name] = why
+			}
+		}
+	}
 }
 
 // canMount asks the runtime what it can do, if the container wants more than the

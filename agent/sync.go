@@ -46,6 +46,7 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		}
 	}
 	if err := w.ground(ctx, p); err != nil {
+		w.waitForVolumes()
 		return false, err
 	}
 	if len(p.Kill) > 0 {
@@ -103,8 +104,9 @@ func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting b
 	}
 	set := w.volumeSet(ctx)
 	paths, err := set.Prepare(ctx, facts)
+	w.unmounted = err
 	if err != nil {
-		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedMount", "%v", err)
+		w.tellUnmounted()
 		if w.volumes != nil {
 			w.refresh = false
 			w.log.Warn("volumes not refreshed", zap.Error(err))
@@ -119,7 +121,7 @@ func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting b
 func (w *worker) volumeSet(ctx context.Context) *volume.Set {
 	pod := w.pod
 	return &volume.Set{
-		Dir: w.a.podDir(w.uid), Mounter: w.a.Mounter, Source: objects{ctx, w.a.Client, w.pod.Namespace},
+		Dir: w.a.podDir(w.uid), Mounter: w.a.Mounter, Source: w.immutable.Over(objects{ctx, w.a.Client, w.pod.Namespace}),
 		Token: func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
 			return w.a.tokens.Get(ctx, pod, p)
 		},

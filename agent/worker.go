@@ -17,6 +17,7 @@ import (
 	"monopod/agent/backoff"
 	"monopod/agent/probe"
 	"monopod/agent/status"
+	"monopod/agent/volume"
 )
 
 // workState is where a pod is on its one-way road.
@@ -96,6 +97,8 @@ type worker struct {
 	waiting   map[string]status.Waiting
 	images    map[string]*imageState
 	volumes   map[string]string // where they lie, once prepared
+	unmounted error             // why not all of them are there
+	immutable volume.Immutable  // of what they show
 	crashes   backoff.Backoff
 	announced map[string]bool                    // containers whose crash backoff was told of
 	devices   map[string][]corev1.ResourceStatus // of each container, as they were last

@@ -50,8 +50,8 @@ type Container struct {
 	// Resources are what it has, once that is known.
 	Resources *corev1.ResourceRequirements
 
-	// Mounts is filled where the agent made the container; the order is its own.
-	Mounts []*cri.Mount
+	// Recursive are the paths of its mounts that are read-only all the way down.
+	Recursive []string
 }
 
 // Sandbox is one pod sandbox.
@@ -174,6 +174,11 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 		Image: s.GetImage().GetImage(), ImageID: imageID(s),
 		CreatedAt: nanos(s.CreatedAt), StartedAt: nanos(s.StartedAt), FinishedAt: nanos(s.FinishedAt),
 		ExitCode: s.ExitCode, Message: s.Message, OOM: s.Reason == "OOMKilled",
+	}
+	for _, m := range s.Mounts {
+		if m.RecursiveReadOnly {
+			c.Recursive = append(c.Recursive, m.ContainerPath)
+		}
 	}
 	switch s.State {
 	case cri.ContainerState_CONTAINER_RUNNING:

@@ -42,7 +42,7 @@ func RemoveAll(path string, m Mounter) error {
 
 type remover struct {
 	mounter Mounter
-	top     int      // the folder that holds what is removed
+	top     int // the folder that holds what is removed
 	base    string
 	left    []string // in top, yet to be removed
 	moved   int      // folders moved up

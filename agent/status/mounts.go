@@ -1,0 +1,25 @@
+package status
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// mounts are the container's volumes as they were mounted. Only of those that are
+// read-only it is said whether they are so all the way down.
+func mounts(spec *corev1.Container, c *Container) []corev1.VolumeMountStatus {
+	var out []corev1.VolumeMountStatus
+	for i := range spec.VolumeMounts {
+		m := &spec.VolumeMounts[i]
+		one := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			one.RecursiveReadOnly = new(corev1.RecursiveReadOnlyDisabled)
+		}
+		if m.ReadOnly && slices.Contains(c.Recursive, m.MountPath) {
+			one.RecursiveReadOnly = new(corev1.RecursiveReadOnlyEnabled)
+		}
+		out = append(out, one)
+	}
+	return out
+}
