@@ -68,6 +68,15 @@ func (f File) Load(v any) (found bool, err error) {
 	return true, nil
 }
 
+// Exists says whether there is a file.
+func (f File) Exists() bool {
+	_, err := os.Stat(string(f))
+	return err == nil
+}
+
+// Remove removes the file; none is no error.
+func (f File) Remove() error { return os.RemoveAll(string(f)) }
+
 // SetAside moves the file to where nobody looks but a human, and says where that
 // is. Only the last one set aside is kept.
 func (f File) SetAside() (to string, err error) {

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	"monopod/agent/numa"
 	"monopod/agent/numa/numatest"
 )
 
@@ -24,6 +25,7 @@ func TestChoose(t *testing.T) {
 	server := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 2}                // socket 0: 0-3,8-11; 1: 4-7,12-15
 	chiplets := numatest.Shape{Sockets: 1, Nodes: 1, Cores: 8, Threads: 1, CachesOf: 4} // caches 0-3, 4-7
 	split := numatest.Shape{Sockets: 2, Nodes: 2, Cores: 2, Threads: 1}                 // nodes 0-1 2-3 | 4-5 6-7
+	machines := map[numatest.Shape]*numa.Machine{}
 	for _, c := range []struct {
 		name  string
 		shape numatest.Shape
@@ -59,7 +61,10 @@ func TestChoose(t *testing.T) {
 		{"without the option by number", chiplets, Choices{}, "1-7", 4, "1-4"},
 		{"a whole cache and the rest", chiplets, Choices{Uncore: true}, "0-7", 6, "0-5"},
 	} {
-		got, err := packer{c.shape.Machine(t), c.how}.choose(parse(t, c.free), c.need)
+		if machines[c.shape] == nil {
+			machines[c.shape] = c.shape.Machine(t)
+		}
+		got, err := packer{machines[c.shape], c.how}.choose(parse(t, c.free), c.need)
 		if err != nil || got.String() != c.want {
 			t.Errorf("%s: %d of %s: %s, want %s; error %v", c.name, c.need, c.free, got, c.want, err)
 		}

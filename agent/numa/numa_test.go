@@ -12,7 +12,7 @@ import (
 
 func TestRead(t *testing.T) {
 	t.Parallel()
-	shape := numatest.Shape{Sockets: 2, Nodes: 2, Cores: 4, Threads: 2, CachesOf: 2, Memory: 1 << 30, HugePages: map[string]int64{"2048kB": 8}}
+	shape := numatest.Shape{Sockets: 2, Nodes: 2, Cores: 4, Threads: 2, CachesOf: 2, Memory: 1 << 30, HugePages: 8}
 	m := shape.Machine(t)
 	if len(m.CPUs) != 32 || len(m.Nodes) != 4 || m.ThreadsPerCore() != 2 || m.All().String() != "0-31" {
 		t.Fatalf("%d processors, %d nodes, %d threads a core, all %s", len(m.CPUs), len(m.Nodes), m.ThreadsPerCore(), m.All())

@@ -18,8 +18,8 @@ import (
 type Shape struct {
 	Sockets, Nodes, Cores, Threads, CachesOf int
 
-	Memory    int64            // bytes of each node; 0: 4 GiB
-	HugePages map[string]int64 // of each node: "2048kB" to how many
+	Memory    int64 // bytes of each node; 0: 4 GiB
+	HugePages int64 // of 2 MiB on each node
 }
 
 // Tree writes what the kernel would show of it below a new folder, which stands
@@ -97,9 +97,7 @@ func (s Shape) node(write writer, id int) {
 		}
 	}
 	write(dir+"distance", "%s", strings.Join(distances, " "))
-	for size, n := range s.HugePages {
-		write(dir+"hugepages/hugepages-"+size+"/nr_hugepages", "%d", n)
-	}
+	write(dir+"hugepages/hugepages-2048kB/nr_hugepages", "%d", s.HugePages)
 }
 
 // Machine is the machine as numa reads it.
