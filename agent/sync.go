@@ -115,6 +115,7 @@ func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting b
 		return err
 	}
 	w.volumes, w.refresh = paths, false
+	w.mounted.Store(true)
 	return nil
 }
 
@@ -122,6 +123,7 @@ func (w *worker) volumeSet(ctx context.Context) *volume.Set {
 	pod := w.pod
 	return &volume.Set{
 		Dir: w.a.podDir(w.uid), Mounter: w.a.Mounter, Source: w.immutable.Over(objects{ctx, w.a.Client, w.pod.Namespace}),
+		Claim: w.claimed, Have: w.volumes,
 		Token: func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
 			return w.a.tokens.Get(ctx, pod, p)
 		},

@@ -73,6 +73,7 @@ type worker struct {
 	given    atomic.Pointer[corev1.Pod]      // likewise: pod
 	quiet    atomic.Bool                     // failing probes are no news: it is being stopped
 	over     atomic.Bool                     // nothing of it starts again, its status is stored
+	mounted  atomic.Bool                     // its volumes were there once
 
 	life       context.Context // ends with the agent; set by run
 	probes     *probe.Manager

@@ -23,6 +23,11 @@ type Set struct {
 	Dir     string // the pod's folder
 	Mounter Mounter
 	Source  env.Source
+	// Claim finds the volume bound to the claim behind one of the pod's, or says why it
+	// cannot be had; nil: there are none.
+	Claim func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error)
+	// Have are volumes that Prepare has made before, for this pod, and where.
+	Have map[string]string
 	// Token is the token that a projection asks for; nil: there are none.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
 }
@@ -75,6 +80,8 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (strin
 			return s.secret("projected", v.Name, files, err, facts.Pod)
 		}
 		return s.files("projected", v.Name, files, err, facts.Pod)
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return s.claim(ctx, v, facts.Pod)
 	}
 	return "", unsupported(&v.VolumeSource)
 }

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/component-helpers/storage/ephemeral"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/provision"
+	"monopod/agent/volume"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+	"monopod/apiserver/client/record"
+)
+
+// volumesDir is where volumes of the node's own provisioner lie.
+func (a *Agent) volumesDir() string { return filepath.Join(a.cfg.DataDir, "volumes") }
+
+// provideVolumes makes and removes the volumes of this node, and wakes pods whose
+// claims are bound, until ctx ends.
+func (a *Agent) provideVolumes(ctx context.Context) {
+	p := provision.New(provision.Deps{
+		Client: a.Client, Clock: a.Clock, Log: a.log.Named("volumes"),
+		Event: func(obj client.Object, eventType, reason, format string, args ...any) {
+			a.Recorder.Reference(record.ReferenceTo(obj), eventType, reason, format, args...)
+		},
+		Busy:   func(namespace, name string) bool { return a.usesClaim(namespace, name, "") },
+		Remove: func(path string) error { return volume.RemoveAll(path, a.Mounter) },
+	}, provision.Config{Dir: a.volumesDir(), Node: a.cfg.NodeName})
+	f := claimFeed{a: a, p: p}
+	var parts sync.WaitGroup
+	parts.Go(func() {
+		a.source.follow(ctx, client.Selector{Resource: client.PersistentVolumes}, handler{list: f.volumes, one: f.event})
+	})
+	parts.Go(func() {
+		a.source.follow(ctx, client.Selector{Resource: client.PersistentVolumeClaims}, handler{list: f.claims, one: f.event})
+	})
+	if err := p.Run(ctx); err != nil {
+		a.log.Error("no volumes are made or removed on this node", zap.Error(err))
+	}
+	parts.Wait()
+}
+
+// claimFeed brings claims and volumes from the API to those who care.
+type claimFeed struct {
+	a *Agent
+	p *provision.Provisioner
+
+	mu   sync.Mutex // guards what follows
+	told bool       // of folders that nobody has
+	all  []*corev1.PersistentVolume
+	open []*corev1.PersistentVolumeClaim
+	seen int // 1: volumes, 2: claims, 3: both
+}
+
+func (f *claimFeed) volumes(_ context.Context, objs []client.Object) bool {
+	all := make([]*corev1.PersistentVolume, len(objs))
+	for i, obj := range objs {
+		all[i] = obj.(*corev1.PersistentVolume)
+		f.p.Volume(all[i])
+	}
+	f.leftovers(1, func() { f.all = all })
+	return true
+}
+
+func (f *claimFeed) claims(_ context.Context, objs []client.Object) bool {
+	all := make([]*corev1.PersistentVolumeClaim, len(objs))
+	for i, obj := range objs {
+		all[i] = obj.(*corev1.PersistentVolumeClaim)
+		f.claim(all[i])
+	}
+	f.leftovers(2, func() { f.open = all })
+	return true
+}
+
+// leftovers tells, once both lists are known, of folders that nobody has.
+func (f *claimFeed) leftovers(which int, keep func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told {
+		return
+	}
+	keep()
+	if f.seen |= which; f.seen != 3 {
+		return
+	}
+	names, err := f.p.Leftovers(f.all, f.open)
+	if err != nil {
+		f.a.log.Warn("cannot look for folders that no volume stands for", zap.Error(err))
+	}
+	if len(names) > 0 {
+		f.a.log.Warn("folders that no PersistentVolume stands for are left as they are", zap.String("dir", f.a.volumesDir()), zap.Strings("folders", names))
+	}
+	f.told, f.all, f.open = true, nil, nil
+}
+
+func (f *claimFeed) event(_ context.Context, ev watch.Event) bool {
+	if ev.Type != watch.Added && ev.Type != watch.Modified {
+		return true
+	}
+	switch obj := ev.Object.(type) {
+	case *corev1.PersistentVolume:
+		f.p.Volume(obj)
+	case *corev1.PersistentVolumeClaim:
+		f.claim(obj)
+	}
+	return true
+}
+
+// claim wakes the provisioner, and the pods that can have their volume now.
+func (f *claimFeed) claim(c *corev1.PersistentVolumeClaim) {
+	f.p.Claim(c)
+	if c.Status.Phase != corev1.ClaimBound {
+		return
+	}
+	for _, w := range f.a.all() {
+		if pod := w.current.Load(); !w.mounted.Load() && pod.Namespace == c.Namespace && slices.Contains(claim.AllOf(pod), c.Name) {
+			w.update(func(in *inbox) { in.refresh = true })
+		}
+	}
+}
+
+// usesClaim: a pod other than except uses the claim, and has not ended.
+func (a *Agent) usesClaim(namespace, name string, except types.UID) bool {
+	for uid, w := range a.all() {
+		if pod := w.current.Load(); uid != except && !w.over.Load() && pod.Namespace == namespace && slices.Contains(claim.AllOf(pod), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// claimed finds the volume that a pod's volume stands for, once its claim is bound.
+func (w *worker) claimed(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
+	name := claim.Of(w.pod, v)
+	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, w.a.Client, w.pod.Namespace, name)
+	if err == nil {
+		err = w.mayUse(v, c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("error processing PVC %s/%s: %w", w.pod.Namespace, name, err)
+	}
+	pv, err := client.Get[*corev1.PersistentVolume](ctx, w.a.Client, "", c.Spec.VolumeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("persistentvolume %q not found", c.Spec.VolumeName)
+	case err != nil:
+		return nil, err
+	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
+		return nil, fmt.Errorf("persistentvolume %q is not bound to the claim %s/%s", pv.Name, c.Namespace, c.Name)
+	case !claim.Reaches(pv, w.a.node.current()):
+		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
+	}
+	return pv, nil
+}
+
+// mayUse says why the pod cannot have what is behind a claim. One that is being
+// deleted is for those that have it already.
+func (w *worker) mayUse(v *corev1.Volume, c *corev1.PersistentVolumeClaim) error {
+	if v.Ephemeral != nil {
+		if err := ephemeral.VolumeIsForPod(w.pod, c); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.DeletionTimestamp != nil && len(w.seen.Containers) == 0:
+		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", c.Namespace, c.Name)
+	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
+		return errors.New("PVC is not bound")
+	}
+	return nil
+}
+
+// blockDevices are those that the container gets of the pod's claims.
+func (w *worker) blockDevices(c *corev1.Container) []*cri.Device {
+	return volume.Devices(w.pod, c, w.volumes)
+}

@@ -1,0 +1,116 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+)
+
+// volume keeps the finalizer of a volume in step with its policy, and ends one that
+// is released.
+func (p *Provisioner) volume(ctx context.Context, v *corev1.PersistentVolume) error {
+	if !p.mine(v) {
+		return nil
+	}
+	deletes := v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	leaving := v.DeletionTimestamp != nil
+	held := slices.Contains(v.Finalizers, claim.ContentProtection)
+	switch {
+	case deletes && ended(v):
+		if err := p.removeContent(v); err != nil {
+			p.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)
+			return err
+		}
+		return p.letGo(ctx, v)
+	case deletes && !held && !leaving:
+		return p.finalizer(ctx, v, func(all []string) []string { return append(all, claim.ContentProtection) })
+	case !deletes && held:
+		return p.unhold(ctx, v)
+	}
+	return nil
+}
+
+// ended: no claim has the volume any more. One that never had a claim ends when it
+// is deleted.
+func ended(v *corev1.PersistentVolume) bool {
+	return v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed ||
+		v.DeletionTimestamp != nil && v.Status.Phase != corev1.VolumeBound
+}
+
+// deep is what removal adds to the names of folders too deep to be followed.
+const deep = ".deep-"
+
+// removeContent removes the folder of a volume, once no pod here uses it.
+func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
+	if ref := v.Spec.ClaimRef; ref != nil && p.Busy(ref.Namespace, ref.Name) {
+		return fmt.Errorf("a pod on node %s still uses the volume", p.Node)
+	}
+	if err := p.inPlace(v.Name); err != nil {
+		return err
+	}
+	if err := p.Remove(p.path(v.Name)); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(p.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries { // of a removal that was cut short
+		if strings.HasPrefix(e.Name(), v.Name+deep) {
+			err = errors.Join(err, p.Remove(p.path(e.Name())))
+		}
+	}
+	return errors.Join(err, p.sync())
+}
+
+// inPlace guards against a name that is not one of a folder, and against something
+// else that has taken its place.
+func (p *Provisioner) inPlace(name string) error {
+	if name != "" && name != "." && name != ".." && !strings.ContainsRune(name, '/') {
+		info, err := os.Lstat(p.path(name))
+		if errors.Is(err, os.ErrNotExist) || err == nil && info.IsDir() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s is not a folder: it is left alone", p.path(name))
+}
+
+// letGo removes the object of a volume without content.
+func (p *Provisioner) letGo(ctx context.Context, v *corev1.PersistentVolume) error {
+	if v.DeletionTimestamp == nil {
+		_, err := p.Client.Delete(ctx, client.RefOf(v), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))})
+		if err != nil {
+			return err
+		}
+	}
+	return p.unhold(ctx, v)
+}
+
+func (p *Provisioner) unhold(ctx context.Context, v *corev1.PersistentVolume) error {
+	return p.finalizer(ctx, v, func(all []string) []string {
+		return slices.DeleteFunc(all, func(f string) bool { return f == claim.ContentProtection })
+	})
+}
+
+func (p *Provisioner) finalizer(ctx context.Context, v *corev1.PersistentVolume, change func([]string) []string) error {
+	_, err := client.Update(ctx, p.Client, v, "", func(cur *corev1.PersistentVolume) error {
+		if cur.UID != v.UID {
+			return errAnother
+		}
+		cur.Finalizers = change(cur.Finalizers)
+		return nil
+	})
+	return err
+}
