@@ -203,7 +203,7 @@ func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, reg
 		return out
 	}
 	out.RestartCount, out.LastTerminationState = was.RestartCount, was.LastTerminationState
-	out.ContainerID, out.ImageID = was.ContainerID, was.ImageID
+	out.ContainerID, out.ImageID, out.VolumeMounts = was.ContainerID, was.ImageID, was.VolumeMounts
 	ended := was.State
 	if was.State.Running != nil {
 		ended = corev1.ContainerState{Terminated: lost(was.ContainerID)}

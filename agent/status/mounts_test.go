@@ -1,0 +1,39 @@
+package status
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	spec := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{
+		{Name: "a", MountPath: "/a"},
+		{Name: "b", MountPath: "/b", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyIfPossible)},
+		{Name: "c", MountPath: "/c", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyIfPossible)},
+		{Name: "d", MountPath: "/d", ReadOnly: true},
+	}}
+	c := FromCRI(&cri.ContainerStatus{Id: "1", Metadata: &cri.ContainerMetadata{Name: "c"}, Mounts: []*cri.Mount{
+		{ContainerPath: "/b", Readonly: true}, {ContainerPath: "/c", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/d", Readonly: true},
+	}}, "s")
+	want := []corev1.VolumeMountStatus{
+		{Name: "a", MountPath: "/a"},
+		{Name: "b", MountPath: "/b", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyDisabled)},
+		{Name: "c", MountPath: "/c", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyEnabled)},
+		{Name: "d", MountPath: "/d", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyDisabled)},
+	}
+	if got := mounts(spec, &c); !apiequality.Semantic.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	// They are still told of when the container is collected.
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{*spec}}}
+	in := Input{Pod: pod, Seen: &Observed{Containers: []Container{c}}}
+	pod.Status = Of(in)
+	in.Seen = &Observed{}
+	if got := Of(in).ContainerStatuses[0].VolumeMounts; !apiequality.Semantic.DeepEqual(got, want) {
+		t.Errorf("collected: %+v", got)
+	}
+}
