@@ -24,9 +24,11 @@ func (a *Agent) sweep() {
 			a.log.Warn("cannot remove the folder of a pod that no longer exists", zap.String("uid", name), zap.Error(err))
 		}
 	}
+	a.sweepCgroups()
 	a.sweepLogs()
 	a.sweepLinks()
 	a.swept.Store(true)
+	a.evict.poke() // what is short at the start need not wait
 }
 
 // entries are the names in a folder, sorted. Looking must not become a write: the

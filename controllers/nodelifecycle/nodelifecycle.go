@@ -1,5 +1,5 @@
 // Package nodelifecycle notices nodes that no longer report, and keeps taints in
-// step with their Ready condition.
+// step with their conditions.
 //
 // A node reports by renewing its Lease or its status. When neither has changed
 // for the grace period, as seen from here with a monotonic clock, its conditions
@@ -91,7 +91,7 @@ func onNode(old, new client.Object) []string {
 	}
 	if old != nil {
 		was, is := old.(*corev1.Node), new.(*corev1.Node)
-		if nodestate.ReadyStatus(was) == nodestate.ReadyStatus(is) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
+		if nodestate.ReadyStatus(was) == nodestate.ReadyStatus(is) && slices.Equal(called(was), called(is)) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
 			return nil
 		}
 	}
@@ -199,7 +199,7 @@ func forgetCondition(n *corev1.Node, t corev1.NodeConditionType, now metav1.Time
 
 var errAsItIs = errors.New("taints are right")
 
-// taint makes the node's taints say what its Ready condition does.
+// taint makes the node's taints say what its conditions do.
 func (r *run) taint(ctx context.Context, node *corev1.Node) error {
 	if _, changed := taintsFor(node, metav1.Time{}); !changed {
 		return nil
@@ -217,33 +217,4 @@ func (r *run) taint(ctx context.Context, node *corev1.Node) error {
 		return nil
 	}
 	return err
-}
-
-// taintsFor are the node's taints with not-ready when Ready is False or not
-// there, unreachable when it is Unknown, and neither when it is True.
-func taintsFor(n *corev1.Node, now metav1.Time) (taints []corev1.Taint, changed bool) {
-	want := corev1.TaintNodeNotReady
-	switch nodestate.ReadyStatus(n) {
-	case corev1.ConditionTrue:
-		want = ""
-	case corev1.ConditionUnknown:
-		want = corev1.TaintNodeUnreachable
-	}
-	have := false
-	for _, t := range n.Spec.Taints {
-		ours := (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) && t.Effect == corev1.TaintEffectNoSchedule
-		switch {
-		case ours && t.Key != want:
-			changed = true
-			continue
-		case ours:
-			have = true
-		}
-		taints = append(taints, t)
-	}
-	if want != "" && !have {
-		changed = true
-		taints = append(taints, corev1.Taint{Key: want, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &now})
-	}
-	return taints, changed
 }

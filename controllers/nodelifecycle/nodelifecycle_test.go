@@ -1,6 +1,7 @@
 package nodelifecycle
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,5 +74,39 @@ func TestSilenceAndReturn(t *testing.T) {
 		expect("True")
 		apitest.Settle(2 * time.Minute)
 		expect("Unknown node.kubernetes.io/unreachable")
+	})
+}
+
+func TestTaintsFollowConditions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(New(api.Deps(), &api.Events, Config{}))
+		node := apitest.Node("n")
+		node.Spec.Taints = []corev1.Taint{{Key: "mine", Effect: corev1.TaintEffectNoSchedule}, {Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoExecute}}
+		api.Create(node, lease())
+		api.Ready("n", corev1.ConditionTrue)
+		for _, step := range []struct {
+			condition corev1.NodeConditionType
+			status    corev1.ConditionStatus
+			want      string
+		}{
+			{corev1.NodeMemoryPressure, corev1.ConditionFalse, "True mine node.kubernetes.io/disk-pressure"},
+			{corev1.NodeMemoryPressure, corev1.ConditionTrue, "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/memory-pressure"},
+			{corev1.NodePIDPressure, corev1.ConditionTrue, "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/memory-pressure node.kubernetes.io/pid-pressure"},
+			{corev1.NodeMemoryPressure, corev1.ConditionUnknown, "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure"},
+		} {
+			apitest.Change(api, apitest.Node("n"), "status", func(n *corev1.Node) {
+				n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == step.condition })
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: step.condition, Status: step.status})
+			})
+			if got := state(api); got != step.want {
+				t.Errorf("%s %s: state %q, want %q", step.condition, step.status, got, step.want)
+			}
+		}
+		apitest.Change(api, apitest.Node("n"), "", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		if got, want := state(api), "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure node.kubernetes.io/unschedulable"; got != want {
+			t.Errorf("cordoned: state %q, want %q", got, want)
+		}
 	})
 }

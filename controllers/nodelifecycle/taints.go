@@ -1,0 +1,82 @@
+package nodelifecycle
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// condition calls for a taint while it has this status.
+type condition struct {
+	is     corev1.NodeConditionType
+	status corev1.ConditionStatus
+	taint  string
+}
+
+// conditions are upstream's, but for Ready not being there at all: that is not
+// ready either.
+func conditions() []condition {
+	return []condition{
+		{corev1.NodeReady, "", corev1.TaintNodeNotReady},
+		{corev1.NodeReady, corev1.ConditionFalse, corev1.TaintNodeNotReady},
+		{corev1.NodeReady, corev1.ConditionUnknown, corev1.TaintNodeUnreachable},
+		{corev1.NodeMemoryPressure, corev1.ConditionTrue, corev1.TaintNodeMemoryPressure},
+		{corev1.NodeDiskPressure, corev1.ConditionTrue, corev1.TaintNodeDiskPressure},
+		{corev1.NodePIDPressure, corev1.ConditionTrue, corev1.TaintNodePIDPressure},
+		{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
+	}
+}
+
+// called are the taints that the node's state calls for, all of them NoSchedule.
+func called(n *corev1.Node) []string {
+	var out []string
+	for _, c := range conditions() {
+		if statusOf(n, c.is) == c.status {
+			out = append(out, c.taint)
+		}
+	}
+	if n.Spec.Unschedulable {
+		out = append(out, corev1.TaintNodeUnschedulable)
+	}
+	return out
+}
+
+// statusOf is the status of a condition; empty when there is none.
+func statusOf(n *corev1.Node, is corev1.NodeConditionType) corev1.ConditionStatus {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == is {
+			return n.Status.Conditions[i].Status
+		}
+	}
+	return ""
+}
+
+// ours says whether a taint is one that this controller gives and takes.
+func ours(t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnschedulable ||
+		slices.ContainsFunc(conditions(), func(c condition) bool { return c.taint == t.Key }))
+}
+
+// taintsFor are the node's taints with those that its state calls for, and
+// without those of this controller that it does not.
+func taintsFor(n *corev1.Node, now metav1.Time) (taints []corev1.Taint, changed bool) {
+	missing := called(n)
+	for _, t := range n.Spec.Taints {
+		at := slices.Index(missing, t.Key)
+		switch {
+		case !ours(t):
+		case at < 0:
+			changed = true
+			continue
+		default:
+			missing = slices.Delete(missing, at, at+1)
+		}
+		taints = append(taints, t)
+	}
+	for _, key := range missing {
+		changed = true
+		taints = append(taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &now})
+	}
+	return taints, changed
+}
