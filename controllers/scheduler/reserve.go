@@ -15,9 +15,13 @@ import (
 	"monopod/controllers/loop"
 )
 
-// bindTime is how long a pod keeps its place on a node while its volumes are bound
-// there (upstream: VolumeBindingArgs.BindTimeoutSeconds).
-const bindTime = 10 * time.Minute
+const (
+	// bindTime is how long a pod keeps its place on a node while its volumes are bound
+	// there (upstream: VolumeBindingArgs.BindTimeoutSeconds).
+	bindTime = 10 * time.Minute
+	// bindRetry is when a pod that gave up its place looks for one again.
+	bindRetry = time.Minute
+)
 
 // reservation is the place of a pod whose volumes are being bound on a node.
 type reservation struct {
@@ -94,9 +98,9 @@ func (r *run) reserve(ctx context.Context, key loop.Key, pod *corev1.Pod, vs *vo
 	r.mu.Unlock()
 	left := at.until.Sub(r.deps.Clock.Now())
 	if left <= 0 {
-		r.giveUp(pod)
 		r.dropPlace(key)
-		return 0, r.unschedulable(ctx, pod, "binding volumes: context deadline exceeded")
+		r.giveUp(pod)
+		return bindRetry, r.unschedulable(ctx, pod, "binding volumes: context deadline exceeded")
 	}
 	err := r.settle(ctx, vs, node)
 	if err == nil {
