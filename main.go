@@ -37,6 +37,7 @@ import (
 	"monopod/agent/launch"
 	"monopod/agent/logs"
 	"monopod/agent/reserve"
+	"monopod/agent/security"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
@@ -132,6 +133,8 @@ type Config struct {
 	Logs    logs.Rotation
 	Pulls   image.Limits
 	Reserve reserve.Config
+
+	Security security.Policy
 }
 
 func serveCommand() *cobra.Command {
@@ -164,6 +167,7 @@ func serveCommand() *cobra.Command {
 	cfg.Eviction.Flags(f)
 	cfg.Pulls.Flags(f)
 	cfg.Reserve.Flags(f)
+	cfg.Security.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -197,7 +201,7 @@ func (c *Config) complete() error {
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), evictions)
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.Security.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -283,7 +287,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Security: cfg.Security, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,8 +17,8 @@ import (
 type admitHandler func(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure
 
 // admitHandlers are asked in this order; the first refusal counts.
-func admitHandlers() []admitHandler {
-	return []admitHandler{admitNodeName, admitFeatures, admitAffinity, admitTaints, admitPorts, admitResources}
+func (a *Agent) admitHandlers() []admitHandler {
+	return []admitHandler{admitNodeName, a.admitSecurity, admitAffinity, admitTaints, admitPorts, admitResources}
 }
 
 // refuse asks the handlers about a pod that is new to this agent. A pod that has
@@ -81,57 +80,6 @@ func admitNodeName(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.
 		return rejected("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name")
 	}
 	return nil
-}
-
-// admitFeatures refuses what this agent would otherwise silently leave out.
-func admitFeatures(pod *corev1.Pod, _ []*corev1.Pod, _ *corev1.Node) *status.Failure {
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		return rejected("UserNamespacesUnsupported", "user namespaces (hostUsers: false) are not supported on this node")
-	}
-	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
-		return rejected("RuntimeClassUnsupported", "runtimeClassName %q is not supported on this node", *name)
-	}
-	if sc := pod.Spec.SecurityContext; sc != nil {
-		for _, s := range sc.Sysctls {
-			if !safeSysctl(s.Name) {
-				return rejected("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
-			}
-		}
-		if confined(sc.AppArmorProfile) {
-			return rejected("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
-		}
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if slices.ContainsFunc(list[i].RestartPolicyRules, restartsAll) {
-				return rejected("RestartAllContainersUnsupported", "the action RestartAllContainers of container %q is not supported on this node", list[i].Name)
-			}
-			if sc := list[i].SecurityContext; sc != nil && confined(sc.AppArmorProfile) {
-				return rejected("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
-			}
-		}
-	}
-	return nil
-}
-
-func restartsAll(r corev1.ContainerRestartRule) bool {
-	return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-}
-
-func confined(p *corev1.AppArmorProfile) bool {
-	return p != nil && p.Type != corev1.AppArmorProfileTypeUnconfined
-}
-
-// safeSysctl knows upstream's safe set: those that touch the pod's namespaces only.
-func safeSysctl(name string) bool {
-	switch strings.ReplaceAll(name, "/", ".") {
-	case "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
-		"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
-		"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
-		"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem":
-		return true
-	}
-	return false
 }
 
 func admitAffinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {

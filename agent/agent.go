@@ -30,12 +30,14 @@ import (
 	"monopod/agent/oom"
 	"monopod/agent/probe"
 	"monopod/agent/reserve"
+	"monopod/agent/security"
 	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/stats"
 	"monopod/agent/statuswriter"
 	"monopod/agent/token"
 	"monopod/agent/topology"
+	"monopod/agent/userns"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 )
@@ -138,6 +140,10 @@ type Config struct {
 	Devices deviceplugin.Config
 	// SysRoot is where the machine's topology is read, /sys.
 	SysRoot string
+	// Security is what the node allows pods, and what it asks of them.
+	Security security.Policy
+	// Machine is what enforces it; the zero value: this one.
+	Machine security.Host
 	// ImageRoot is on the file system that images lie on, where the runtime does not
 	// say; empty: DataDir.
 	ImageRoot string
@@ -206,6 +212,7 @@ type Agent struct {
 	source      *source
 	metrics     *metrics
 	admit       []admitHandler
+	users       *userns.Ranges
 	// placement gives containers what they have for themselves.
 	placement *placement
 	devices   *devices
@@ -311,7 +318,8 @@ func (a *Agent) prepare() error {
 	a.tokens = token.New(a.Client, a.Clock)
 	a.status = statuswriter.New(a.Client, a.Clock, a.log)
 	a.source = newSource(a)
-	a.admit = admitHandlers()
+	a.admit = a.admitHandlers()
+	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
 	if a.devices, err = newDevices(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/backoff"
 	"monopod/agent/host"
@@ -35,7 +36,8 @@ type registrar struct {
 	missing string // why pod cgroups cannot be limited
 	stale   bool   // the list of images must be read again
 	images  []corev1.ContainerImage
-	written time.Time // the last status write
+	can     *cri.StatusResponse // what the runtime said last
+	written time.Time           // the last status write
 }
 
 func newRegistrar(a *Agent) (*registrar, error) {

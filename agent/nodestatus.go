@@ -33,6 +33,8 @@ func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images
+	s.RuntimeHandlers, s.Features = capabilities(r.can)
+	s.DeclaredFeatures = declared()
 	s.Conditions = append(r.pressures(), ready)
 	if r.missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
@@ -65,6 +67,9 @@ func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 		c.Message = fmt.Sprintf("container runtime is down: %v", err)
 		return c
 	}
+	r.mu.Lock()
+	r.can = resp
+	r.mu.Unlock()
 	status := resp.GetStatus()
 	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
 		i := slices.IndexFunc(status.Conditions, func(rc *cri.RuntimeCondition) bool { return rc.Type == want })

@@ -35,22 +35,6 @@ func TestContainerRestartPolicy(t *testing.T) {
 	})
 }
 
-func TestRestartAllContainersRefused(t *testing.T) {
-	inWorld(t, func(w *world) {
-		p := pod("a", "serve")
-		p.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
-		p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
-			Action: corev1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
-				Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
-		}}
-		w.create(p)
-		w.until(time.Minute, "a", func(p *corev1.Pod) bool {
-			return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "RestartAllContainersUnsupported"
-		})
-	})
-}
-
 func TestInitContainerRestartPolicy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a", "serve")

@@ -164,7 +164,7 @@ func (w *worker) nextAttempt(name string, last *status.Container) uint32 {
 }
 
 func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attempt uint32, img *cri.Image) (*cri.ContainerConfig, error) {
-	if err := spec.CheckNonRoot(w.pod, c, img); err != nil {
+	if err := w.checkSecurity(c, img); err != nil {
 		return nil, err
 	}
 	facts := w.facts()
@@ -197,7 +197,7 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 		Attempt: attempt, Instance: w.a.cfg.Instance, ImageRef: img.Id,
 		Env: vars, Mounts: append(mounts, files...),
 		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
-		SeccompDir: filepath.Join(w.a.cfg.DataDir, "seccomp"), TargetID: target, Allotment: allotment,
+		SeccompDir: w.a.seccompDir(), SeccompDefault: w.a.cfg.Security.SeccompDefault, Image: img, Users: w.users, TargetID: target, Allotment: allotment,
 	}), nil
 }
 

@@ -41,6 +41,9 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	w.probes.Keep(w.isRunning)
 	p := plan.For(plan.Input{Pod: w.pod, Seen: &w.seen, Started: w.probes.Started, Failed: w.condemned})
 	if p.NewSandbox {
+		if able, err := w.able(ctx); !able {
+			return false, err
+		}
 		if ok, err := w.prepareDevices(ctx); !ok {
 			return false, err
 		}
@@ -160,15 +163,16 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 			w.a.node.lacks(err)
 		}
 	}
-	config := w.sandboxConfig(attempt)
+	config, handler, err := w.newSandboxConfig(ctx, attempt)
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return err
 	}
-	id, err := "", spec.CheckHostname(w.pod, w.a.cfg.ClusterDomain)
+	id := ""
 	if err == nil {
-		id, err = w.a.Runtime.RunPodSandbox(w.life, config, "")
+		id, err = w.a.Runtime.RunPodSandbox(w.life, config, handler)
 	}
 	if err != nil {
+		w.blameClass(err)
 		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
@@ -186,6 +190,7 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 
 func (w *worker) sandboxConfig(attempt uint32) *cri.PodSandboxConfig {
 	o := spec.SandboxOptions{
+		Users:   w.users,
 		Attempt: attempt, Instance: w.a.cfg.Instance,
 		LogDir: spec.LogDir(w.a.logsDir(), w.pod), Domain: w.a.cfg.ClusterDomain,
 		DNS: spec.DNS(w.pod, w.a.resolv, spec.Cluster{DNS: w.a.cfg.ClusterDNS, Domain: w.a.cfg.ClusterDomain}),

@@ -97,6 +97,7 @@ type worker struct {
 	reported  *corev1.PodStatus
 	waiting   map[string]status.Waiting
 	images    map[string]*imageState
+	users     *cri.UserNamespace
 	volumes   map[string]string // where they lie, once prepared
 	unmounted error             // why not all of them are there
 	immutable volume.Immutable  // of what they show

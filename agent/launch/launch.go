@@ -30,6 +30,7 @@ import (
 	"monopod/agent/logs"
 	"monopod/agent/oom"
 	"monopod/agent/reserve"
+	"monopod/agent/security"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 	metricsapi "monopod/apiserver/client/metrics"
@@ -48,6 +49,7 @@ type Config struct {
 	Eviction eviction.Policy
 	Pulls    image.Limits
 	Reserve  reserve.Config
+	Security security.Policy
 
 	// Restored says that a snapshot took the place of the state; "": it did not.
 	Restored string
@@ -176,7 +178,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, PullConfig: n.path("config.json"),
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())

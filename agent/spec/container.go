@@ -21,7 +21,10 @@ type ContainerOptions struct {
 	MessageHostPath string // where terminationMessagePath is mounted from
 	MemoryCapacity  int64  // of the node, for oom_score_adj
 	SeccompDir      string // of Localhost profiles
-	TargetID        string // the container whose processes this one sees; empty: its own
+	SeccompDefault  bool   // what says nothing of seccomp is confined too
+	Image           *cri.Image
+	Users           *cri.UserNamespace // of the sandbox
+	TargetID        string             // the container whose processes this one sees; empty: its own
 	// Allotment is what it has for itself.
 	Allotment topology.Allotment
 }
@@ -35,7 +38,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		Args:        env.ExpandAll(c.Args, o.Env),
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(o.Env),
-		Mounts:      o.Mounts,
+		Mounts:      mapped(o.Mounts, o.Users),
 		Labels:      containerLabels(pod, c, o.Instance),
 		Annotations: containerAnnotations(pod, c, o),
 		LogPath:     LogPath(c.Name, o.Attempt),
@@ -44,7 +47,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		Tty:         c.TTY,
 		Linux: &cri.LinuxContainerConfig{
 			Resources:       Resources(pod, c, o.MemoryCapacity),
-			SecurityContext: joinProcesses(containerSecurity(pod, c, o.SeccompDir), o.TargetID),
+			SecurityContext: joinProcesses(containerSecurity(pod, c, o), o.TargetID),
 		},
 	}
 	allot(config, o.Allotment)
@@ -81,6 +84,15 @@ func keyValues(vars []env.Var) []*cri.KeyValue {
 		out = append(out, &cri.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
 	return out
+}
+
+// mapped lets a pod with users of its own see the files of its mounts as its own,
+// as they are on the disk.
+func mapped(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
+	for _, m := range mounts {
+		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
+	}
+	return mounts
 }
 
 func containerLabels(pod *corev1.Pod, c *corev1.Container, instance string) map[string]string {

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ type SandboxOptions struct {
 	CgroupParent string // empty: the runtime's default
 	DNS          *cri.DNSConfig
 	Domain       string // of the cluster; empty: none
+	Users        *cri.UserNamespace
 }
 
 // Sandbox is the config of a pod's sandbox.
@@ -34,7 +36,8 @@ func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
 		Linux: &cri.LinuxPodSandboxConfig{
 			CgroupParent:    o.CgroupParent,
 			Sysctls:         sysctls(pod),
-			SecurityContext: sandboxSecurity(pod),
+			SecurityContext: sandboxSecurity(pod, o.Users),
+			Overhead:        overhead(pod),
 		},
 	}
 }
@@ -150,9 +153,21 @@ func sysctls(pod *corev1.Pod) map[string]string {
 	return out
 }
 
-func sandboxSecurity(pod *corev1.Pod) *cri.LinuxSandboxSecurityContext {
+// overhead is what the pod's RuntimeClass takes for itself.
+func overhead(pod *corev1.Pod) *cri.LinuxContainerResources {
+	if len(pod.Spec.Overhead) == 0 {
+		return nil
+	}
+	out := &cri.LinuxContainerResources{MemoryLimitInBytes: pod.Spec.Overhead.Memory().Value()}
+	if milli := pod.Spec.Overhead.Cpu().MilliValue(); milli > 0 {
+		out.CpuShares, out.CpuPeriod, out.CpuQuota = Shares(milli), cfsPeriod, Quota(milli)
+	}
+	return out
+}
+
+func sandboxSecurity(pod *corev1.Pod, users *cri.UserNamespace) *cri.LinuxSandboxSecurityContext {
 	sc := &cri.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaces(pod, users),
 		Privileged:       anyPrivileged(pod),
 		Seccomp:          &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
 	}
@@ -160,7 +175,8 @@ func sandboxSecurity(pod *corev1.Pod) *cri.LinuxSandboxSecurityContext {
 	if psc == nil {
 		return sc
 	}
-	sc.SupplementalGroups = supplementalGroups(psc)
+	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = supplementalGroups(psc), groupsPolicy(psc)
+	sc.SelinuxOptions = selinux(psc.SELinuxOptions)
 	if psc.RunAsUser != nil {
 		sc.RunAsUser = &cri.Int64Value{Value: *psc.RunAsUser}
 		if psc.RunAsGroup != nil {
@@ -178,8 +194,18 @@ func supplementalGroups(psc *corev1.PodSecurityContext) []int64 {
 	return append(out, psc.SupplementalGroups...)
 }
 
-func namespaces(pod *corev1.Pod) *cri.NamespaceOption {
-	n := &cri.NamespaceOption{Network: cri.NamespaceMode_POD, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD}
+// groupsPolicy says whether the groups that the image gives its user count.
+func groupsPolicy(psc *corev1.PodSecurityContext) cri.SupplementalGroupsPolicy {
+	if p := psc.SupplementalGroupsPolicy; p != nil && *p == corev1.SupplementalGroupsPolicyStrict {
+		return cri.SupplementalGroupsPolicy_Strict
+	}
+	return cri.SupplementalGroupsPolicy_Merge
+}
+
+func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption {
+	n := &cri.NamespaceOption{
+		Network: cri.NamespaceMode_POD, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD, UsernsOptions: users,
+	}
 	if pod.Spec.HostNetwork {
 		n.Network = cri.NamespaceMode_NODE
 	}
@@ -195,6 +221,8 @@ func namespaces(pod *corev1.Pod) *cri.NamespaceOption {
 	return n
 }
 
+// anyPrivileged counts ephemeral containers too: a sandbox's config goes with each
+// container, and must allow it.
 func anyPrivileged(pod *corev1.Pod) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -203,7 +231,7 @@ func anyPrivileged(pod *corev1.Pod) bool {
 			}
 		}
 	}
-	return false
+	return slices.ContainsFunc(Ephemeral(pod), Privileged)
 }
 
 // Privileged says whether a container asks for all of the host.

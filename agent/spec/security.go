@@ -1,83 +1,30 @@
 package spec
 
 import (
-	"errors"
-	"fmt"
-	"path/filepath"
-
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/security"
 )
 
-// ErrRoot says that a container must not run as root and would.
-var ErrRoot = errors.New("container has runAsNonRoot and image will run as root")
-
-// CheckNonRoot refuses a container that says runAsNonRoot when its user, or its
-// image's, is root or not known to be another.
-func CheckNonRoot(pod *corev1.Pod, c *corev1.Container, image *cri.Image) error {
-	if !nonRoot(pod, c) {
-		return nil
-	}
-	if uid := runAsUser(pod, c); uid != nil {
-		if *uid == 0 {
-			return fmt.Errorf("%w (pod: %q, container: %s)", ErrRoot, pod.Namespace+"/"+pod.Name, c.Name)
-		}
-		return nil
-	}
-	if uid := image.GetUid(); uid != nil && uid.Value != 0 {
-		return nil
-	}
-	if name := image.GetUsername(); name != "" && name != "root" {
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", name)
-	}
-	return fmt.Errorf("%w (pod: %q, container: %s)", ErrRoot, pod.Namespace+"/"+pod.Name, c.Name)
-}
-
-func nonRoot(pod *corev1.Pod, c *corev1.Container) bool {
-	if sc := c.SecurityContext; sc != nil && sc.RunAsNonRoot != nil {
-		return *sc.RunAsNonRoot
-	}
-	psc := pod.Spec.SecurityContext
-	return psc != nil && psc.RunAsNonRoot != nil && *psc.RunAsNonRoot
-}
-
-func runAsUser(pod *corev1.Pod, c *corev1.Container) *int64 {
-	if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
-		return sc.RunAsUser
-	}
-	if psc := pod.Spec.SecurityContext; psc != nil {
-		return psc.RunAsUser
-	}
-	return nil
-}
-
-func runAsGroup(pod *corev1.Pod, c *corev1.Container) *int64 {
-	if sc := c.SecurityContext; sc != nil && sc.RunAsGroup != nil {
-		return sc.RunAsGroup
-	}
-	if psc := pod.Spec.SecurityContext; psc != nil {
-		return psc.RunAsGroup
-	}
-	return nil
-}
-
-func containerSecurity(pod *corev1.Pod, c *corev1.Container, seccompDir string) *cri.LinuxContainerSecurityContext {
+func containerSecurity(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.LinuxContainerSecurityContext {
 	sc := c.SecurityContext
 	if sc == nil {
 		sc = &corev1.SecurityContext{}
 	}
 	out := &cri.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaces(pod, o.Users),
 		Privileged:       Privileged(c),
 		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
 		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		Capabilities:     capabilities(sc.Capabilities),
-		Seccomp:          seccomp(pod, c, seccompDir),
-		RunAsUser:        int64Value(runAsUser(pod, c)),
-		RunAsGroup:       int64Value(runAsGroup(pod, c)),
+		Seccomp:          seccomp(pod, c, o),
+		Apparmor:         appArmor(pod, c),
+		SelinuxOptions:   selinux(security.SELinux(pod, c)),
 	}
+	runAs(out, pod, c, o.Image)
 	if psc := pod.Spec.SecurityContext; psc != nil {
-		out.SupplementalGroups = supplementalGroups(psc)
+		out.SupplementalGroups, out.SupplementalGroupsPolicy = supplementalGroups(psc), groupsPolicy(psc)
 	}
 	if sc.ProcMount == nil || *sc.ProcMount == corev1.DefaultProcMount {
 		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
@@ -86,6 +33,19 @@ func containerSecurity(pod *corev1.Pod, c *corev1.Container, seccompDir string) 
 		out.MaskedPaths, out.ReadonlyPaths = nil, nil
 	}
 	return out
+}
+
+// runAs names the user and the group. A group alone is nothing to CRI: then the
+// image's user goes with it, who is root where the image says nothing.
+func runAs(out *cri.LinuxContainerSecurityContext, pod *corev1.Pod, c *corev1.Container, image *cri.Image) {
+	out.RunAsUser = int64Value(security.RunAsUser(pod, c))
+	out.RunAsGroup = int64Value(security.RunAsGroup(pod, c))
+	if out.RunAsGroup == nil || out.RunAsUser != nil {
+		return
+	}
+	if out.RunAsUsername = image.GetUsername(); out.RunAsUsername == "" {
+		out.RunAsUser = &cri.Int64Value{Value: image.GetUid().GetValue()}
+	}
 }
 
 func int64Value(p *int64) *cri.Int64Value {
@@ -101,24 +61,18 @@ func capabilities(c *corev1.Capabilities) *cri.Capability {
 	}
 	out := &cri.Capability{}
 	for _, name := range c.Add {
-		out.AddCapabilities = append(out.AddCapabilities, string(name))
+		out.AddCapabilities = append(out.AddCapabilities, security.Capability(name))
 	}
 	for _, name := range c.Drop {
-		out.DropCapabilities = append(out.DropCapabilities, string(name))
+		out.DropCapabilities = append(out.DropCapabilities, security.Capability(name))
 	}
 	return out
 }
 
 // seccomp says what is asked for in so many words: unset would be unconfined.
-func seccomp(pod *corev1.Pod, c *corev1.Container, dir string) *cri.SecurityProfile {
-	var p *corev1.SeccompProfile
-	if psc := pod.Spec.SecurityContext; psc != nil {
-		p = psc.SeccompProfile
-	}
-	if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
-		p = sc.SeccompProfile
-	}
+func seccomp(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.SecurityProfile {
 	out := &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+	p := security.Seccomp(pod, c, o.SeccompDefault)
 	if p == nil || Privileged(c) {
 		return out
 	}
@@ -126,12 +80,36 @@ func seccomp(pod *corev1.Pod, c *corev1.Container, dir string) *cri.SecurityProf
 	case corev1.SeccompProfileTypeRuntimeDefault:
 		out.ProfileType = cri.SecurityProfile_RuntimeDefault
 	case corev1.SeccompProfileTypeLocalhost:
-		out.ProfileType = cri.SecurityProfile_Localhost
-		if p.LocalhostProfile != nil {
-			out.LocalhostRef = filepath.Join(dir, filepath.Clean("/"+*p.LocalhostProfile))
-		}
+		out.ProfileType, out.LocalhostRef = cri.SecurityProfile_Localhost, security.SeccompPath(p, o.SeccompDir)
 	}
 	return out
+}
+
+// appArmor leaves to the runtime what nobody says. Whether a profile can be had is
+// checked before.
+func appArmor(pod *corev1.Pod, c *corev1.Container) *cri.SecurityProfile {
+	p, err := security.AppArmorProfile(pod, c)
+	if p == nil || err != nil || Privileged(c) {
+		return nil
+	}
+	switch p.Type {
+	case corev1.AppArmorProfileTypeRuntimeDefault:
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}
+	case corev1.AppArmorProfileTypeLocalhost:
+		out := &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost}
+		if p.LocalhostProfile != nil {
+			out.LocalhostRef = *p.LocalhostProfile
+		}
+		return out
+	}
+	return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+}
+
+func selinux(o *corev1.SELinuxOptions) *cri.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &cri.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
 // maskedPaths are what a container must not see of the kernel, as in upstream's

@@ -116,31 +116,6 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestNonRoot(t *testing.T) {
-	t.Parallel()
-	uid := func(n int64) *cri.Image { return &cri.Image{Uid: &cri.Int64Value{Value: n}} }
-	for name, c := range map[string]struct {
-		nonRoot bool
-		user    *int64
-		image   *cri.Image
-		ok      bool
-	}{
-		"not asked":         {false, nil, uid(0), true},
-		"image of root":     {true, nil, uid(0), false},
-		"image of another":  {true, nil, uid(7), true},
-		"image says no one": {true, nil, &cri.Image{}, false},
-		"image by name":     {true, nil, &cri.Image{Username: "web"}, false},
-		"pod says root":     {true, new(int64(0)), uid(7), false},
-		"pod says another":  {true, new(int64(7)), uid(0), true},
-	} {
-		p := pod()
-		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: &c.nonRoot, RunAsUser: c.user}
-		if err := spec.CheckNonRoot(p, &p.Spec.Containers[0], c.image); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	p := pod()

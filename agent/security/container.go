@@ -1,0 +1,90 @@
+package security
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/cap"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Check says why a container of the pod, of whatever kind, cannot be made as it
+// asks; image is what it runs, seccompDir where Localhost profiles lie.
+func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, seccompDir string) error {
+	if err := checkUser(pod, c, image); err != nil {
+		return err
+	}
+	if err := checkCapabilities(c); err != nil {
+		return err
+	}
+	if err := h.confine(pod, c); err != nil {
+		return fmt.Errorf("cannot enforce AppArmor: %w", err)
+	}
+	if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil {
+		return errWindows
+	}
+	return checkSeccomp(Seccomp(pod, c, false), seccompDir)
+}
+
+// Seccomp is what confines a container: its own profile or the pod's; nil: neither
+// says, and byDefault does not make it the runtime's.
+func Seccomp(pod *corev1.Pod, c *corev1.Container, byDefault bool) *corev1.SeccompProfile {
+	if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
+		return sc.SeccompProfile
+	}
+	if psc := pod.Spec.SecurityContext; psc != nil && psc.SeccompProfile != nil {
+		return psc.SeccompProfile
+	}
+	if byDefault {
+		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	}
+	return nil
+}
+
+// SeccompPath is the file of a Localhost profile, which never leaves dir.
+func SeccompPath(p *corev1.SeccompProfile, dir string) string {
+	if p.LocalhostProfile == nil {
+		return ""
+	}
+	return filepath.Join(dir, filepath.Clean("/"+*p.LocalhostProfile))
+}
+
+func checkSeccomp(p *corev1.SeccompProfile, dir string) error {
+	if p == nil || p.Type != corev1.SeccompProfileTypeLocalhost {
+		return nil
+	}
+	info, err := os.Stat(SeccompPath(p, dir))
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", SeccompPath(p, dir))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot load seccomp profile %q: %w", *p.LocalhostProfile, err)
+	}
+	return nil
+}
+
+// Capability is the name as runtimes take it: without CAP_, in capitals.
+func Capability(name corev1.Capability) string {
+	return strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
+}
+
+// checkCapabilities refuses names that no kernel knows: a runtime would leave them
+// out with a word in its own log.
+func checkCapabilities(c *corev1.Container) error {
+	if c.SecurityContext == nil || c.SecurityContext.Capabilities == nil {
+		return nil
+	}
+	known := cap.Known()
+	for _, list := range [][]corev1.Capability{c.SecurityContext.Capabilities.Add, c.SecurityContext.Capabilities.Drop} {
+		for _, name := range list {
+			if short := Capability(name); short != "ALL" && !slices.Contains(known, "CAP_"+short) {
+				return fmt.Errorf("unknown capability %q", name)
+			}
+		}
+	}
+	return nil
+}
