@@ -64,6 +64,8 @@ type Deps struct {
 	// Kernel is the kernel's log, for processes that it killed for want of memory;
 	// nil: nobody tells of them.
 	Kernel *oom.Log
+	// Units make pods' cgroups slices of systemd; nil: the agent makes cgroups.
+	Units cgroup.Units
 	// Signals reads what the node has left; nil: the machine's own.
 	Signals func() eviction.Observations
 	// Complete fills in the defaults of a pod that does not come from the API and
@@ -104,6 +106,7 @@ type Config struct {
 	// pod limits.
 	CgroupRoot  string
 	CgroupMount string // /sys/fs/cgroup
+	PodMaxPIDs  int64  // processes of a pod; 0 and less: any number
 
 	ClusterDNS    []string
 	ClusterDomain string
@@ -199,6 +202,7 @@ type Agent struct {
 	allocatable corev1.ResourceList
 	resolv      *cri.DNSConfig
 	cgroups     *cgroup.Manager // nil: none
+	pageSizes   []int64         // of huge pages, where there are cgroups
 	images      *image.Puller
 	caller      probe.Caller
 	tokens      *token.Keeper
@@ -306,9 +310,7 @@ func (a *Agent) prepare() error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.resolv = spec.ParseResolv(string(text))
-	if a.cfg.CgroupRoot != "" {
-		a.cgroups = cgroup.New(a.cfg.CgroupMount, a.cfg.CgroupRoot)
-	}
+	a.cgroups = a.newCgroups()
 	pulls, err := image.NewMetrics(a.Metrics)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -351,6 +353,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}
+	}
+	if err := a.enforce(); err != nil {
+		return fmt.Errorf("agent: %w", err)
 	}
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)

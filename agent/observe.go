@@ -203,6 +203,9 @@ func (w *worker) reconcile(next status.Observed) status.Observed {
 // volumes, whose sources may have changed while no agent ran.
 func (w *worker) adopt(first bool) {
 	w.refresh = w.refresh || first && len(w.seen.Containers) > 0
+	if first {
+		w.holdCgroup()
+	}
 	for i := range w.seen.Sandboxes {
 		w.a.own(w.seen.Sandboxes[i].ID, w.uid)
 	}

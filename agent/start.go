@@ -193,12 +193,14 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 		return nil, err
 	}
 	memory := w.a.capacity[corev1.ResourceMemory]
-	return spec.Container(w.pod, c, spec.ContainerOptions{
+	config := spec.Container(w.pod, c, spec.ContainerOptions{
 		Attempt: attempt, Instance: w.a.cfg.Instance, ImageRef: img.Id,
 		Env: vars, Mounts: append(mounts, files...),
 		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
 		SeccompDir: w.a.seccompDir(), SeccompDefault: w.a.cfg.Security.SeccompDefault, Image: img, Users: w.users, TargetID: target, Allotment: allotment,
-	}), nil
+	})
+	config.Linux.Resources.HugepageLimits = spec.HugePages(c, w.a.pageSizes)
+	return config, nil
 }
 
 // target is the running container whose processes an ephemeral one is to see;

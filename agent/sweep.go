@@ -25,6 +25,7 @@ func (a *Agent) sweep() {
 		}
 	}
 	a.sweepCgroups()
+	a.sweepCgroups()
 	a.sweepLogs()
 	a.sweepLinks()
 	a.swept.Store(true)

@@ -28,7 +28,7 @@ type Usage struct {
 func (m *Manager) Usage(pod *corev1.Pod) (Usage, error) {
 	parent := m.Parent(pod)
 	if m.v2 {
-		return usageV2(filepath.Join(m.mount, parent))
+		return usageV2(filepath.Join(m.Mount, parent))
 	}
 	return m.usageV1(parent)
 }
@@ -52,8 +52,8 @@ func usageV2(dir string) (Usage, error) {
 // usageV1 reads each controller's own hierarchy.
 func (m *Manager) usageV1(parent string) (Usage, error) {
 	var u Usage
-	dir := filepath.Join(m.mount, "memory", parent)
-	cpu, err1 := number(filepath.Join(m.mount, "cpuacct", parent, "cpuacct.usage"))
+	dir := filepath.Join(m.Mount, "memory", parent)
+	cpu, err1 := number(filepath.Join(m.Mount, "cpuacct", parent, "cpuacct.usage"))
 	stat, err2 := pairs(filepath.Join(dir, "memory.stat"))
 	memory, err3 := number(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err := errors.Join(err1, err2, err3); err != nil {
@@ -62,7 +62,7 @@ func (m *Manager) usageV1(parent string) (Usage, error) {
 	u.CPU, u.Memory = cpu, memory
 	u.WorkingSet, u.RSS = without(memory, stat["total_inactive_file"]), stat["total_rss"]
 	u.PageFaults, u.MajorFault = stat["total_pgfault"], stat["total_pgmajfault"]
-	u.Processes, _ = number(filepath.Join(m.mount, "pids", parent, "pids.current")) // where there is one
+	u.Processes, _ = number(filepath.Join(m.Mount, "pids", parent, "pids.current")) // where there is one
 	u.Process = process(dir)
 	return u, nil
 }

@@ -28,7 +28,7 @@ func put(t *testing.T, root string, files map[string]string) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	want := cgroup.Usage{CPU: 2_000_000, Memory: 1000, WorkingSet: 700, RSS: 400, PageFaults: 5, MajorFault: 6, Processes: 3, Process: 42}
-	const v2, at = "m/kubepods/burstable/podu1/", "/m/kubepods/burstable/podu1/"
+	const v2, at = "m/kubepods/burstable/podu-1/", "/m/kubepods/burstable/podu-1/"
 	for name, files := range map[string]map[string]string{
 		"v2": {
 			"cgroup.controllers":    "cpu memory pids",
@@ -49,10 +49,10 @@ func TestUsage(t *testing.T) {
 	} {
 		root := t.TempDir()
 		put(t, root, files)
-		if got, err := cgroup.New(root, "m").Usage(pod(corev1.PodQOSBurstable)); err != nil || got != want {
+		if got, err := cgroup.New(cgroup.Config{Mount: root, Root: "m"}).Usage(pod(corev1.PodQOSBurstable)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-		if got, err := cgroup.New(root, "m").Usage(pod(corev1.PodQOSBestEffort)); err == nil {
+		if got, err := cgroup.New(cgroup.Config{Mount: root, Root: "m"}).Usage(pod(corev1.PodQOSBestEffort)); err == nil {
 			t.Errorf("%s: of no cgroup: %+v", name, got)
 		}
 	}

@@ -36,6 +36,7 @@ type ChildConfig struct {
 	DataDir    string // monopod's
 	Program    string // containerd; empty: the one in PATH
 	Executable string // monopod itself, as CNI plugin; empty: the running one
+	Systemd    bool   // makes containers' cgroups, as slices' scopes; else runc does
 	Log        *zap.Logger
 	Clock      clock.Clock // nil: the real one
 }

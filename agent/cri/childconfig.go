@@ -28,6 +28,7 @@ type childSettings struct {
 	RestrictOOM     bool // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
 	DisableAppArmor bool
 	Shim, Runc      string // absolute
+	Systemd         bool   // makes containers' cgroups
 }
 
 // Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x.
@@ -42,11 +43,18 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   sandbox_image = {{q .SandboxImage}}
   restrict_oom_score_adj = {{.RestrictOOM}}
   disable_apparmor = {{.DisableAppArmor}}
+  disable_hugetlb_controller = false
   netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = {{q .Snapshotter}}
+{{- if .Systemd}}
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+{{- end}}
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = {{q .Hosts}}
   [plugins."io.containerd.grpc.v1.cri".cni]
@@ -72,14 +80,16 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.bt
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = {{.RestrictOOM}}
   disable_apparmor = {{.DisableAppArmor}}
+  disable_hugetlb_controller = false
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
 {{- if .Shim}}
     runtime_path = {{q .Shim}}
 {{- end}}
-{{- if .Runc}}
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      SystemdCgroup = {{.Systemd}}
+{{- if .Runc}}
       BinaryName = {{q .Runc}}
 {{- end}}
   [plugins."io.containerd.cri.v1.runtime".cni]
@@ -115,7 +125,7 @@ func (c *Child) settings(major int, network cni.Network) childSettings {
 		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts,
-		RestrictOOM: !mayLowerOOMScore(), DisableAppArmor: !hasAppArmor(),
+		RestrictOOM: !mayLowerOOMScore(), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
 	}
 	// Programs beside containerd belong to it.
 	s.Shim = beside(c.program, "containerd-shim-runc-v2")

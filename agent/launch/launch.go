@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent"
+	"monopod/agent/cgroup"
 	"monopod/agent/cri"
 	"monopod/agent/eviction"
 	"monopod/agent/fake"
@@ -50,6 +51,9 @@ type Config struct {
 	Pulls    image.Limits
 	Reserve  reserve.Config
 	Security security.Policy
+
+	// Cgroups says who makes pods' cgroups, and how many processes a pod may have.
+	Cgroups cgroup.Options
 
 	// Restored says that a snapshot took the place of the state; "": it did not.
 	Restored string
@@ -177,7 +181,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: n.Metrics, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel,
 	}, agent.Config{
-		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups,
+		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, PullConfig: n.path("config.json"),
 	})
 	if err != nil {

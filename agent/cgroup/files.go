@@ -1,0 +1,168 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// controllers are those that limit what this package limits.
+func controllers() []string { return []string{"cpu", "memory", "pids", "hugetlb"} }
+
+// set makes a cgroup with its limits, or gives them to one that is there.
+func (m *Manager) set(name []string, l Limits) error {
+	var errs []error
+	if m.Units != nil {
+		errs = append(errs, m.Units.Start(slice(name), m.properties(name, l)))
+	}
+	return errors.Join(append(errs, m.write(m.dir(name), l))...)
+}
+
+// write sets the limits of the cgroup dir in every hierarchy that has one of them.
+func (m *Manager) write(dir string, l Limits) error {
+	var errs []error
+	var lacking []string
+	for _, c := range controllers() {
+		root, v2, ok := m.find(c)
+		if !ok {
+			if l.needs(c) {
+				lacking = append(lacking, c)
+			}
+			continue
+		}
+		if values := l.values(c, v2); len(values) > 0 {
+			errs = append(errs, fill(root, dir, c, v2, values))
+		}
+	}
+	return errors.Join(append(errs, missing(lacking))...)
+}
+
+// find says where a controller is: on v2 with all others, on v1 in a hierarchy of
+// its own, on a machine that mixes them perhaps in v2's.
+func (m *Manager) find(controller string) (root string, v2, ok bool) {
+	if m.v2 {
+		return m.Mount, true, has(m.Mount, "cgroup.controllers", controller)
+	}
+	root = filepath.Join(m.Mount, controller)
+	if _, err := os.Stat(root); err == nil {
+		return root, false, true
+	}
+	root = filepath.Join(m.Mount, "unified")
+	return root, true, has(root, "cgroup.controllers", controller)
+}
+
+// has says whether a file of a cgroup lists the controller.
+func has(dir, file, controller string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
+}
+
+// fill makes the cgroup in one hierarchy and writes its files.
+func fill(root, dir, controller string, v2 bool, values []value) error {
+	path := filepath.Join(root, dir)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	if v2 && !has(path, "cgroup.controllers", controller) {
+		if err := delegate(root, dir, controller); err != nil {
+			return err
+		}
+	}
+	for _, v := range values {
+		if err := write(filepath.Join(path, v.file), v.value); err != nil && !(v.optional && absent(err)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// absent: a cgroup's folder takes no files but the kernel's own.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+}
+
+// delegate switches a controller on in every folder from the root down to dir's
+// parent (v2).
+func delegate(root, dir, controller string) error {
+	at := root
+	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
+			return err
+		}
+		at = filepath.Join(at, part)
+	}
+	return nil
+}
+
+func write(path, value string) error {
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("set %s to %s: %w", path, value, err)
+	}
+	return nil
+}
+
+// hierarchies are those mounted; runtimes make the path in each of them.
+func (m *Manager) hierarchies() []string {
+	if m.v2 {
+		return []string{m.Mount}
+	}
+	var out []string
+	for _, name := range folders(m.Mount) {
+		out = append(out, filepath.Join(m.Mount, name))
+	}
+	return out
+}
+
+// folders are the names of those in dir.
+func folders(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// remove takes a cgroup away in every hierarchy. Then nothing runs in it any more,
+// which systemd would end.
+func (m *Manager) remove(name []string) error {
+	var errs []error
+	for _, h := range m.hierarchies() {
+		errs = append(errs, removeTree(filepath.Join(h, m.dir(name))))
+	}
+	if err := errors.Join(errs...); err != nil || m.Units == nil {
+		return err
+	}
+	return m.Units.Stop(slice(name))
+}
+
+// removeTree removes cgroup folders depth first; their files go with them.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
