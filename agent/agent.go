@@ -28,6 +28,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/logs"
 	"monopod/agent/oom"
+	"monopod/agent/preload"
 	"monopod/agent/probe"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
@@ -210,6 +211,7 @@ type Agent struct {
 	links       sync.Map // path of a link to a log that this process made → UID of its pod
 	node        *registrar
 	collect     *collector
+	preload     *preload.Importer
 	rotate      *rotator
 	evict       *evictor
 	stats       *stats.Source
@@ -225,9 +227,8 @@ type Agent struct {
 	mirrors   *mirrors
 	statics   statics
 
-	workers   sync.WaitGroup
-	preloaded chan struct{} // closed when the first import is over
-	swept     atomic.Bool   // the pods of the API are known
+	workers sync.WaitGroup
+	swept   atomic.Bool // the pods of the API are known
 
 	mu    sync.RWMutex // guards what follows
 	pods  map[types.UID]*worker
@@ -251,8 +252,6 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		pods:  map[types.UID]*worker{},
 		names: map[types.NamespacedName]*worker{},
 		owner: map[string]types.UID{},
-
-		preloaded: make(chan struct{}),
 	}
 	if a.Signals == nil {
 		a.Signals = cfg.machine
@@ -335,6 +334,8 @@ func (a *Agent) prepare() error {
 	if a.collect, err = newCollector(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	a.preload = preload.New(preload.Config{
+		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
 	a.stats = newStats(a)
 	if a.evict, err = newEvictor(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -360,7 +361,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -240,7 +240,7 @@ func (c *collector) unused(ctx context.Context) ([]garbage.Image, error) {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	now := c.a.Clock.Now()
-	return c.policy.Unused(c.images.Detect(images, usedBy(containers), c.a.preloadedNames(), now), now), nil
+	return c.policy.Unused(c.images.Detect(images, usedBy(containers), c.a.preload.Names(), now), now), nil
 }
 
 func usedBy(containers []*cri.Container) map[string]bool {
@@ -267,17 +267,6 @@ func (c *collector) free(ctx context.Context, list []garbage.Image, reason strin
 		defer c.a.node.imagesChanged()
 	}
 	return freed, nil
-}
-
-// preloadedNames are the images that came from ImageDir and could not be pulled again.
-func (a *Agent) preloadedNames() map[string]bool {
-	names := map[string]bool{}
-	for _, archive := range a.knownImports() {
-		for _, name := range archive.Images {
-			names[name] = true
-		}
-	}
-	return names
 }
 
 // removeLogs removes a container's log, rotated ones too.

@@ -114,7 +114,7 @@ func (w *worker) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-w.a.preloaded:
+	case <-w.a.preload.First():
 	}
 	img, err := w.a.images.Present(ctx, r)
 	if img != nil || err != nil {
@@ -204,4 +204,12 @@ func (o objects) Secret(name string) (*corev1.Secret, error) {
 		return nil, nil
 	}
 	return s, err
+}
+
+// imagesArrived tells the node and the pods of images that nobody pulled.
+func (a *Agent) imagesArrived() {
+	a.node.imagesChanged()
+	for _, w := range a.all() {
+		w.update(func(in *inbox) { in.arrived = true })
+	}
 }
