@@ -23,6 +23,7 @@ import (
 	"monopod/agent"
 	"monopod/agent/cgroup"
 	"monopod/agent/cri"
+	"monopod/agent/deviceplugin"
 	"monopod/agent/eviction"
 	"monopod/agent/fake"
 	"monopod/agent/garbage"
@@ -183,6 +184,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, PullConfig: n.path("config.json"),
+		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")},
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())
