@@ -25,7 +25,6 @@ func (a *Agent) sweep() {
 		}
 	}
 	a.sweepCgroups()
-	a.sweepCgroups()
 	a.sweepLogs()
 	a.sweepLinks()
 	a.swept.Store(true)
