@@ -1,0 +1,110 @@
+package protection
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newClaim(name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}},
+		},
+	}
+}
+
+func using(claim, node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.NodeName = node
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	}
+}
+
+func TestAClaimStaysWhileAPodUsesIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(NewClaims(api.Deps()))
+		there := func(name string) bool {
+			synctest.Wait()
+			_, ok := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", name)
+			return ok
+		}
+		api.Create(newClaim("used"), newClaim("free"), newClaim("planned"),
+			apitest.Pod("default", "p", using("used", "n")), apitest.Pod("default", "finished", using("used", "n")), apitest.Pod("default", "nowhere", using("planned", "")))
+		api.Phase(apitest.Pod("default", "finished"), corev1.PodSucceeded, false)
+		for _, name := range []string{"used", "free", "planned"} {
+			api.Delete(newClaim(name), "")
+		}
+		if there("free") || there("planned") || !there("used") {
+			t.Fatalf("free %v, planned %v, used %v", there("free"), there("planned"), there("used"))
+		}
+		remove := func(pod string) {
+			if _, err := api.Client.Delete(t.Context(), refOf(pod), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove("p")
+		if !there("used") {
+			t.Error("gone though a finished pod names it")
+		}
+		remove("finished")
+		if there("used") {
+			t.Error("still there when its last pod was gone")
+		}
+	})
+}
+
+func TestAVolumeStaysWhileItIsBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(NewVolumes(api.Deps()))
+		volume := func(name string) *corev1.PersistentVolume {
+			return &corev1.PersistentVolume{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: corev1.PersistentVolumeSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")},
+					PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}},
+				},
+			}
+		}
+		phase := func(name string, phase corev1.PersistentVolumePhase) {
+			apitest.Change(api, volume(name), "status", func(v *corev1.PersistentVolume) { v.Status.Phase = phase })
+		}
+		there := func(name string) bool {
+			synctest.Wait()
+			_, ok := apitest.Get[*corev1.PersistentVolume](api, "", name)
+			return ok
+		}
+		api.Create(volume("bound"), volume("free"))
+		phase("bound", corev1.VolumeBound)
+		api.Delete(volume("bound"), "")
+		api.Delete(volume("free"), "")
+		if there("free") || !there("bound") {
+			t.Fatalf("free %v, bound %v", there("free"), there("bound"))
+		}
+		phase("bound", corev1.VolumeReleased)
+		if there("bound") {
+			t.Error("still there when it was released")
+		}
+	})
+}
+
+func refOf(pod string) client.Ref {
+	return client.Ref{Resource: client.Pods, Namespace: "default", Name: pod}
+}
