@@ -212,6 +212,7 @@ type Agent struct {
 	node        *registrar
 	collect     *collector
 	preload     *preload.Importer
+	preload     *preload.Importer
 	rotate      *rotator
 	evict       *evictor
 	stats       *stats.Source
@@ -334,6 +335,8 @@ func (a *Agent) prepare() error {
 	if a.collect, err = newCollector(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	a.preload = preload.New(preload.Config{
+		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
 	a.preload = preload.New(preload.Config{
 		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
 	a.stats = newStats(a)
