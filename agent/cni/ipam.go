@@ -157,16 +157,20 @@ func (n Network) release(container, ifname string) (map[netip.Addr]holder, error
 	return freed, err
 }
 
-// reclaim frees every leaked address.
-func (n Network) reclaim() error {
+// Reclaim frees every leaked address: its namespace is gone, or the machine was
+// booted since. What led host ports there goes too.
+func (n Network) Reclaim() error {
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
 	return n.locked(func() error {
 		held, err := n.holders()
+		if err != nil {
+			return err
+		}
 		n.sweep(held, func(h holder) bool { return h.gone(boot) })
-		return err
+		return n.removePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
 	})
 }
 

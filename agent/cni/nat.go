@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -125,23 +126,24 @@ func (n Network) addPorts(ip netip.Addr, ports []portMapping) error {
 	return conn.Flush()
 }
 
-// removePorts forgets every host port of the pod at ip.
-func (n Network) removePorts(ip netip.Addr) error {
+// removePorts forgets every host port of the pods whose addresses match.
+func (n Network) removePorts(match func(ip netip.Addr) bool) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return err
 	}
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	if err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == n.Table }) {
+		return err // with the table the ports are gone, too
+	}
 	ports := n.nat().ports
 	all, err := conn.GetSetElements(ports)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 	var gone []nftables.SetElement
 	for _, e := range all {
-		if len(e.Val) >= 4 && netip.AddrFrom4([4]byte(e.Val[:4])) == ip {
+		if len(e.Val) >= 4 && match(netip.AddrFrom4([4]byte(e.Val[:4]))) {
 			gone = append(gone, e)
 		}
 	}

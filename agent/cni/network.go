@@ -48,7 +48,7 @@ func Prepare(cfg Config) (Network, error) {
 	if err := writeFile(filepath.Join(n.Dir, "network.json"), data); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
-	if err := n.reclaim(); err != nil {
+	if err := n.Reclaim(); err != nil {
 		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
 	}
 	return n, n.setUp(cfg.Log)

@@ -188,7 +188,7 @@ func del(args *skel.CmdArgs) error {
 		if !h.Ports {
 			continue
 		}
-		if err := conf.removePorts(ip); err != nil {
+		if err := conf.removePorts(func(other netip.Addr) bool { return other == ip }); err != nil {
 			return fmt.Errorf("host ports: %w", err)
 		}
 	}

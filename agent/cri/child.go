@@ -26,7 +26,7 @@ const (
 	lastBackoff  = 10 * time.Second
 	// settled is how long containerd must have run for its next death to count as
 	// the first.
-	settled = time.Minute
+	settled = 10 * time.Second
 	// stopping is how long containerd gets between SIGTERM and SIGKILL.
 	stopping = 5 * time.Second
 )
@@ -129,6 +129,9 @@ func (c *Child) supervise(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if err := errors.Join(c.clearNamespaces(), c.network.Reclaim()); err != nil {
+			c.config.Log.Warn("what containerd left half made stays", zap.Error(err))
+		}
 	}
 }
 
@@ -139,6 +142,9 @@ func (c *Child) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := c.clearOldBoot(); err != nil {
+		return err
+	}
+	if err := c.clearNamespaces(); err != nil {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{

@@ -1,0 +1,53 @@
+package cri
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A containerd that was killed may leave the file of a namespace with nothing
+// mounted on it, or with one that nobody lives in.
+func TestNamespacesThatNothingLivesInGo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "io.containerd.grpc.v1.cri", "netns")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lived, unmounted, empty := filepath.Join(dir, "cni-1"), filepath.Join(dir, "cni-2"), filepath.Join(dir, "cni-3")
+	for _, file := range []string{lived, unmounted, empty} {
+		if err := os.WriteFile(file, nil, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("/proc/self/ns/net", lived, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("left out: cannot mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(lived, unix.MNT_DETACH) })
+	made := make(chan error)
+	go func() { // the thread ends with the goroutine, and nobody lives there any more
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = unix.Mount("/proc/thread-self/ns/net", empty, "", unix.MS_BIND, "")
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	c := &Child{layout: layout{state: filepath.Dir(filepath.Dir(dir))}}
+	if err := c.clearNamespaces(); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{unmounted, empty} {
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("still there: %s, %v", file, err)
+		}
+	}
+	if id, ok := namespaceOf(lived); !ok || id.inode == 0 {
+		t.Error("the namespace of this process was taken down")
+	}
+}
