@@ -6,13 +6,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/prometheus/procfs"
 
 	"monopod/agent/cri"
@@ -154,11 +151,13 @@ func (s *server) takePorts(inv inventory) error {
 	if err != nil {
 		return err
 	}
-	table := &nftables.Table{Name: "monopod-" + cri.InstanceID(s.dir), Family: nftables.TableFamilyIPv4}
-	ports, err := conn.GetSetByName(table, "hostports")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOENT) {
-		return nil
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == "monopod-"+cri.InstanceID(s.dir) })
+	if err != nil || i < 0 {
+		return err
 	}
+	table := tables[i]
+	ports, err := conn.GetSetByName(table, "hostports")
 	if err != nil {
 		return err
 	}
@@ -171,22 +170,12 @@ func (s *server) takePorts(inv inventory) error {
 		if chain.Table.Name == table.Name {
 			rules, err := conn.GetRules(table, chain)
 			err2 = errors.Join(err2, err)
-			for _, r := range rules {
-				inv["rule"] = append(inv["rule"], chain.Name+" "+ruleText(r))
+			for i := range rules {
+				inv["rule"] = append(inv["rule"], fmt.Sprintf("%s %d", chain.Name, i))
 			}
 		}
 	}
 	return errors.Join(err, err2)
-}
-
-func ruleText(r *nftables.Rule) string {
-	var out strings.Builder
-	for _, e := range r.Exprs {
-		if _, counter := e.(*expr.Counter); !counter {
-			fmt.Fprintf(&out, "%T ", e)
-		}
-	}
-	return fmt.Sprintf("%d %s", r.Handle, out.String())
 }
 
 // shimSocket is where containerd 1.6 has the shim of a sandbox listen: outside of

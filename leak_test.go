@@ -288,15 +288,7 @@ func (s *server) feel(t testing.TB) vitals {
 	_, metrics := s.get("/metrics")
 	v := vitals{goroutines: metric(t, metrics, "go_goroutines"), files: metric(t, metrics, "process_open_fds"),
 		kilobytes: metric(t, metrics, "process_resident_memory_bytes") / 1024}
-	pid, err := os.ReadFile(filepath.Join(s.dir, "containerd", "containerd.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(strings.Fields(string(pid))[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := procfs.NewProc(n)
+	p, err := procfs.NewProc(s.containerd(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,166 @@
+package main_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Environment variables that ask for more than there is time for each day.
+const (
+	// agentKills is how often TestMonopodKilled kills monopod; 8.
+	agentKills = "MONOPOD_KILLS"
+	// containerdKills is how often TestContainerdKilled kills containerd; 6. The
+	// pause before each new start grows up to 10 s.
+	containerdKills = "MONOPOD_CONTAINERD_KILLS"
+)
+
+// steady are pods that nobody touches, by name: nothing may become of them.
+type steady map[string]string
+
+func (s *server) steady(t *testing.T) steady {
+	t.Helper()
+	ready, _ := shapes()
+	pods := steady{}
+	for i, spec := range ready[:4] {
+		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("steady-%d", i)}, Spec: spec}
+		s.insist(t, http.MethodPost, podPath, pod)
+		pods[pod.Name] = ""
+	}
+	for name := range pods {
+		pods[name] = instances(s.await(t, name, isReady))
+	}
+	return pods
+}
+
+// instances are a pod's address and which containers it runs, each with how often
+// it was restarted.
+func instances(p *corev1.Pod) string {
+	if p == nil {
+		return "gone"
+	}
+	out := p.Status.PodIP
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for _, c := range list {
+			out += fmt.Sprintf(" %s=%s#%d", c.Name, c.ContainerID, c.RestartCount)
+		}
+	}
+	return out
+}
+
+// untouched checks that the pods are as they were, and ready.
+func (p steady) untouched(t *testing.T, s *server) {
+	t.Helper()
+	for name, was := range p {
+		pod := s.await(t, name, isReady)
+		if now := instances(pod); now != was {
+			t.Errorf("%s: %s, was %s", name, now, was)
+		}
+	}
+}
+
+func (p steady) remove(t *testing.T, s *server) {
+	t.Helper()
+	for name := range p {
+		s.insist(t, http.MethodDelete, podPath+"/"+name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
+	}
+	for name := range p {
+		s.await(t, name, isGone)
+	}
+}
+
+// underChurn makes and removes pods for as long as kill is called, and checks that
+// it ends with everything in its place.
+func underChurn(t *testing.T, s *server, rounds int, kill func()) {
+	t.Helper()
+	s.churn(t, 1, atATime)
+	idle := s.images(t)
+	pods := s.steady(t)
+	var others sync.WaitGroup
+	over := make(chan struct{})
+	others.Go(func() {
+		for seed := uint64(2); !t.Failed(); seed++ {
+			select {
+			case <-over:
+				return
+			default:
+				s.churn(t, seed, 2*atATime)
+			}
+		}
+	})
+	for round := range rounds {
+		time.Sleep(time.Duration(100+rand.IntN(900)) * time.Millisecond)
+		began := time.Now()
+		kill()
+		for time.Since(began) < untilTime && !s.nodeReady() {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if !s.nodeReady() {
+			t.Errorf("the node is not ready after kill %d", round)
+		}
+		t.Logf("kill %d: ready after %v", round, time.Since(began).Round(time.Millisecond))
+		if t.Failed() {
+			break
+		}
+	}
+	close(over)
+	others.Wait()
+	pods.untouched(t, s)
+	pods.remove(t, s)
+	s.settled(t, idle)
+}
+
+// TestMonopodKilled kills monopod, at any moment, while pods come and go. The next
+// one finds what the first left, and ends it.
+func TestMonopodKilled(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	underChurn(t, s, asked(t, agentKills, 8), func() {
+		s.end(syscall.SIGKILL)
+		s.begin(t)
+	})
+}
+
+// TestContainerdKilled kills the containerd that monopod runs, at any moment, while
+// pods come and go. It comes back, what runs never stopped running, and what was
+// half done is done.
+func TestContainerdKilled(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	underChurn(t, s, asked(t, containerdKills, 6), func() {
+		pid := s.containerd(t)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(untilTime); s.containerd(t) == pid; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("no containerd was started again")
+			}
+		}
+	})
+}
+
+// containerd is the process that monopod runs; 0: none now.
+func (s *server) containerd(t testing.TB) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, "containerd", "containerd.pid"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.Fields(string(text))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
