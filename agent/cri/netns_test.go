@@ -1,9 +1,12 @@
 package cri
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -26,16 +29,14 @@ func TestNamespacesThatNothingLivesInGo(t *testing.T) {
 		t.Skipf("left out: cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(lived, unix.MNT_DETACH) })
-	made := make(chan error)
-	go func() { // the thread ends with the goroutine, and nobody lives there any more
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", empty, "", unix.MS_BIND, "")
-		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
+	tenant := exec.Command("sleep", "60")
+	tenant.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := tenant.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", tenant.Process.Pid), empty, "", unix.MS_BIND, "")
+	_ = errors.Join(tenant.Process.Kill(), tenant.Wait()) // and nobody lives there any more
+	if err != nil {
 		t.Fatal(err)
 	}
 	c := &Child{layout: layout{state: filepath.Dir(filepath.Dir(dir))}}
