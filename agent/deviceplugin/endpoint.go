@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"monopod/agent/socket"
 	"monopod/agent/topology"
 )
 
@@ -24,8 +25,6 @@ const (
 	connectTimeout = 10 * time.Second
 	// maxMessage is the longest list of devices in bytes (upstream: 16 MiB).
 	maxMessage = 16 << 20
-	// bufferSize of each direction of a connection: they carry a few messages a day.
-	bufferSize = 4 << 10
 )
 
 // endpoint is one plugin that serves a resource.
@@ -39,15 +38,15 @@ type endpoint struct {
 }
 
 // connect reaches a plugin and makes it the one that serves the resource.
-func (m *Manager) connect(ctx context.Context, resource, socket string, options *plugin.DevicePluginOptions) (*endpoint, error) {
-	if len(socket) > maxSocketPath {
-		return nil, status.Errorf(codes.InvalidArgument, "%s: %v", socket, errLongPath)
+func (m *Manager) connect(ctx context.Context, resource, path string, options *plugin.DevicePluginOptions) (*endpoint, error) {
+	if err := socket.Check(path); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	conn, err := m.open(socket)
+	conn, err := m.open(path)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{resource: resource, socket: socket, api: plugin.NewDevicePluginClient(conn)}
+	e := &endpoint{resource: resource, socket: path, api: plugin.NewDevicePluginClient(conn)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	e.options, err = e.api.GetDevicePluginOptions(ctx, &plugin.Empty{})
@@ -67,11 +66,11 @@ func (m *Manager) connect(ctx context.Context, resource, socket string, options 
 }
 
 // open is a connection that is made when it is first used.
-func (m *Manager) open(socket string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+socket, grpc.WithAuthority("localhost"),
+func (m *Manager) open(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return m.cfg.Dial(ctx, socket) }),
-		grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return m.cfg.Dial(ctx, path) }),
+		grpc.WithReadBufferSize(socket.BufferSize), grpc.WithWriteBufferSize(socket.BufferSize),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 

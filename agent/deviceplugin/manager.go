@@ -34,6 +34,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/deviceplugin/checkpoint"
+	"monopod/agent/socket"
 	"monopod/agent/topology"
 )
 
@@ -85,10 +86,10 @@ var _ topology.Provider = (*Manager)(nil)
 // New reads the checkpoint. One that is damaged is moved aside: Lost says so.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Listen == nil {
-		cfg.Listen = listen
+		cfg.Listen = socket.Listen
 	}
 	if cfg.Dial == nil {
-		cfg.Dial = dial
+		cfg.Dial = socket.Dial
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func([]types.UID) {}
@@ -232,27 +233,6 @@ func (m *Manager) save() {
 		return
 	}
 	m.saved = string(content)
-}
-
-// maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
-const maxSocketPath = 107
-
-// errLongPath says what to do about a path that is too long.
-var errLongPath = errors.New("the path of a socket has at most 107 bytes: choose a shorter --data-dir")
-
-func listen(path string) (net.Listener, error) {
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-func dial(ctx context.Context, path string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "unix", path)
 }
 
 // removeSockets takes away what plugins that came before have left in the folder:

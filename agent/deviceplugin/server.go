@@ -2,10 +2,11 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"monopod/agent/socket"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -22,27 +23,17 @@ func (m *Manager) serve(ctx context.Context) error {
 	if err := os.MkdirAll(m.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("device plugins: %w", err)
 	}
-	path := filepath.Join(m.cfg.Dir, socketName)
-	if len(path) > maxSocketPath {
-		return fmt.Errorf("device plugins: %s: %w", path, errLongPath)
-	}
 	if err := removeSockets(m.cfg.Dir); err != nil {
 		m.log.Warn("sockets of earlier device plugins stay", zap.Error(err))
 	}
-	l, err := m.cfg.Listen(path)
+	l, err := m.cfg.Listen(filepath.Join(m.cfg.Dir, socketName))
+	if err == nil {
+		err = socket.Serve(ctx, l, func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
+	}
 	if err != nil {
 		return fmt.Errorf("device plugins: %w", err)
 	}
-	s := grpc.NewServer(grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize))
-	plugin.RegisterRegistrationServer(s, registration{m: m})
-	stop := context.AfterFunc(ctx, s.Stop)
-	defer stop()
-	err = s.Serve(l)
-	s.Stop() // waits for those being answered
-	if ctx.Err() != nil || errors.Is(err, grpc.ErrServerStopped) {
-		return nil
-	}
-	return fmt.Errorf("device plugins: %w", err)
+	return nil
 }
 
 // registration is the service that plugins call.

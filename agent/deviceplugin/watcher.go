@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"monopod/agent/socket"
+
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -141,8 +143,8 @@ func (m *Manager) discover(ctx context.Context, path string) {
 // introduce takes in the plugin behind a socket and tells it so; ctx ends with the
 // socket.
 func (m *Manager) introduce(ctx context.Context, path string) error {
-	if len(path) > maxSocketPath {
-		return fmt.Errorf("%s: %w", path, errLongPath)
+	if err := socket.Check(path); err != nil {
+		return err
 	}
 	conn, err := m.open(path)
 	if err != nil {
@@ -177,12 +179,11 @@ func (m *Manager) welcome(life, ctx context.Context, path string, info *reg.Plug
 	case !Extended(info.Name):
 		return fmt.Errorf("the ResourceName %q is invalid", info.Name)
 	}
-	socket := info.Endpoint
-	if socket == "" {
-		socket = path
+	if info.Endpoint != "" {
+		path = info.Endpoint
 	}
 	m.metrics.registrations.WithLabelValues(info.Name).Inc()
-	e, err := m.connect(ctx, info.Name, socket, nil)
+	e, err := m.connect(ctx, info.Name, path, nil)
 	if err == nil {
 		context.AfterFunc(life, e.stop)
 	}

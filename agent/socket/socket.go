@@ -1,0 +1,122 @@
+// Package socket serves gRPC on Unix sockets of the node, to programs that run on
+// it: device plugins, and those that ask which pod has what.
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// MaxPath is the longest path of a Unix socket on Linux (sun_path), in bytes.
+const MaxPath = 107
+
+// BufferSize of each direction of a connection, in bytes: a few messages a day go
+// through it.
+const BufferSize = 4 << 10
+
+// Check says what to do about a path that is too long.
+func Check(path string) error {
+	if len(path) > MaxPath {
+		return fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path, MaxPath, len(path))
+	}
+	return nil
+}
+
+// Listen listens at path in place of whoever did before; only its owner can
+// connect. The folder is made, for its owner and group.
+func Listen(path string) (net.Listener, error) {
+	if err := Check(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Dial connects to the socket at path.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+}
+
+// acceptPause is between attempts to accept when the process has too many files.
+const acceptPause = time.Second
+
+// Serve answers on l until ctx ends, and closes it. The server is made when
+// somebody comes: one that nobody calls takes no memory.
+func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
+	closing := context.AfterFunc(ctx, func() { l.Close() })
+	defer closing()
+	conn, err := first(ctx, l)
+	if err != nil {
+		return err
+	}
+	if conn == nil {
+		return nil
+	}
+	s := grpc.NewServer(grpc.ReadBufferSize(BufferSize), grpc.WriteBufferSize(BufferSize))
+	register(s)
+	stop := context.AfterFunc(ctx, s.Stop)
+	defer stop()
+	err = s.Serve(&eager{Listener: l, conn: conn})
+	s.Stop() // waits for those being answered
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// first waits for a client; nil: ctx ended.
+func first(ctx context.Context, l net.Listener) (net.Conn, error) {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			return conn, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case errors.Is(err, net.ErrClosed):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(acceptPause):
+		}
+	}
+}
+
+// eager is a listener one of whose clients has been accepted already.
+type eager struct {
+	net.Listener
+	once sync.Once
+	conn net.Conn
+}
+
+func (e *eager) Accept() (net.Conn, error) {
+	var conn net.Conn
+	e.once.Do(func() { conn = e.conn })
+	if conn != nil {
+		return conn, nil
+	}
+	return e.Listener.Accept()
+}

@@ -1,0 +1,83 @@
+package socket
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func short(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "mps") // short: socket paths have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "below", "s.sock")
+}
+
+func TestServe(t *testing.T) {
+	t.Parallel()
+	path := short(t)
+	for range 2 { // the second finds what the first has left
+		l, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i, err := os.Stat(path); err != nil || i.Mode().Perm() != 0o600 {
+			t.Errorf("socket: %v %v", i, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done, made := make(chan error, 1), make(chan struct{}, 2)
+		go func() { done <- Serve(ctx, l, func(grpc.ServiceRegistrar) { made <- struct{}{} }) }()
+		select {
+		case <-made:
+			t.Error("made before anybody came")
+		default:
+		}
+		for range 2 {
+			conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = conn.Invoke(t.Context(), "/none/None", nil, nil)
+			if code := status.Code(err); code != codes.Internal && code != codes.Unimplemented {
+				t.Errorf("asked: %v", err)
+			}
+			conn.Close()
+		}
+		cancel()
+		if err := <-done; err != nil || len(made) > 1 {
+			t.Errorf("served: %v, made %d times more", err, len(made))
+		}
+	}
+}
+
+func TestNobodyComes(t *testing.T) {
+	t.Parallel()
+	l, err := Listen(short(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Serve(ctx, l, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLongPath(t *testing.T) {
+	t.Parallel()
+	if _, err := Listen("/" + strings.Repeat("x", 107)); err == nil || !strings.Contains(err.Error(), "choose a shorter --data-dir") {
+		t.Error(err)
+	}
+}
