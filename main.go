@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cni"
+	"monopod/agent/cpumanager"
 	"monopod/agent/cri"
 	"monopod/agent/cri/resetcmd"
 	"monopod/agent/eviction"
@@ -38,6 +39,7 @@ import (
 	"monopod/agent/logs"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
+	"monopod/agent/topology"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
@@ -135,6 +137,8 @@ type Config struct {
 	Reserve reserve.Config
 
 	Security security.Policy
+	CPUs     cpumanager.Config
+	Topology topology.Config
 }
 
 func serveCommand() *cobra.Command {
@@ -167,6 +171,8 @@ func serveCommand() *cobra.Command {
 	cfg.Eviction.Flags(f)
 	cfg.Pulls.Flags(f)
 	cfg.Reserve.Flags(f)
+	cfg.CPUs.Flags(f)
+	cfg.Topology.Flags(f)
 	cfg.Security.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
@@ -201,7 +207,7 @@ func (c *Config) complete() error {
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.Security.Check(), evictions)
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.CPUs.Check(c.Topology.Policy), c.Topology.Check(), c.Security.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -287,7 +293,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Security: cfg.Security, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, CPUs: cfg.CPUs, Topology: cfg.Topology, Security: cfg.Security, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
+	"monopod/agent/cpumanager"
 	"monopod/agent/deviceplugin"
 	"monopod/agent/eviction"
 	"monopod/agent/garbage"
@@ -136,6 +137,8 @@ type Config struct {
 	// Reserve is what the node keeps for itself of its capacity; the zero value:
 	// nothing.
 	Reserve reserve.Config
+	// CPUs says who gets processors for itself; the zero value: nobody does.
+	CPUs cpumanager.Config
 	// Topology says how close what containers have for themselves must lie; the zero
 	// value: nobody looks.
 	Topology topology.Config
@@ -211,7 +214,6 @@ type Agent struct {
 	links       sync.Map // path of a link to a log that this process made → UID of its pod
 	node        *registrar
 	collect     *collector
-	preload     *preload.Importer
 	preload     *preload.Importer
 	rotate      *rotator
 	evict       *evictor
@@ -337,8 +339,6 @@ func (a *Agent) prepare() error {
 	}
 	a.preload = preload.New(preload.Config{
 		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
-	a.preload = preload.New(preload.Config{
-		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
 	a.stats = newStats(a)
 	if a.evict, err = newEvictor(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -364,7 +364,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -1,31 +1,169 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
+	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
 
+	"monopod/agent/checkpoint"
+	"monopod/agent/cpumanager"
 	"monopod/agent/numa"
 	"monopod/agent/status"
 	"monopod/agent/topology"
 )
 
-// placement gives containers what they have for themselves.
-type placement struct{ *topology.Manager }
+// placement gives containers what they have for themselves: processors, memory,
+// devices. With the default policies it knows nothing and does nothing.
+type placement struct {
+	*topology.Manager
+	a      *Agent
+	cpus   *cpumanager.Manager // nil: policy none
+	pinner *cpumanager.Pinner  // nil: all containers are on all processors
+	// leftover is the file of a policy that is off now, whose containers are still
+	// where it put them.
+	leftover checkpoint.File
+}
 
 // newPlacement reads the machine only where somebody wants to know of it.
 func newPlacement(a *Agent) (*placement, error) {
-	p := &placement{}
-	var machine *numa.Machine
-	var err error
-	if !a.cfg.Topology.Off() {
-		if machine, err = numa.Read(a.cfg.SysRoot); err != nil {
-			return nil, fmt.Errorf("read the machine's topology: %w", err)
+	p := &placement{a: a}
+	providers := a.Providers
+	machine, err := p.machine()
+	if err != nil {
+		return nil, fmt.Errorf("read the machine's topology: %w", err)
+	}
+	if machine != nil {
+		if providers, err = p.newProviders(machine); err != nil {
+			return nil, err
 		}
 	}
-	p.Manager, err = topology.New(topology.Deps{Machine: machine, Providers: a.Providers, Clock: a.Clock, Metrics: a.Metrics}, a.cfg.Topology)
+	p.Manager, err = topology.New(topology.Deps{Machine: machine, Providers: providers, Clock: a.Clock, Metrics: a.Metrics}, a.cfg.Topology)
 	return p, err
+}
+
+// machine is nil where nobody wants to know of it.
+func (p *placement) machine() (*numa.Machine, error) {
+	cfg := &p.a.cfg
+	p.leftover = checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName))
+	if !cfg.CPUs.Off() || !p.leftover.Exists() {
+		p.leftover = ""
+	}
+	if cfg.Topology.Off() && cfg.CPUs.Off() && p.leftover == "" {
+		return nil, nil
+	}
+	return numa.Read(cfg.SysRoot)
+}
+
+// newProviders makes those that are switched on.
+func (p *placement) newProviders(machine *numa.Machine) ([]topology.Provider, error) {
+	a, cfg := p.a, &p.a.cfg
+	out := append([]topology.Provider{}, a.Providers...)
+	pinner := cpumanager.Pinner{Running: p.running, Move: p.move, Clock: a.Clock, Log: a.log, Period: cfg.CPUs.Period}
+	if p.leftover != "" {
+		pinner.CPUs = func(types.UID, string) cpuset.CPUSet { return machine.All() }
+	}
+	if !cfg.CPUs.Off() {
+		var err error
+		p.cpus, err = cpumanager.New(cpumanager.Deps{
+			Machine: machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(), Log: a.log, Metrics: a.Metrics,
+			File: checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName)), Changed: func() { p.pinner.Poke() },
+		}, cfg.CPUs)
+		if err != nil {
+			return nil, err
+		}
+		pinner.CPUs, out = p.cpus.CPUs, append(out, p.cpus)
+	}
+	if pinner.CPUs != nil {
+		p.pinner = cpumanager.NewPinner(pinner)
+	}
+	return out, nil
+}
+
+// run keeps containers on their processors until ctx ends.
+func (p *placement) run(ctx context.Context) {
+	if p.cpus != nil && p.cpus.Lost() != nil {
+		p.a.Recorder.Reference(p.a.node.reference(), corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
+	}
+	switch {
+	case p.pinner == nil:
+	case p.leftover != "":
+		p.release(ctx)
+	default:
+		p.pinner.Run(ctx)
+	}
+}
+
+// leftoverPause is between attempts to let containers run on all processors again.
+const leftoverPause = time.Second
+
+// release lets containers that policy static had put on some processors run on all
+// again, once it is known which there are.
+func (p *placement) release(ctx context.Context) {
+	p.a.log.Warn("the CPU manager's policy is none now: all containers run on all processors again", zap.String("file", string(p.leftover)))
+	for !p.allSeen() || !p.pinner.Pass(ctx) {
+		if !p.a.sleep(ctx, leftoverPause) {
+			return
+		}
+	}
+	if err := p.leftover.Remove(); err != nil {
+		p.a.log.Warn("the CPU manager's file is not removed", zap.Error(err))
+	}
+}
+
+// allSeen says whether every worker knows its containers.
+func (p *placement) allSeen() bool {
+	for _, w := range p.a.all() {
+		if w.snapshot.Load() == nil {
+			return false
+		}
+	}
+	return p.a.swept.Load()
+}
+
+// running are the containers that run.
+func (p *placement) running() []cpumanager.Container {
+	var out []cpumanager.Container
+	for uid, w := range p.a.all() {
+		seen := w.snapshot.Load()
+		if seen == nil {
+			continue
+		}
+		for i := range seen.Containers {
+			if c := &seen.Containers[i]; c.State == status.Running {
+				out = append(out, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})
+			}
+		}
+	}
+	return out
+}
+
+func (p *placement) move(ctx context.Context, id, cpus string) error {
+	err := p.a.Runtime.UpdateContainerResources(ctx, id, &cri.LinuxContainerResources{CpusetCpus: cpus})
+	if isNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// made notes with what a container was made.
+func (p *placement) made(id string, config *cri.ContainerConfig) {
+	if p.pinner != nil {
+		p.pinner.Made(id, config.GetLinux().GetResources().GetCpusetCpus())
+	}
+}
+
+// started looks after a container that was made when others had other processors.
+func (p *placement) started(ctx context.Context, uid types.UID, c *status.Container) {
+	if p.pinner != nil && p.leftover == "" {
+		p.pinner.Started(ctx, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})
+	}
 }
 
 // settle takes back what pods have that are gone since an agent before this one

@@ -134,6 +134,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		return "", w.refuseStart(c, "CreateContainerError", err)
 	}
 	w.a.own(id, w.uid)
+	w.a.placement.made(id, config)
 	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	w.seen.Containers = append(w.seen.Containers, status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: w.seen.Sandbox().ID, Hash: spec.Hash(c), Image: c.Image,
@@ -298,6 +299,7 @@ func (w *worker) launch(ctx context.Context, c *corev1.Container, id string) err
 		w.wakeUp() // it has ended already
 		return nil
 	}
+	w.a.placement.started(ctx, w.uid, now)
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := w.postStart(ctx, c, now); err != nil {
 			return err

@@ -22,6 +22,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/cgroup"
+	"monopod/agent/cpumanager"
 	"monopod/agent/cri"
 	"monopod/agent/deviceplugin"
 	"monopod/agent/eviction"
@@ -33,6 +34,7 @@ import (
 	"monopod/agent/oom"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
+	"monopod/agent/topology"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 	metricsapi "monopod/apiserver/client/metrics"
@@ -52,6 +54,8 @@ type Config struct {
 	Pulls    image.Limits
 	Reserve  reserve.Config
 	Security security.Policy
+	CPUs     cpumanager.Config
+	Topology topology.Config
 
 	// Cgroups says who makes pods' cgroups, and how many processes a pod may have.
 	Cgroups cgroup.Options
@@ -183,7 +187,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")},
 	})
 	if err != nil {
