@@ -29,6 +29,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/logs"
 	"monopod/agent/oom"
+	"monopod/agent/podresources"
 	"monopod/agent/preload"
 	"monopod/agent/probe"
 	"monopod/agent/reserve"
@@ -145,6 +146,9 @@ type Config struct {
 	// Devices says where device plugins are served; without a Dir they are not. The
 	// agent fills in all but the folders and how sockets are reached.
 	Devices deviceplugin.Config
+	// PodResources is the socket of the API that tells which pod has which devices,
+	// processors and memory; empty: it is not served.
+	PodResources string
 	// SysRoot is where the machine's topology is read, /sys.
 	SysRoot string
 	// Security is what the node allows pods, and what it asks of them.
@@ -225,6 +229,8 @@ type Agent struct {
 	// placement gives containers what they have for themselves.
 	placement *placement
 	devices   *devices
+	// podResources tells of it; nil: nobody does.
+	podResources *podresources.Server
 
 	manifests *manifests
 	mirrors   *mirrors
@@ -330,6 +336,11 @@ func (a *Agent) prepare() error {
 	if a.placement, err = newPlacement(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	if a.cfg.PodResources != "" {
+		if a.podResources, err = podresources.New(holdings{a}, a.Metrics); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+	}
 	a.manifests, a.mirrors, a.statics = newManifests(a), newMirrors(a), newStatics()
 	if a.rotate, err = newRotator(a); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -364,7 +375,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)
