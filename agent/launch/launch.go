@@ -188,7 +188,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
-		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")},
+		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())
@@ -207,4 +207,6 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 // several instances may share the machine.
 func (n *Node) cgroupRoot() string { return "/monopod-" + cri.InstanceID(n.cfg.DataDir) }
 
-func (n *Node) path(name string) string { return filepath.Join(n.cfg.DataDir, name) }
+func (n *Node) path(name ...string) string {
+	return filepath.Join(append([]string{n.cfg.DataDir}, name...)...)
+}
