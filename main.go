@@ -37,6 +37,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/launch"
 	"monopod/agent/logs"
+	"monopod/agent/memorymanager"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
 	"monopod/agent/topology"
@@ -138,6 +139,7 @@ type Config struct {
 
 	Security security.Policy
 	CPUs     cpumanager.Config
+	Memory   memorymanager.Config
 	Topology topology.Config
 }
 
@@ -172,6 +174,7 @@ func serveCommand() *cobra.Command {
 	cfg.Pulls.Flags(f)
 	cfg.Reserve.Flags(f)
 	cfg.CPUs.Flags(f)
+	cfg.Memory.Flags(f)
 	cfg.Topology.Flags(f)
 	cfg.Security.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
@@ -207,7 +210,7 @@ func (c *Config) complete() error {
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.CPUs.Check(c.Topology.Policy), c.Topology.Check(), c.Security.Check(), evictions)
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Security.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -293,7 +296,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, CPUs: cfg.CPUs, Topology: cfg.Topology, Security: cfg.Security, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Security: cfg.Security, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

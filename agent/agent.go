@@ -28,6 +28,7 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logs"
+	"monopod/agent/memorymanager"
 	"monopod/agent/oom"
 	"monopod/agent/podresources"
 	"monopod/agent/preload"
@@ -140,6 +141,8 @@ type Config struct {
 	Reserve reserve.Config
 	// CPUs says who gets processors for itself; the zero value: nobody does.
 	CPUs cpumanager.Config
+	// Memory says who gets memory on certain NUMA nodes; the zero value: nobody does.
+	Memory memorymanager.Config
 	// Topology says how close what containers have for themselves must lie; the zero
 	// value: nobody looks.
 	Topology topology.Config

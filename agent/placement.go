@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 
 	"monopod/agent/checkpoint"
 	"monopod/agent/cpumanager"
+	"monopod/agent/memorymanager"
 	"monopod/agent/numa"
 	"monopod/agent/status"
 	"monopod/agent/topology"
@@ -24,8 +26,9 @@ import (
 type placement struct {
 	*topology.Manager
 	a      *Agent
-	cpus   *cpumanager.Manager // nil: policy none
-	pinner *cpumanager.Pinner  // nil: all containers are on all processors
+	cpus   *cpumanager.Manager    // nil: policy none
+	memory *memorymanager.Manager // nil: policy None
+	pinner *cpumanager.Pinner     // nil: all containers are on all processors
 	// leftover is the file of a policy that is off now, whose containers are still
 	// where it put them.
 	leftover checkpoint.File
@@ -55,7 +58,12 @@ func (p *placement) machine() (*numa.Machine, error) {
 	if !cfg.CPUs.Off() || !p.leftover.Exists() {
 		p.leftover = ""
 	}
-	if cfg.Topology.Off() && cfg.CPUs.Off() && p.leftover == "" {
+	if cfg.Memory.Off() { // containers keep what they have until they start again
+		if err := checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)).Remove(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Topology.Off() && cfg.CPUs.Off() && cfg.Memory.Off() && p.leftover == "" {
 		return nil, nil
 	}
 	return numa.Read(cfg.SysRoot)
@@ -63,33 +71,63 @@ func (p *placement) machine() (*numa.Machine, error) {
 
 // newProviders makes those that are switched on.
 func (p *placement) newProviders(machine *numa.Machine) ([]topology.Provider, error) {
-	a, cfg := p.a, &p.a.cfg
-	out := append([]topology.Provider{}, a.Providers...)
-	pinner := cpumanager.Pinner{Running: p.running, Move: p.move, Clock: a.Clock, Log: a.log, Period: cfg.CPUs.Period}
+	out := append([]topology.Provider{}, p.a.Providers...)
 	if p.leftover != "" {
-		pinner.CPUs = func(types.UID, string) cpuset.CPUSet { return machine.All() }
+		p.pinner = p.newPinner(func(types.UID, string) cpuset.CPUSet { return machine.All() })
 	}
-	if !cfg.CPUs.Off() {
-		var err error
-		p.cpus, err = cpumanager.New(cpumanager.Deps{
-			Machine: machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(), Log: a.log, Metrics: a.Metrics,
-			File: checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName)), Changed: func() { p.pinner.Poke() },
-		}, cfg.CPUs)
-		if err != nil {
+	if !p.a.cfg.CPUs.Off() {
+		if err := p.newCPUs(machine); err != nil {
 			return nil, err
 		}
-		pinner.CPUs, out = p.cpus.CPUs, append(out, p.cpus)
+		out = append(out, p.cpus)
 	}
-	if pinner.CPUs != nil {
-		p.pinner = cpumanager.NewPinner(pinner)
+	if !p.a.cfg.Memory.Off() {
+		if err := p.newMemory(machine); err != nil {
+			return nil, err
+		}
+		out = append(out, p.memory)
 	}
 	return out, nil
+}
+
+func (p *placement) newPinner(cpus func(types.UID, string) cpuset.CPUSet) *cpumanager.Pinner {
+	return cpumanager.NewPinner(cpumanager.Pinner{
+		Running: p.running, CPUs: cpus, Move: p.move, Clock: p.a.Clock, Log: p.a.log, Period: p.a.cfg.CPUs.Period,
+	})
+}
+
+func (p *placement) newCPUs(machine *numa.Machine) error {
+	cfg := &p.a.cfg
+	var err error
+	p.cpus, err = cpumanager.New(cpumanager.Deps{
+		Machine: machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(), Log: p.a.log, Metrics: p.a.Metrics,
+		File: checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName)), Changed: func() { p.pinner.Poke() },
+	}, cfg.CPUs)
+	if err == nil {
+		p.pinner = p.newPinner(p.cpus.CPUs)
+	}
+	return err
+}
+
+func (p *placement) newMemory(machine *numa.Machine) error {
+	cfg := &p.a.cfg
+	reserved := cfg.Reserve.Reserved()
+	add(reserved, cfg.Eviction.Reservation(p.a.capacity))
+	var err error
+	p.memory, err = memorymanager.New(memorymanager.Deps{
+		Machine: machine, Capacity: p.a.capacity, Reserved: reserved, Log: p.a.log, Metrics: p.a.Metrics,
+		File: checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)),
+	}, cfg.Memory)
+	return err
 }
 
 // run keeps containers on their processors until ctx ends.
 func (p *placement) run(ctx context.Context) {
 	if p.cpus != nil && p.cpus.Lost() != nil {
 		p.a.Recorder.Reference(p.a.node.reference(), corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
+	}
+	if p.memory != nil && p.memory.Lost() != nil {
+		p.a.Recorder.Reference(p.a.node.reference(), corev1.EventTypeWarning, "MemoryManagerStateLost", "%v", p.memory.Lost())
 	}
 	switch {
 	case p.pinner == nil:
@@ -174,4 +212,30 @@ func (a *Agent) settle(listed []*corev1.Pod) {
 		runs[pod.UID] = !status.Finished(pod.Status.Phase)
 	}
 	a.placement.Retain(func(uid types.UID) bool { return runs[uid] || a.worker(uid) != nil })
+}
+
+// infeasible says why the pod can never have what next asks for while it runs: its
+// processors, or its memory, were given out when it was let in. The messages are
+// upstream's.
+func (p *placement) infeasible(pod, next *corev1.Pod) string {
+	if status.QOS(next) != corev1.PodQOSGuaranteed {
+		return ""
+	}
+	const message = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
+	if p.cpus != nil && otherRequests(pod, next, corev1.ResourceCPU) {
+		return fmt.Sprintf(message, "CPU", cpumanager.Static)
+	}
+	if p.memory != nil && otherRequests(pod, next, corev1.ResourceMemory) {
+		return fmt.Sprintf(message, "Memory", memorymanager.Static)
+	}
+	return ""
+}
+
+// otherRequests says whether a container of next requests another amount.
+func otherRequests(pod, next *corev1.Pod, name corev1.ResourceName) bool {
+	had := mains(&pod.Spec)
+	return slices.ContainsFunc(mains(&next.Spec), func(c *corev1.Container) bool {
+		i := slices.IndexFunc(had, func(o *corev1.Container) bool { return o.Name == c.Name })
+		return i >= 0 && !sameAmount(c.Resources.Requests, had[i].Resources.Requests, name)
+	})
 }

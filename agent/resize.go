@@ -20,7 +20,7 @@ import (
 func (w *worker) allocate(next *corev1.Pod) {
 	w.asked, w.deferred = next, nil
 	if otherResources(&next.Spec, &w.pod.Spec) {
-		if w.deferred = w.a.hasNoRoom(next); w.deferred != nil {
+		if w.deferred = w.a.hasNoRoom(w.pod, next); w.deferred != nil {
 			next = w.withPresent(next)
 		}
 		w.resizeAt = time.Time{}
@@ -112,10 +112,13 @@ func sameAmount(a, b corev1.ResourceList, name corev1.ResourceName) bool {
 	return hasX == hasY && x.Cmp(y) == 0
 }
 
-// hasNoRoom says why the node cannot give the pod what it asks for: never, or not
-// now.
-func (a *Agent) hasNoRoom(pod *corev1.Pod) *status.Resize {
+// hasNoRoom says why the node cannot give pod, which has what had says, what it asks
+// for: never, or not now.
+func (a *Agent) hasNoRoom(had, pod *corev1.Pod) *status.Resize {
 	node := a.node.current()
+	if why := a.placement.infeasible(had, pod); why != "" {
+		return &status.Resize{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible, Message: why}
+	}
 	if f := admitResources(pod, nil, node); f != nil {
 		return pending(corev1.PodReasonInfeasible, f)
 	}

@@ -31,6 +31,7 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logs"
+	"monopod/agent/memorymanager"
 	"monopod/agent/oom"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
@@ -55,6 +56,7 @@ type Config struct {
 	Reserve  reserve.Config
 	Security security.Policy
 	CPUs     cpumanager.Config
+	Memory   memorymanager.Config
 	Topology topology.Config
 
 	// Cgroups says who makes pods' cgroups, and how many processes a pod may have.
@@ -187,7 +189,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
 	if err != nil {
