@@ -36,6 +36,9 @@ func (h holdings) Container(uid types.UID, name string) podresources.Share {
 	if d := h.a.devices; d.Manager != nil {
 		out.Devices = shown(d.Devices(uid, name))
 	}
+	if c := h.a.placement.cpus; c != nil {
+		out.CPUs = c.Exclusive(uid, name).List()
+	}
 	return out
 }
 
@@ -44,6 +47,9 @@ func (h holdings) Allocatable() podresources.Share {
 	var out podresources.Share
 	if d := h.a.devices; d.Manager != nil {
 		out.Devices = shown(d.Allocatable())
+	}
+	if c := h.a.placement.cpus; c != nil {
+		out.CPUs = c.Allocatable().List()
 	}
 	return out
 }
