@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/cgroup"
 	"monopod/agent/cni"
 	"monopod/agent/cpumanager"
 	"monopod/agent/cri"
@@ -136,6 +137,7 @@ type Config struct {
 	Logs    logs.Rotation
 	Pulls   image.Limits
 	Reserve reserve.Config
+	Cgroups cgroup.Options
 
 	Security security.Policy
 	CPUs     cpumanager.Config
@@ -173,6 +175,7 @@ func serveCommand() *cobra.Command {
 	cfg.Eviction.Flags(f)
 	cfg.Pulls.Flags(f)
 	cfg.Reserve.Flags(f)
+	cfg.Cgroups.Flags(f)
 	cfg.CPUs.Flags(f)
 	cfg.Memory.Flags(f)
 	cfg.Topology.Flags(f)
@@ -210,7 +213,7 @@ func (c *Config) complete() error {
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Security.Check(), evictions)
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Security.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -296,7 +299,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Security: cfg.Security, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Security: cfg.Security, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

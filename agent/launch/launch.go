@@ -22,6 +22,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/cgroup"
+	"monopod/agent/cgroup/systemd"
 	"monopod/agent/cpumanager"
 	"monopod/agent/cri"
 	"monopod/agent/deviceplugin"
@@ -161,7 +162,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs a containerd of our own beneath the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, Log: n.Log.Named("containerd")})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, Systemd: n.cfg.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
 	if err != nil {
 		return err
 	}
@@ -180,13 +181,24 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	return group.Wait()
 }
 
+// units are systemd, if it is to make the cgroups; nil: we do.
+func (n *Node) units() (units cgroup.Units, hangUp func()) {
+	if n.cfg.Cgroups.Driver != cgroup.Systemd {
+		return nil, func() {}
+	}
+	m := systemd.New(nil)
+	return m, m.Close
+}
+
 // runOn runs the agent, whose pods live below the cgroup named, and closes rt
 // after it.
 func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) error {
 	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{})
+	units, hangUp := n.units()
+	defer hangUp()
 	a, err := agent.New(agent.Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: n.Metrics, Mounter: n.mounter(),
-		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel,
+		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel, Units: units,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
