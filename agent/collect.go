@@ -114,6 +114,7 @@ func (c *collector) containers(ctx context.Context, emptyEnded bool) error {
 			errs = append(errs, c.removeSandbox(ctx, workers[pod.UID], id))
 		}
 	}
+	c.a.sweepPods()
 	c.count("log_folder", c.a.sweepLogs())
 	c.count("log_link", c.a.sweepLinks())
 	return errors.Join(errs...)

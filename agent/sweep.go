@@ -12,9 +12,20 @@ import (
 	"monopod/agent/volume"
 )
 
-// sweep removes, at the start, the folders of pods that no worker has: what a
-// crash or an older life has left.
+// sweep removes, at the start, what a crash or an older life has left.
 func (a *Agent) sweep() {
+	a.sweepPods()
+	a.sweepCgroups()
+	a.sweepLogs()
+	a.sweepLinks()
+	a.swept.Store(true)
+	a.evict.poke() // what is short at the start need not wait
+}
+
+// sweepPods removes the folders of pods that no worker has. One with something
+// mounted that cannot be unmounted stays, and is tried again with the next pass over
+// dead containers.
+func (a *Agent) sweepPods() {
 	for _, name := range entries(a.podsDir()) {
 		if a.worker(types.UID(name)) != nil {
 			continue
@@ -24,11 +35,6 @@ func (a *Agent) sweep() {
 			a.log.Warn("cannot remove the folder of a pod that no longer exists", zap.String("uid", name), zap.Error(err))
 		}
 	}
-	a.sweepCgroups()
-	a.sweepLogs()
-	a.sweepLinks()
-	a.swept.Store(true)
-	a.evict.poke() // what is short at the start need not wait
 }
 
 // entries are the names in a folder, sorted. Looking must not become a write: the

@@ -89,6 +89,15 @@ func (f *files) ReadFile(name string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOENT}
 }
 
+// Stat knows only what is mounted.
+func (f *files) Stat(name string) (fs.FileInfo, error) {
+	if host, mount := f.locate(f.absolute(name)); mount != nil {
+		info, err := os.Stat(host)
+		return info, renamed(err, name)
+	}
+	return nil, &fs.PathError{Op: "stat", Path: name, Err: syscall.ENOENT}
+}
+
 func (f *files) WriteFile(name string, data []byte) error {
 	abs := f.absolute(name)
 	host, mount := f.locate(abs)

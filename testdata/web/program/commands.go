@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -32,6 +33,7 @@ func commands() map[string]command {
 		"env":         {(*run).env, 0, 0},
 		"cat":         {(*run).cat, 0, math.MaxInt},
 		"ls":          {(*run).ls, 0, 1},
+		"stat":        {(*run).stat, 1, math.MaxInt},
 		"write":       {(*run).write, 1, math.MaxInt},
 		"get":         {(*run).get, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
@@ -180,6 +182,22 @@ func (r *run) ls(_ context.Context, args []string) int {
 	}
 	for _, name := range names {
 		r.logf("%s", name)
+	}
+	return 0
+}
+
+// stat prints what files are, their modes, owners and groups.
+func (r *run) stat(_ context.Context, args []string) int {
+	for _, name := range args {
+		info, err := r.System.Stat(name)
+		if err != nil {
+			return r.failed(err)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return r.failed(fmt.Errorf("%s: nobody knows whose it is", name))
+		}
+		r.logf("%s %v %d %d", name, info.Mode(), st.Uid, st.Gid)
 	}
 	return 0
 }

@@ -13,6 +13,7 @@
 //	env                        print the environment
 //	cat [FILE…]                print files, or what comes in on stdin
 //	ls [DIR]                   print the names in a directory
+//	stat FILE…                 print their modes, owners and groups
 //	write FILE WORD…           write the words and a newline to a file
 //	get URL                    print what an HTTP server answers
 //	alloc MIB                  use that much memory and wait

@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -59,6 +60,8 @@ func TestCommands(t *testing.T) {
 		{"cat stdin", []string{"/web", "cat"}, "from afar", 0, "from afar", ""},
 		{"cat nothing", []string{"/web", "cat", dir + "/nothing"}, "", 1, "", "web: open " + dir + "/nothing: no such file or directory\n"},
 		{"ls", []string{"/web", "ls", dir}, "", 0, "greeting\n", ""},
+		{"stat", []string{"/web", "stat", file}, "", 0, fmt.Sprintf("%s -rw------- %d %d\n", file, os.Getuid(), os.Getgid()), ""},
+		{"stat nothing", []string{"/web", "stat", dir + "/nothing"}, "", 1, "", "web: stat " + dir + "/nothing: no such file or directory\n"},
 		{"by its own name", []string{"/bin/echo", "-n", "x"}, "", 0, "-n x\n", ""},
 		{"unknown command", []string{"/web", "dance"}, "", 2, "", "web: no such command: dance\n"},
 		{"unknown flag", []string{"/web", "-x"}, "", 2, "", "web: flag provided but not defined: -x\n"},

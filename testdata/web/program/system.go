@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"io/fs"
 	"net"
 	"os"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 type System interface {
 	ReadFile(name string) ([]byte, error)
 	ReadDir(name string) (names []string, err error)
+	Stat(name string) (fs.FileInfo, error)
 	// WriteFile creates or truncates a file; its directory must be there.
 	WriteFile(name string, data []byte) error
 	Listen(network, address string) (net.Listener, error)
@@ -25,6 +27,7 @@ type Host struct{}
 var _ System = Host{}
 
 func (Host) ReadFile(name string) ([]byte, error)     { return os.ReadFile(name) }
+func (Host) Stat(name string) (fs.FileInfo, error)    { return os.Stat(name) }
 func (Host) WriteFile(name string, data []byte) error { return os.WriteFile(name, data, 0o644) }
 func (Host) Listen(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)

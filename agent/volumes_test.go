@@ -1,0 +1,167 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/agent/volume"
+)
+
+func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "v", MountPath: "/v", ReadOnly: true})
+	return p
+}
+
+// A pod whose ConfigMap is missing says so, and runs as soon as it is there.
+func TestVolumeThatComesLater(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}))
+		const message = `MountVolume.SetUp failed for volume "v" : configmap "late" not found`
+		w.until(5*time.Second, "p", func(p *corev1.Pod) bool {
+			return waitingFor("ContainerCreating")(p) && p.Status.ContainerStatuses[0].State.Waiting.Message == message
+		})
+		if !slices.Contains(w.told(), "Warning p FailedMount: "+message) {
+			t.Errorf("no event: %v", w.told())
+		}
+		w.after(time.Minute)
+		w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}, Data: map[string]string{"k": "v"}})
+		w.until(time.Second, "p", ready)
+		mounts := w.get("p").Status.ContainerStatuses[0].VolumeMounts
+		if i := slices.IndexFunc(mounts, func(m corev1.VolumeMountStatus) bool { return m.Name == "v" }); i < 0 || !mounts[i].ReadOnly || *mounts[i].RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+			t.Errorf("mounts in the status: %+v", mounts)
+		}
+		w.delete("p", 0)
+		w.until(5*time.Second, "p", gone)
+		w.nothingLeft()
+	})
+}
+
+// A kind of volume that cannot be had is named, and the pod can still be deleted.
+func TestUnsupportedVolume(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(withVolume(pod("p"), corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}))
+		w.until(5*time.Second, "p", func(p *corev1.Pod) bool {
+			return waitingFor("ContainerCreating")(p) && strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "no volume plugin matched: volumes of type nfs")
+		})
+		w.delete("p", 30)
+		w.until(5*time.Second, "p", gone)
+		w.nothingLeft()
+	})
+}
+
+// What the runtime says it cannot do is refused, not left out.
+func TestRecursiveReadOnly(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := withVolume(pod("p"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+		p.Spec.Containers[0].VolumeMounts[0].RecursiveReadOnly = new(corev1.RecursiveReadOnlyEnabled)
+		w.create(p)
+		w.until(5*time.Second, "p", waitingFor("CreateContainerConfigError"))
+		if !w.wasTold(`volume "v" requested recursive read-only mode, but it is not supported by the runtime`) {
+			t.Errorf("told %v", w.told())
+		}
+	})
+}
+
+// clumsy fails to unmount for a while.
+type clumsy struct {
+	volume.Folders
+	failing atomic.Bool
+}
+
+func (c *clumsy) Mounted(dir string) (bool, error) { return strings.Contains(dir, "projected"), nil }
+func (c *clumsy) Unmount(string) error {
+	if c.failing.Load() {
+		return errors.New("device or resource busy")
+	}
+	return nil
+}
+
+// A volume that cannot be unmounted holds the pod until it can.
+func TestUnmountIsTriedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		m := &clumsy{}
+		m.failing.Store(true)
+		w.mounter = m
+		w.startAgent()
+		w.create(pod("p"))
+		w.until(5*time.Second, "p", ready)
+		w.delete("p", 1)
+		w.after(10 * time.Second)
+		if w.get("p") == nil || len(names(w, "pods")) != 1 {
+			t.Error("the pod is gone though its volume is mounted")
+		}
+		m.failing.Store(false)
+		w.until(15*time.Second, "p", gone)
+		w.nothingLeft()
+	})
+}
+
+// What an older life left mounted is taken down when it can be, and never emptied
+// through the mount.
+func TestOrphanedVolumes(t *testing.T) {
+	dir := t.TempDir()
+	if err := (volume.Kernel{}).Tmpfs(dir, volume.Tmpfs{Mode: 0o700}); err != nil {
+		t.Skipf("left out: nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = volume.Kernel{}.Unmount(dir) })
+	precious := filepath.Join(dir, "precious")
+	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inWorld(t, func(w *world) {
+		w.stop()
+		left := filepath.Join(w.dir, "pods", "dead", "volumes", "kubernetes.io~local-volume", "v")
+		if err := os.MkdirAll(left, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		source, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		if _, err := (volume.Kernel{}).Bind(int(source.Fd()), left); err != nil {
+			t.Fatal(err)
+		}
+		m := &heldMounts{}
+		m.failing.Store(true)
+		w.mounter = m
+		w.startAgent()
+		w.after(3 * time.Minute)
+		if mounted, err := (volume.Kernel{}).Mounted(left); err != nil || !mounted {
+			t.Errorf("%v, %v", mounted, err)
+		}
+		m.failing.Store(false)
+		w.after(2 * time.Minute)
+		if left := names(w, "pods"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		if _, err := os.Stat(precious); err != nil {
+			t.Errorf("removed through a mount: %v", err)
+		}
+	})
+}
+
+// heldMounts is the kernel with something that holds on to its mounts.
+type heldMounts struct {
+	volume.Kernel
+	failing atomic.Bool
+}
+
+func (s *heldMounts) Unmount(dir string) error {
+	if s.failing.Load() {
+		return errors.New("device or resource busy")
+	}
+	return s.Kernel.Unmount(dir)
+}
