@@ -129,7 +129,7 @@ func (c *Child) supervise(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := errors.Join(c.clearNamespaces(), c.network.Reclaim()); err != nil {
+		if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.network.Reclaim()); err != nil {
 			c.config.Log.Warn("what containerd left half made stays", zap.Error(err))
 		}
 	}
@@ -144,7 +144,7 @@ func (c *Child) prepare(ctx context.Context) error {
 	if err := c.clearOldBoot(); err != nil {
 		return err
 	}
-	if err := c.clearNamespaces(); err != nil {
+	if err := errors.Join(c.endShims(ctx), c.clearNamespaces()); err != nil {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{

@@ -1,0 +1,108 @@
+package cri
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// shim is a process that keeps the containers of one pod for containerd.
+type shim struct {
+	pid    int
+	id     string // of the container it was started for
+	helper bool   // it only starts or removes one
+	empty  bool   // it has no processes
+}
+
+// endShims ends the shims that were started for a container and never got to make
+// it, as their containerd was killed: the next one does not know them. No
+// containerd may run. What one had begun just before has a moment to come to its
+// end.
+func (c *Child) endShims(ctx context.Context) error {
+	var shims []shim
+	for range helping / glance {
+		var err error
+		if shims, err = c.shims(); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(shims, func(s shim) bool { return s.helper }) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.config.Clock.After(glance):
+		}
+	}
+	var errs []error
+	for _, s := range shims {
+		if s.empty && !s.helper && !c.hasProcess(s.id) {
+			errs = append(errs, c.endShim(s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	// helping is how long the programs that start a shim may take; usually 20 ms.
+	helping = 2 * time.Second
+	glance  = 10 * time.Millisecond
+)
+
+// hasProcess says whether a shim has made its container's process, which it writes
+// down.
+func (c *Child) hasProcess(id string) bool {
+	_, err := os.Stat(filepath.Join(c.layout.state, "io.containerd.runtime.v2.task", namespace, id, "init.pid"))
+	return err == nil
+}
+
+// endShim ends the process and removes the socket that it had outside of the data
+// folder (containerd 1.6 and 1.7).
+func (c *Child) endShim(s shim) error {
+	if err := unix.Kill(s.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end the shim of %s: %w", s.id, err)
+	}
+	name := sha256.Sum256([]byte(filepath.Join(c.layout.socket, namespace, s.id)))
+	_ = os.Remove(filepath.Join("/run/containerd/s", fmt.Sprintf("%x", name)))
+	return nil
+}
+
+// shims are those of this containerd, whose socket they are told.
+func (c *Child) shims() ([]shim, error) {
+	processes, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	var shims []shim
+	for _, p := range processes {
+		args, err := p.CmdLine()
+		if err != nil || !slices.Contains(args, c.layout.socket) {
+			continue // another's, or it has ended
+		}
+		if i := slices.Index(args, "-id"); i > 0 && i+1 < len(args) {
+			last := args[len(args)-1]
+			shims = append(shims, shim{pid: p.PID, id: args[i+1], helper: last == "start" || last == "delete"})
+		}
+	}
+	if len(shims) == 0 {
+		return nil, nil
+	}
+	parents := map[int]bool{}
+	for _, p := range processes {
+		if stat, err := p.Stat(); err == nil {
+			parents[stat.PPID] = true
+		}
+	}
+	for i := range shims {
+		shims[i].empty = !parents[shims[i].pid]
+	}
+	return shims, nil
+}
