@@ -109,6 +109,7 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 		if !s.nodeReady() {
 			t.Errorf("the node is not ready after kill %d", round)
 		}
+		pods.untouched(t, s)
 		t.Logf("kill %d: ready after %v", round, time.Since(began).Round(time.Millisecond))
 		if t.Failed() {
 			break
@@ -116,7 +117,6 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 	}
 	close(over)
 	others.Wait()
-	pods.untouched(t, s)
 	pods.remove(t, s)
 	s.settled(t, idle)
 }
@@ -140,10 +140,13 @@ func TestContainerdKilled(t *testing.T) {
 	s := open(t)
 	underChurn(t, s, asked(t, containerdKills, 6), func() {
 		pid := s.containerd(t)
+		if pid == 0 {
+			t.Fatal("there is no containerd to kill")
+		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(untilTime); s.containerd(t) == pid; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(untilTime); s.containerd(t) == pid || s.containerd(t) == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("no containerd was started again")
 			}
