@@ -1,4 +1,3 @@
-// Package agent makes one node run the pods bound to it.
 package agent
 
 import (
