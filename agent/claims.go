@@ -173,12 +173,18 @@ func (w *worker) mayUse(v *corev1.Volume, c *corev1.PersistentVolumeClaim) error
 		}
 	}
 	switch {
-	case c.DeletionTimestamp != nil && len(w.seen.Containers) == 0:
+	case c.DeletionTimestamp != nil && len(w.seen.Containers) == 0 && !ranBefore(w.pod):
 		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", c.Namespace, c.Name)
 	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
 		return errors.New("PVC is not bound")
 	}
 	return nil
+}
+
+// ranBefore: a container of the pod has run, as the API knows.
+func ranBefore(pod *corev1.Pod) bool {
+	ran := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) || slices.ContainsFunc(pod.Status.ContainerStatuses, ran)
 }
 
 // blockDevices are those that the container gets of the pod's claims.
