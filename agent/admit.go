@@ -21,43 +21,63 @@ func (a *Agent) admitHandlers() []admitHandler {
 	return []admitHandler{admitNodeName, a.admitSecurity, admitAffinity, admitTaints, admitPorts, admitResources}
 }
 
-// refuse asks the handlers about a pod that is new to this agent. A pod that has
+// verdict is what becomes of a pod that is new to this agent: it is refused, comes
+// in, or does so once others that make room for it are gone.
+type verdict struct {
+	refused *status.Failure
+	room    []*worker
+}
+
+// judge asks the handlers about a pod that is new to this agent. A pod that has
 // finished or is being deleted is not refused any more.
-func (a *Agent) refuse(ctx context.Context, pod *corev1.Pod) *status.Failure {
+func (a *Agent) judge(ctx context.Context, pod *corev1.Pod) (v verdict) {
 	if status.Finished(pod.Status.Phase) || pod.DeletionTimestamp != nil {
-		return nil
+		return verdict{}
 	}
 	critical := a.statics.want[pod.UID] == pod || a.evict.critical(pod)
 	pod = allocatedBefore(pod)
-	f := a.evict.admit(pod, critical)
-	if f == nil {
-		f = a.ask(pod, critical)
+	v.refused = a.evict.admit(pod, critical)
+	if v.refused == nil {
+		v = a.ask(pod, critical)
 	}
-	if f == nil {
-		f = a.placement.Admit(ctx, pod)
+	if v.refused == nil && len(v.room) == 0 { // else it is asked when there is room
+		v.refused = a.placement.Admit(ctx, pod)
 	}
+	a.tellRefused(pod, v.refused)
+	return v
+}
+
+func (a *Agent) tellRefused(pod *corev1.Pod, f *status.Failure) {
 	if f != nil {
 		a.event(pod, "", corev1.EventTypeWarning, f.Reason, "%s", f.Message)
 	}
-	return f
 }
 
 // ask asks the handlers. A critical pod for which there is no room gets it from
-// others.
-func (a *Agent) ask(pod *corev1.Pod, critical bool) *status.Failure {
-	node, others := a.devices.room(a.node.current()), a.active()
+// others, who are told to go.
+func (a *Agent) ask(pod *corev1.Pod, critical bool) (v verdict) {
+	node, others := a.devices.room(a.node.current()), a.activeBeside(pod)
 	for _, ask := range a.admit {
-		f := ask(pod, others, node)
-		if f != nil && critical {
-			if rest, ok := a.evict.makeRoom(pod, others, node, f); ok {
-				others, f = rest, ask(pod, rest, node)
+		v.refused = ask(pod, others, node)
+		if v.refused != nil && critical {
+			if victims, ok := a.evict.makeRoom(pod, others, node, v.refused); ok {
+				v.room = append(v.room, victims...)
+				others = slices.DeleteFunc(others, func(p *corev1.Pod) bool {
+					return slices.ContainsFunc(victims, func(w *worker) bool { return w.uid == p.UID })
+				})
+				v.refused = ask(pod, others, node)
 			}
 		}
-		if f != nil {
-			return f
+		if v.refused != nil {
+			return v
 		}
 	}
-	return nil
+	return v
+}
+
+// activeBeside are the pods that hold resources, but for pod itself.
+func (a *Agent) activeBeside(pod *corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(a.active(), func(p *corev1.Pod) bool { return p.UID == pod.UID })
 }
 
 // active are the pods that hold resources.

@@ -240,7 +240,8 @@ type Agent struct {
 	statics   statics
 
 	workers sync.WaitGroup
-	swept   atomic.Bool // the pods of the API are known
+	swept   atomic.Bool  // the pods of the API are known
+	roomy   chan *worker // those who wait to be let in, now that there is room
 
 	mu    sync.RWMutex // guards what follows
 	pods  map[types.UID]*worker
@@ -264,6 +265,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		pods:  map[types.UID]*worker{},
 		names: map[types.NamespacedName]*worker{},
 		owner: map[string]types.UID{},
+		roomy: make(chan *worker),
 	}
 	if a.Signals == nil {
 		a.Signals = cfg.machine

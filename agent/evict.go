@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ type evictor struct {
 	a       *Agent
 	wake    chan struct{}
 	evicted *prometheus.CounterVec // by signal
+	// preempted counts who had to make room, by the resource that was short.
+	preempted *prometheus.CounterVec
 
 	// What follows belongs to run's goroutine.
 	tracker eviction.Tracker
@@ -47,8 +50,10 @@ const (
 func newEvictor(a *Agent) (*evictor, error) {
 	e := &evictor{a: a, wake: make(chan struct{}, 1), evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_evictions", Help: "Pods evicted, by signal.",
-	}, []string{"eviction_signal"})}
-	return e, a.Metrics.Register(e.evicted)
+	}, []string{"eviction_signal"}), preempted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_preemptions", Help: "Times that pods had to make room for a critical one, by the resource that was short.",
+	}, []string{"preemption_signal"})}
+	return e, errors.Join(a.Metrics.Register(e.evicted), a.Metrics.Register(e.preempted))
 }
 
 // run looks after the node until ctx ends.

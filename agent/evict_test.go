@@ -243,7 +243,7 @@ func TestEmptyDirBeyondItsLimit(t *testing.T) {
 func TestCriticalPodMakesItselfRoom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) { c.MaxPods = 2 })
-		low, high := pod("low"), pod("high")
+		low, high := pod("low", "-stop-after", "3s", "serve"), pod("high")
 		w.create(&schedulingv1.PriorityClass{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass"},
 			ObjectMeta: metav1.ObjectMeta{Name: "seven"}, Value: 7})
@@ -255,8 +255,12 @@ func TestCriticalPodMakesItselfRoom(t *testing.T) {
 		w.create(pod("plain"))
 		w.until(time.Second, "plain", func(p *corev1.Pod) bool { return p.Status.Reason == "OutOfpods" })
 		w.create(critical("crit"))
-		w.until(time.Second, "crit", ready)
-		w.until(3*time.Second, "low", func(p *corev1.Pod) bool {
+		w.after(2 * time.Second)
+		if ready(w.get("crit")) {
+			t.Error("crit does not wait for low, which takes 3 s to end")
+		}
+		w.until(2*time.Second, "crit", ready)
+		w.until(time.Second, "low", func(p *corev1.Pod) bool {
 			return p.Status.Reason == "Preempting" && p.Status.Message == "Preempted in order to admit critical pod" && conditionTrue(p, corev1.DisruptionTarget)
 		})
 		if !ready(w.get("high")) {

@@ -44,6 +44,8 @@ func (a *Agent) loop(ctx context.Context) {
 			}
 		case pods := <-a.manifests.updates:
 			a.staticsChanged(ctx, pods, found)
+		case w := <-a.roomy:
+			a.judgeAgain(ctx, w)
 		case <-a.statics.over:
 			a.runStatics(ctx, found)
 		case ev, open := <-events:
@@ -194,7 +196,7 @@ func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime, lis
 		pod := &corev1.Pod{}
 		pod.Name, pod.Namespace, pod.UID = r.identity.Name, r.identity.Namespace, uid
 		a.log.Info("ending a pod that no longer exists", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(uid)))
-		a.add(ctx, pod, func(in *inbox) { in.gone, in.relist = true, true })
+		a.add(ctx, pod, verdict{}, func(in *inbox) { in.gone, in.relist = true, true })
 	}
 }
 
@@ -269,15 +271,16 @@ func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found boo
 	case w != nil:
 		w.changed(pod)
 	default:
-		refused := a.refuse(ctx, pod)
-		a.add(ctx, pod, func(in *inbox) { in.relist, in.refused = found, refused })
+		a.add(ctx, pod, a.judge(ctx, pod), func(in *inbox) { in.relist = found })
 	}
 }
 
 // add starts a worker for a pod. It waits for an earlier pod of the name, unless
-// it only has to end what is left of one that is gone itself.
-func (a *Agent) add(ctx context.Context, pod *corev1.Pod, first func(*inbox)) {
+// it only has to end what is left of one that is gone itself, and for those that
+// make room for it.
+func (a *Agent) add(ctx context.Context, pod *corev1.Pod, v verdict, first func(*inbox)) {
 	w := newWorker(a, pod)
+	w.in.refused, w.room = v.refused, v.room
 	first(&w.in)
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	a.mu.Lock()

@@ -180,8 +180,7 @@ func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inRuntime) 
 	}
 	for uid, pod := range a.statics.want {
 		if a.worker(uid) == nil {
-			refused := a.refuse(ctx, pod)
-			a.add(ctx, pod, func(in *inbox) { in.relist, in.refused = found[uid] != nil, refused })
+			a.add(ctx, pod, a.judge(ctx, pod), func(in *inbox) { in.relist = found[uid] != nil })
 		}
 	}
 }

@@ -59,6 +59,8 @@ type worker struct {
 	uid   types.UID
 	after <-chan struct{} // closed when the earlier pod of the name is gone; may be nil
 	done  chan struct{}   // closed when this one is
+	room  []*worker       // who goes to make room for it
+	letIn chan struct{}   // closed when it was judged again for that
 	wake  chan struct{}
 	// static: the pod comes from a file; the API has only its mirror.
 	static bool
@@ -114,7 +116,7 @@ type worker struct {
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{
 		a: a, uid: pod.UID, pod: allocatedBefore(pod), asked: pod, static: a.statics.want[pod.UID] == pod,
-		done: make(chan struct{}), wake: make(chan struct{}, 1), news: make(chan struct{}),
+		done: make(chan struct{}), wake: make(chan struct{}, 1), letIn: make(chan struct{}), news: make(chan struct{}),
 		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
 		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),
 	}
@@ -187,6 +189,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.after:
 		}
 	}
+	w.awaitRoom(ctx)
 	for ctx.Err() == nil {
 		if w.step(ctx) {
 			return
