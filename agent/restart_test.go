@@ -1,11 +1,16 @@
 package agent_test
 
 import (
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"monopod/agent"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -33,6 +38,111 @@ func TestContainerRestartPolicy(t *testing.T) {
 			t.Errorf("restarted: %v", w.get("b").Status)
 		}
 	})
+}
+
+// onExit is a rule for a code.
+func onExit(code int32, action corev1.ContainerRestartRuleAction) []corev1.ContainerRestartRule {
+	return []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+		Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}}}
+}
+
+// restartingPod never restarts, but all of it when its container t ends with 42, as
+// it does a second after it started.
+func restartingPod() *corev1.Pod {
+	p := pod("a", "sleep", "1h")
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	p.Spec.InitContainers = []corev1.Container{
+		{Name: "i", Image: "web:1", Args: []string{"exit", "0"}},
+		{Name: "s", Image: "web:1", Args: []string{"serve"}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+	}
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 20}}}
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "done", Image: "web:1", Args: []string{"exit", "0"}},
+		corev1.Container{Name: "t", Image: "web:1", Args: []string{"sleep", "1s", "exit", "42"}, RestartPolicy: new(corev1.ContainerRestartPolicyNever),
+			RestartPolicyRules: onExit(42, corev1.ContainerRestartRuleActionRestartAllContainers)})
+	return p
+}
+
+// allRestarted: every container has run that often before.
+func allRestarted(n int32) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		if p == nil || len(p.Status.ContainerStatuses) == 0 {
+			return false
+		}
+		for _, s := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+			if s.RestartCount != n || s.State.Waiting != nil {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func allRestarting(p *corev1.Pod) bool {
+	return p != nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue && c.Reason == "RestartAllContainersStarted"
+	})
+}
+
+func TestRestartAllContainers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(restartingPod())
+		w.until(time.Minute, "a", allRestarted(0))
+		before := w.get("a")
+		w.until(5*time.Second, "a", allRestarted(1)) // the first time at once
+		after := w.get("a")
+		if allRestarting(after) || after.Status.PodIP != before.Status.PodIP || after.Status.Phase != corev1.PodRunning {
+			t.Errorf("%+v", after.Status)
+		}
+		for i, want := range []struct {
+			code   int32
+			reason string
+		}{{137, "RestartingAllContainers"}, {0, "Completed"}, {42, "Error"}} {
+			if last := after.Status.ContainerStatuses[i].LastTerminationState.Terminated; last == nil || last.ExitCode != want.code || last.Reason != want.reason {
+				t.Errorf("%s ended before with %+v", after.Status.ContainerStatuses[i].Name, last)
+			}
+		}
+		w.until(5*time.Second, "a", allRestarting) // and the second after a while
+		if w.after(5 * time.Second); !allRestarting(w.get("a")) || waitsFor(w.get("a"), "t") != "CrashLoopBackOff" || waitsFor(w.get("a"), "c") != "RestartingAllContainers" {
+			t.Errorf("%+v", w.get("a").Status)
+		}
+		w.until(10*time.Second, "a", allRestarted(2))
+		if n := len(w.containers()); n != 5 {
+			t.Errorf("%d containers, not one of each", n)
+		}
+	})
+}
+
+// TestRestartAllSurvivesAgent: an agent that ends between two removals is followed
+// by one that goes on.
+func TestRestartAllSurvivesAgent(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var removals atomic.Int64
+				fail := func(op, _ string) error {
+					if op == "RemoveContainer" && removals.Add(1) == int64(n) {
+						return status.Error(codes.Internal, "the agent ends here")
+					}
+					return nil
+				}
+				w.failing(fail)
+				w.create(restartingPod())
+				w.until(time.Minute, "a", func(*corev1.Pod) bool { return removals.Load() >= int64(n) })
+				w.stop()
+				w.startAgent()
+				w.until(time.Minute, "a", allRestarted(1))
+			})
+		})
+	}
+}
+
+func waitsFor(p *corev1.Pod, container string) string {
+	for _, s := range p.Status.ContainerStatuses {
+		if s.Name == container && s.State.Waiting != nil {
+			return s.State.Waiting.Reason
+		}
+	}
+	return ""
 }
 
 func TestInitContainerRestartPolicy(t *testing.T) {

@@ -154,7 +154,11 @@ func (w *worker) nextAttempt(name string, last *status.Container) uint32 {
 	if last != nil {
 		return last.Attempt + 1
 	}
-	for _, list := range [][]corev1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
+	known := &w.pod.Status
+	if w.reported != nil {
+		known = w.reported
+	}
+	for _, list := range [][]corev1.ContainerStatus{known.InitContainerStatuses, known.ContainerStatuses} {
 		for _, s := range list {
 			if s.Name == name && s.ContainerID != "" {
 				return uint32(s.RestartCount) + 1

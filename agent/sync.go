@@ -40,6 +40,9 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	w.waiting = map[string]status.Waiting{}
 	w.probes.Keep(w.isRunning)
 	p := plan.For(plan.Input{Pod: w.pod, Seen: &w.seen, Started: w.probes.Started, Failed: w.condemned})
+	if p.RestartAll != nil {
+		return w.restartAll(ctx, p)
+	}
 	if p.NewSandbox {
 		if able, err := w.able(ctx); !able {
 			return false, err

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,6 +20,11 @@ type Kill struct {
 
 // Plan is what to do, in this order.
 type Plan struct {
+	// RestartAll is the container whose end makes all start anew, ephemeral ones
+	// excepted: those in Kill are to end at once, and when none of them runs all are to
+	// be removed, this one last. Nothing else is planned beside; nil: no such thing.
+	RestartAll *status.Container
+
 	NewSandbox bool   // stop what is left of the old one, then make a new one
 	Attempt    uint32 // of the new sandbox
 	Kill       []Kill
@@ -37,6 +43,9 @@ type Input struct {
 
 // For makes the plan of a pod that is to run.
 func For(in Input) Plan {
+	if trigger := status.RestartsAll(in.Pod, in.Seen); trigger != nil {
+		return in.restartAll(trigger)
+	}
 	sandbox := in.Seen.Sandbox()
 	if sandbox == nil || !sandbox.Ready {
 		return in.fresh(sandbox)
@@ -50,6 +59,22 @@ func For(in Input) Plan {
 		}
 	}
 	return p
+}
+
+// restartAll plans the end of every container that is not ephemeral.
+func (in *Input) restartAll(trigger *status.Container) Plan {
+	p := Plan{RestartAll: trigger}
+	why := fmt.Sprintf("Container %s exited with code %d, all containers will be restarted", trigger.Name, trigger.ExitCode)
+	for _, c := range in.Seen.Alive() {
+		if !in.isEphemeral(c.Name) {
+			p.Kill = append(p.Kill, Kill{c, why})
+		}
+	}
+	return p
+}
+
+func (in *Input) isEphemeral(name string) bool {
+	return slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
 // fresh plans a pod without a living sandbox. One that will not restart anything

@@ -103,3 +103,45 @@ func TestChangedImageRestarts(t *testing.T) {
 		t.Errorf("plan: %+v", p)
 	}
 }
+
+func TestRestartAll(t *testing.T) {
+	t.Parallel()
+	const run, end = status.Running, status.Exited
+	rule := []corev1.ContainerRestartRule{
+		{Action: corev1.ContainerRestartRuleActionRestart, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{7}}},
+		{Action: corev1.ContainerRestartRuleActionRestartAllContainers, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}}},
+	}
+	for name, c := range map[string]struct {
+		seen    []status.Container
+		trigger string // empty: none
+		kill    []string
+		dead    bool // the sandbox is
+	}{
+		"all run":          {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(run, "t", "s", 0)}},
+		"ended well":       {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(end, "t", "s", 0)}},
+		"an earlier rule":  {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(end, "t", "s", 7)}},
+		"others run":       {seen: []status.Container{in(run, "i", "s", 0), in(run, "a", "s", 0), in(run, "e", "s", 0), in(end, "t", "s", 3)}, trigger: "t", kill: []string{"i", "a"}},
+		"nothing runs":     {seen: []status.Container{in(end, "i", "s", 0), in(end, "a", "s", 137), in(end, "t", "s", 3)}, trigger: "t"},
+		"others removed":   {seen: []status.Container{in(end, "t", "s", 3)}, trigger: "t"},
+		"its sandbox died": {seen: []status.Container{in(run, "a", "s", 0), in(end, "t", "s", 3)}, trigger: "t", kill: []string{"a"}, dead: true},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, InitContainers: containers("i"), Containers: containers("a", "t"),
+			EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}}},
+		}}
+		pod.Spec.Containers[1].RestartPolicyRules = rule
+		seen := status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: !c.dead}}, Containers: c.seen}
+		p := plan.For(plan.Input{Pod: pod, Seen: &seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }})
+		var kill []string
+		for _, k := range p.Kill {
+			kill = append(kill, k.Container.Name)
+		}
+		got := ""
+		if p.RestartAll != nil {
+			got = p.RestartAll.Name
+		}
+		if got != c.trigger || c.trigger != "" && (!slices.Equal(kill, c.kill) || p.NewSandbox || p.Start != nil) {
+			t.Errorf("%s: trigger %q, kill %v, %+v", name, got, kill, p)
+		}
+	}
+}

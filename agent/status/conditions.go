@@ -13,6 +13,9 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	own := []corev1.PodCondition{
 		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
 	}
+	if mayRestartAll(in.Pod) {
+		own = append(own, in.allRestarting(s))
+	}
 	if r := in.Resize; r != nil {
 		own = append(own, corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
 	}
@@ -30,6 +33,22 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 		}
 	}
 	return out
+}
+
+// allRestarting is true from the end of the container that asks for it until all
+// are removed.
+func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
+	switch {
+	case s.Phase == corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+	case s.Phase == corev1.PodFailed:
+		c.Reason = "PodFailed"
+	case RestartsAll(in.Pod, in.Seen) != nil:
+		c.Status, c.Reason = corev1.ConditionTrue, "RestartAllContainersStarted"
+		c.Message = "container exited with restart policy rule"
+	}
+	return c
 }
 
 // settle gives a condition its times: old ones where its status did not change.

@@ -5,14 +5,19 @@ import corev1 "k8s.io/api/core/v1"
 // tally counts what the regular containers are at.
 type tally struct{ running, waiting, stopped, succeeded int }
 
-func count(list []corev1.ContainerStatus) tally {
+// count looks at what has ended too, where it waits to start again; one that is
+// removed so that all may start anew has not.
+func (in *Input) count(list []corev1.ContainerStatus) tally {
 	var t tally
+	renewed := !in.Terminal && mayRestartAll(in.Pod)
 	for i := range list {
 		s := &list[i]
 		ended := end(s)
 		switch {
 		case s.State.Running != nil:
 			t.running++
+		case renewed && s.State.Waiting != nil && in.Seen.Latest(s.Name) == nil:
+			t.waiting++
 		case ended != nil:
 			t.stopped++
 			if ended.ExitCode == 0 {
@@ -28,12 +33,15 @@ func count(list []corev1.ContainerStatus) tally {
 // phase follows upstream's getPhase: init containers first, then what the others
 // are at, under the restart policy.
 func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
-	t := count(s.ContainerStatuses)
+	t := in.count(s.ContainerStatuses)
 	if in.Terminal {
 		if t.stopped == t.succeeded && t.waiting == 0 && t.stopped > 0 {
 			return corev1.PodSucceeded
 		}
 		return corev1.PodFailed
+	}
+	if RestartsAll(in.Pod, in.Seen) != nil {
+		return duringRestart(t)
 	}
 	switch in.initialized(s) {
 	case initFailed:
@@ -48,6 +56,15 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodRunning
 	case t.stopped > 0:
 		return in.stoppedPhase(s, t)
+	}
+	return corev1.PodPending
+}
+
+// duringRestart is the phase while all containers are to start anew: no end is
+// final.
+func duringRestart(t tally) corev1.PodPhase {
+	if t.running+t.stopped > 0 {
+		return corev1.PodRunning
 	}
 	return corev1.PodPending
 }

@@ -10,10 +10,8 @@ import (
 // start again: the first of its own rules that fits, else its own policy, else the
 // pod's.
 func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
-	for i := range c.RestartPolicyRules {
-		if r := &c.RestartPolicyRules[i]; r.Action == corev1.ContainerRestartRuleActionRestart && fits(r.ExitCodes, code) {
-			return true
-		}
+	if rule(c, code) != nil {
+		return true
 	}
 	policy := corev1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
 	if c.RestartPolicy != nil {
@@ -26,6 +24,50 @@ func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
 		return code != 0
 	}
 	return true
+}
+
+// rule is the first of the container's rules that fits the code it ended with; nil:
+// none does.
+func rule(c *corev1.Container, code int32) *corev1.ContainerRestartRule {
+	for i := range c.RestartPolicyRules {
+		if r := &c.RestartPolicyRules[i]; fits(r.ExitCodes, code) {
+			return r
+		}
+	}
+	return nil
+}
+
+// RestartsAll is the container whose end makes all of the pod start anew, as one of
+// its rules says; nil: there is none. It is seen until the agent has removed it.
+func RestartsAll(pod *corev1.Pod, seen *Observed) *Container {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			c := seen.Latest(list[i].Name)
+			if c == nil || c.State != Exited {
+				continue
+			}
+			if r := rule(&list[i], c.ExitCode); r != nil && r.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// mayRestartAll says whether any rule of the pod can.
+func mayRestartAll(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if slices.ContainsFunc(list[i].RestartPolicyRules, restartsAll) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func restartsAll(r corev1.ContainerRestartRule) bool {
+	return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
 func fits(codes *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {

@@ -151,8 +151,11 @@ func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, 
 		Started:      new(false),
 		VolumeMounts: mounts(spec, latest),
 	}
-	if was != nil && len(all) == 1 && was.ContainerID == out.ContainerID {
+	if was != nil && len(all) == 1 {
 		out.LastTerminationState = was.LastTerminationState
+		if was.ContainerID != out.ContainerID && was.State.Terminated != nil {
+			out.LastTerminationState = was.State // of an instance that is removed
+		}
 	}
 	for _, c := range all[1:] {
 		if c.State == Exited {

@@ -210,9 +210,25 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 	for i, ip := range pod.Status.HostIPs {
 		errs = append(errs, validation.IsValidIP(path.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
 	}
+	if allMayRestart(&pod.Spec) {
+		return errs
+	}
 	restart := pod.Spec.RestartPolicy
 	errs = append(errs, statesUpdate(pod.Spec.Containers, pod.Status.ContainerStatuses, old.Status.ContainerStatuses, restart, path.Child("containerStatuses"))...)
 	return append(errs, statesUpdate(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, old.Status.InitContainerStatuses, restart, path.Child("initContainerStatuses"))...)
+}
+
+// allMayRestart: a rule of some container can make all of them start anew, also
+// those that have ended for good.
+func allMayRestart(spec *corev1.PodSpec) bool {
+	for c := range podContainers(spec) {
+		for i := range c.RestartPolicyRules {
+			if c.RestartPolicyRules[i].Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // statesUpdate: what has ended for good does not run again.
