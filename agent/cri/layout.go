@@ -48,3 +48,7 @@ func InstanceID(dataDir string) string {
 	sum := sha256.Sum256([]byte(filepath.Clean(dataDir)))
 	return hex.EncodeToString(sum[:4])
 }
+
+// CgroupRoot is where the cgroups of an instance's pods are: one place for each data
+// folder, as several instances may share the machine.
+func CgroupRoot(dataDir string) string { return "/monopod-" + InstanceID(dataDir) }

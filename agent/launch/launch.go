@@ -138,7 +138,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.runOn(ctx, rt, n.cgroupRoot())
+	return n.runOn(ctx, rt, cri.CgroupRoot(n.cfg.DataDir))
 }
 
 // readKernel reads the kernel's log until stop is called. Where that must not be
@@ -176,7 +176,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	group.Go(func() error { return child.Run(below) })
 	group.Go(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, n.cgroupRoot())
+		return n.runOn(groupCtx, rt, cri.CgroupRoot(n.cfg.DataDir))
 	})
 	return group.Wait()
 }
@@ -216,10 +216,6 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	events.Close()
 	return errors.Join(err, rt.Close())
 }
-
-// cgroupRoot is where the pods' cgroups are: one place for each data folder, as
-// several instances may share the machine.
-func (n *Node) cgroupRoot() string { return "/monopod-" + cri.InstanceID(n.cfg.DataDir) }
 
 func (n *Node) path(name ...string) string {
 	return filepath.Join(append([]string{n.cfg.DataDir}, name...)...)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"monopod/agent/cgroup"
 	"monopod/agent/cri"
 	"monopod/store"
 	"monopod/store/bolt"
@@ -68,7 +69,7 @@ func reset(ctx context.Context, dataDir string, kinds func() store.Config) error
 		defer cancel()
 		return removeAll(groupCtx, child)
 	})
-	return errors.Join(group.Wait(), unmountVolumes(filepath.Join(dir, "pods")), child.Discard())
+	return errors.Join(group.Wait(), unmountVolumes(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", cri.CgroupRoot(dir)))
 }
 
 // unmountVolumes takes down the mounts below the folder of the pods, which are of
