@@ -53,6 +53,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
+	"monopod/apiserver/registry/storage"
 	"monopod/controllers"
 	"monopod/controllers/election"
 	"monopod/controllers/kinds"
@@ -176,10 +177,10 @@ func serveCommand() *cobra.Command {
 	cfg.Pulls.Flags(f)
 	cfg.Reserve.Flags(f)
 	cfg.Cgroups.Flags(f)
+	cfg.Security.Flags(f)
 	cfg.CPUs.Flags(f)
 	cfg.Memory.Flags(f)
 	cfg.Topology.Flags(f)
-	cfg.Security.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -213,7 +214,7 @@ func (c *Config) complete() error {
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Security.Check(), evictions)
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -299,7 +300,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Security: cfg.Security, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
@@ -367,7 +368,10 @@ func bootstrap(ctx context.Context, reg *registry.Registry) error {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return err
 	}
-	return policy.Bootstrap(ctx, reg)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return policy.Bootstrap(ctx, reg) })
+	group.Go(func() error { return storage.Bootstrap(ctx, reg) })
+	return group.Wait()
 }
 
 // shareKeys gives the servers that share one etcd one authority and one token.

@@ -204,6 +204,7 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 		MessageHostPath: w.messagePath(c.Name, attempt), MemoryCapacity: memory.Value(),
 		SeccompDir: w.a.seccompDir(), SeccompDefault: w.a.cfg.Security.SeccompDefault, Image: img, Users: w.users, TargetID: target, Allotment: allotment,
 	})
+	config.Devices = append(config.Devices, w.blockDevices(c)...)
 	config.Linux.Resources.HugepageLimits = spec.HugePages(c, w.a.pageSizes)
 	return config, nil
 }
