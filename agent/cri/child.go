@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -116,7 +117,7 @@ func (c *Child) Run(ctx context.Context) error {
 func (c *Child) supervise(ctx context.Context) {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		began := c.config.Clock.Now()
-		err := c.runOnce(ctx)
+		err := c.runTidied(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -206,6 +207,16 @@ func mountsBelow(dir string) ([]string, error) {
 	}
 	slices.SortFunc(below, func(a, b string) int { return len(b) - len(a) })
 	return below, nil
+}
+
+// runTidied is runOnce, with what an earlier containerd held given back.
+func (c *Child) runTidied(ctx context.Context) error {
+	during, stop := context.WithCancel(ctx)
+	var tidying sync.WaitGroup
+	tidying.Go(func() { c.endLeases(during) })
+	defer tidying.Wait()
+	defer stop()
+	return c.runOnce(ctx)
 }
 
 // runOnce starts containerd and waits for its end; it is asked to end when ctx

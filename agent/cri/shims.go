@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,12 +44,38 @@ func (c *Child) endShims(ctx context.Context) error {
 		}
 	}
 	var errs []error
+	alive := map[string]bool{}
 	for _, s := range shims {
 		if s.empty && !s.helper && !c.hasProcess(s.id) {
 			errs = append(errs, c.endShim(s))
+			continue
 		}
+		alive[s.id] = true
+	}
+	return errors.Join(append(errs, c.clearBundles(alive))...)
+}
+
+// clearBundles removes the folders of containers that no shim has begun to make:
+// it would have written down its runtime. containerd fails to, at each start.
+func (c *Child) clearBundles(alive map[string]bool) error {
+	bundles, err := filepath.Glob(filepath.Join(c.tasks(c.layout.state), "*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, bundle := range bundles {
+		id := filepath.Base(bundle)
+		if _, err := os.Stat(filepath.Join(bundle, "runtime")); alive[id] || !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		errs = append(errs, os.RemoveAll(bundle), os.RemoveAll(filepath.Join(c.tasks(c.layout.root), id)))
 	}
 	return errors.Join(errs...)
+}
+
+// tasks is where containerd keeps a folder for each container that was started.
+func (c *Child) tasks(dir string) string {
+	return filepath.Join(dir, "io.containerd.runtime.v2.task", namespace)
 }
 
 const (
@@ -60,7 +87,7 @@ const (
 // hasProcess says whether a shim has made its container's process, which it writes
 // down.
 func (c *Child) hasProcess(id string) bool {
-	_, err := os.Stat(filepath.Join(c.layout.state, "io.containerd.runtime.v2.task", namespace, id, "init.pid"))
+	_, err := os.Stat(filepath.Join(c.tasks(c.layout.state), id, "init.pid"))
 	return err == nil
 }
 

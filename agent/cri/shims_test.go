@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,10 @@ func TestShimsThatMadeNothingEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(made, "init.pid"), []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(l.state, "io.containerd.runtime.v2.task", "k8s.io", "half")
+	if err := errors.Join(os.MkdirAll(half, 0o755), os.WriteFile(filepath.Join(made, "runtime"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	// A shell that waits for its input and starts nothing.
@@ -47,6 +52,9 @@ func TestShimsThatMadeNothingEnd(t *testing.T) {
 	}
 	if state, err := orphan.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the orphan: %v, %v", state, err)
+	}
+	if left, _ := filepath.Glob(filepath.Dir(made) + "/*"); len(left) != 1 {
+		t.Errorf("folders: %v, want only %s", left, made)
 	}
 	for _, cmd := range []*exec.Cmd{keeper, stranger} {
 		if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
