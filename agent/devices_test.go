@@ -1,0 +1,254 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"monopod/agent"
+	"monopod/agent/deviceplugin"
+	"monopod/apiserver/client"
+	"monopod/testdata/deviceplugin/plugin"
+)
+
+const gadgets = "example.com/gadget"
+
+// pipes are Unix sockets in memory, which a bubble of time knows.
+type pipes struct {
+	mu    sync.Mutex // guards paths
+	paths map[string]*bufconn.Listener
+}
+
+func (p *pipes) listen(path string) (net.Listener, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paths[path] = bufconn.Listen(1 << 12)
+	return p.paths[path], nil
+}
+
+func (p *pipes) dial(ctx context.Context, path string) (net.Conn, error) {
+	p.mu.Lock()
+	l := p.paths[path]
+	p.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("nobody listens")
+	}
+	return l.DialContext(ctx)
+}
+
+// withPlugins starts the agent again, now with device plugins.
+func (w *world) withPlugins() *pipes {
+	p := &pipes{paths: map[string]*bufconn.Listener{}}
+	w.stop()
+	w.adjust = func(c *agent.Config) {
+		c.Devices = deviceplugin.Config{Dir: filepath.Join(w.dir, "device-plugins"), Listen: p.listen, Dial: p.dial}
+	}
+	w.startAgent()
+	synctest.Wait()
+	return p
+}
+
+// plug starts a plugin that has the devices.
+func (w *world) plug(p *pipes, cfg plugin.Config, ids ...string) (pull func()) {
+	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.listen, p.dial
+	cfg.Devices = plugin.Devices(ids...)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- plugin.New(cfg).Serve(ctx) }()
+	synctest.Wait()
+	pull = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+		synctest.Wait()
+	})
+	w.Cleanup(pull)
+	w.after(10 * time.Millisecond)
+	return pull
+}
+
+// gadgetPod asks for so many.
+func gadgetPod(name string, n int64) *corev1.Pod {
+	p := pod(name, "serve")
+	list := corev1.ResourceList{gadgets: *resource.NewQuantity(n, resource.DecimalSI)}
+	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list, Requests: list}
+	return p
+}
+
+// offers is what the node has and gives of them.
+func (w *world) offers() (capacity, allocatable int64) {
+	w.Helper()
+	node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	c, a := node.Status.Capacity[gadgets], node.Status.Allocatable[gadgets]
+	return c.Value(), a.Value()
+}
+
+// held is the id and the health of the pod's gadgets.
+func held(p *corev1.Pod) (out []string) {
+	for _, s := range p.Status.ContainerStatuses {
+		for _, r := range s.AllocatedResourcesStatus {
+			for _, d := range r.Resources {
+				out = append(out, string(d.ResourceID)+" "+string(d.Health))
+			}
+		}
+	}
+	return out
+}
+
+func failedAs(reason, message string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodFailed && p.Status.Reason == reason && strings.Contains(p.Status.Message, message)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.withPlugins()
+		pull := w.plug(p, plugin.Config{}, "g1", "g2")
+		if c, a := w.offers(); c != 2 || a != 2 {
+			t.Errorf("the node has %d and gives %d", c, a)
+		}
+		w.create(gadgetPod("one", 1))
+		w.until(time.Second, "one", ready)
+		if got := held(w.get("one")); !slices.Equal(got, []string{"g1 Healthy"}) {
+			t.Errorf("has %v", got)
+		}
+		w.create(gadgetPod("many", 2))
+		w.until(time.Second, "many", failedAs("OutOf"+gadgets, "requested: 2, used: 1, capacity: 2"))
+
+		pull()
+		w.after(time.Second)
+		if c, a := w.offers(); c != 2 || a != 0 {
+			t.Errorf("without its plugin the node has %d and gives %d", c, a)
+		}
+		w.until(time.Second, "one", func(p *corev1.Pod) bool { return slices.Equal(held(p), []string{"g1 Unhealthy"}) })
+		w.after(5 * time.Minute)
+		if c, a := w.offers(); c != 0 || a != 0 || !ready(w.get("one")) {
+			t.Errorf("later the node has %d and gives %d", c, a)
+		}
+		w.delete("one", 0)
+		w.delete("many", 0)
+		w.until(time.Second, "one", gone)
+		w.nothingLeft()
+	})
+}
+
+func TestDevicesOutliveTheAgent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.withPlugins()
+		pull := w.plug(p, plugin.Config{}, "g1", "g2")
+		w.create(gadgetPod("one", 2))
+		w.until(time.Second, "one", ready)
+		pull()
+		w.stop()
+		w.startAgent()
+		w.after(time.Second)
+		if p := w.get("one"); !ready(p) || !slices.Equal(held(p), []string{"g1 Unknown", "g2 Unknown"}) {
+			t.Errorf("after a restart: %s %v", p.Status.Phase, held(p))
+		}
+		w.plug(p, plugin.Config{}, "g1", "g2")
+		w.until(time.Second, "one", func(p *corev1.Pod) bool { return slices.Equal(held(p), []string{"g1 Healthy", "g2 Healthy"}) })
+		w.delete("one", 1)
+		w.until(2*time.Second, "one", gone)
+		w.create(gadgetPod("two", 2))
+		w.until(time.Second, "two", ready)
+	})
+}
+
+func TestPodWaitsForItsPlugin(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.withPlugins()
+		pull := w.plug(p, plugin.Config{}, "g1")
+		w.create(gadgetPod("one", 1))
+		w.until(time.Second, "one", ready)
+		pull()
+		w.stop()
+		sandboxes, err := w.rt.ListPodSandbox(w.Context(), nil)
+		if err != nil || len(sandboxes) != 1 {
+			t.Fatal(sandboxes, err)
+		}
+		if err := w.rt.StopPodSandbox(w.Context(), sandboxes[0].Id); err != nil { // as after a loss of power
+			t.Fatal(err)
+		}
+		w.startAgent()
+		w.until(time.Second, "one", func(p *corev1.Pod) bool {
+			return waitingFor("ContainerCreating")(p) && strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "device plugin of "+gadgets)
+		})
+		w.after(time.Hour)
+		if !w.wasTold("WaitingForDevicePlugin: the device plugin of " + gadgets + " is not there") {
+			t.Errorf("events: %v", w.told())
+		}
+		w.plug(p, plugin.Config{}, "g1")
+		w.until(time.Second, "one", ready)
+	})
+}
+
+func TestPluginThatRefuses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.withPlugins()
+		w.plug(p, plugin.Config{Refuse: func(string, []string) error { return errors.New("out of order") }}, "g1")
+		w.create(gadgetPod("one", 1))
+		w.until(time.Second, "one", failedAs("UnexpectedAdmissionError",
+			"Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = out of order, which is unexpected"))
+		w.delete("one", 0)
+		w.until(time.Second, "one", gone)
+		w.nothingLeft()
+	})
+}
+
+func TestPreStartFails(t *testing.T) {
+	inWorld(t, func(w *world) {
+		broken := true
+		p := w.withPlugins()
+		w.plug(p, plugin.Config{Options: &api.DevicePluginOptions{PreStartRequired: true}, Refuse: func(call string, _ []string) error {
+			if call == "PreStartContainer" && broken {
+				return errors.New("not yet")
+			}
+			return nil
+		}}, "g1")
+		w.create(gadgetPod("one", 1))
+		w.until(time.Second, "one", waitingFor("CreateContainerConfigError"))
+		broken = false
+		w.until(20*time.Second, "one", ready)
+	})
+}
+
+func TestForeignExtendedResources(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.withPlugins()
+		w.create(gadgetPod("unknown", 3)) // nobody here counts them
+		w.until(time.Second, "unknown", ready)
+		node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Update(w.Context(), w.api, node, "status", func(n *corev1.Node) error {
+			n.Status.Capacity["example.com/dongle"] = resource.MustParse("4")
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.after(11 * time.Minute)
+		node, err = client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
+		if q := node.Status.Allocatable["example.com/dongle"]; err != nil || q.Value() != 4 {
+			t.Errorf("allocatable: %v, %v", &q, err)
+		}
+	})
+}
