@@ -84,6 +84,7 @@ func buildEach(t testing.TB) {
 	static := []string{"CGO_ENABLED=0"}
 	build(t, ".", static, "-o", filepath.Join(bin, "web"), "./testdata/web")
 	command(t, ".", nil, "go", "run", "./testdata/web/pack", "-program", filepath.Join(bin, "web"), "-o", filepath.Join(bin, "web.tar"))
+	build(t, ".", static, "-o", filepath.Join(bin, "deviceplugin"), "./testdata/deviceplugin")
 	build(t, "testdata/kubectl", static, "-trimpath", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2",
 		"-o", filepath.Join(bin, "kubectl"), ".")
 	build(t, "testdata/clients", static, "-trimpath", "-ldflags=-s -w", "-o", bin+"/", "./informers", "./cache", "./helm")
@@ -421,7 +422,7 @@ func resolve(ts *testscript.TestScript, name string) string {
 	if name == "kubectl" {
 		return ts.Getenv("KUBECTL")
 	}
-	if p := filepath.Join(bin, name); name == "monopod" || name == "informers" {
+	if p := filepath.Join(bin, name); name == "monopod" || name == "informers" || name == "deviceplugin" {
 		return p
 	}
 	return name
