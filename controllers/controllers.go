@@ -13,6 +13,7 @@ import (
 
 	"monopod/apiserver/client/record"
 	"monopod/controllers/clusterroleaggregation"
+	"monopod/controllers/disruption"
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
@@ -146,6 +147,10 @@ func All() []Entry {
 		{Name: ephemeral.Name, Aliases: []string{"ephemeral-volume-controller"}, Component: ephemeral.Component,
 			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
 				return ephemeral.New(d, e), nil
+			}},
+		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"}, Component: disruption.Component,
+			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+				return disruption.New(d, e), nil
 			}},
 		{Name: eventttl.Name,
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {

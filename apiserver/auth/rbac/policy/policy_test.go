@@ -62,6 +62,10 @@ func TestBootstrap(t *testing.T) {
 	if r := scheduler.Rules[2]; len(r.ResourceNames) != 1 || r.ResourceNames[0] != "kube-scheduler" || r.APIGroups[0] != "coordination.k8s.io" {
 		t.Errorf("scheduler's lease: %v", r)
 	}
+	metrics := get[*rbacv1.ClusterRole](t, api, "", "system:aggregated-metrics-reader")
+	if metrics.Rules[0].APIGroups[0] != "metrics.k8s.io" || metrics.Labels["rbac.authorization.k8s.io/aggregate-to-view"] != "true" || metrics.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
+		t.Errorf("metrics: %+v", metrics)
+	}
 	dns := get[*rbacv1.ClusterRoleBinding](t, api, "", "system:kube-dns")
 	if len(dns.Subjects) != 1 || dns.Subjects[0] != (rbacv1.Subject{Kind: "ServiceAccount", Namespace: "kube-system", Name: "kube-dns"}) {
 		t.Errorf("kube-dns: %v", dns.Subjects)

@@ -1,0 +1,93 @@
+package disruption
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/component-helpers/apps/poddisruptionbudget"
+
+	"monopod/controllers/podstate"
+)
+
+// deletionTimeout is how long an evicted pod may take to be seen as deleted before
+// it counts again (upstream: 2 min).
+const deletionTimeout = 2 * time.Minute
+
+// demand is what a budget asks for.
+type demand struct {
+	expected  int32 // pods that there should be
+	healthy   int32 // and of those healthy
+	unmanaged int   // pods whose number nobody answers for
+}
+
+// ask reads minAvailable or maxUnavailable of so many pods. Fractions of a pod
+// count as one.
+func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
+	d := demand{expected: expected}
+	switch {
+	case s.MaxUnavailable != nil:
+		away, err := intstr.GetScaledValueFromIntOrPercent(s.MaxUnavailable, int(expected), true)
+		d.healthy = max(0, expected-int32(away))
+		return d, err
+	case s.MinAvailable != nil:
+		there, err := intstr.GetScaledValueFromIntOrPercent(s.MinAvailable, int(expected), true)
+		d.healthy = int32(there)
+		return d, err
+	}
+	return d, nil
+}
+
+// byScale says whether the pods' controllers tell how many there should be; else
+// those count that there are.
+func byScale(s *policyv1.PodDisruptionBudgetSpec) bool {
+	return s.MaxUnavailable != nil || s.MinAvailable != nil && s.MinAvailable.Type == intstr.String
+}
+
+// settle makes the status what it should be; again is when an evicted pod that is
+// still waited for is overdue, 0: there is none.
+func settle(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, now time.Time) (again time.Duration) {
+	s := &b.Status
+	waited := map[string]metav1.Time{}
+	var healthy int32
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		if at, ok := s.DisruptedPods[p.Name]; ok {
+			if left := at.Add(deletionTimeout).Sub(now); left > 0 {
+				waited[p.Name] = at
+				if again == 0 || left < again {
+					again = left
+				}
+				continue
+			}
+		}
+		if podstate.Ready(p) {
+			healthy++
+		}
+	}
+	s.DisruptedPods = nil
+	if len(waited) > 0 {
+		s.DisruptedPods = waited
+	}
+	s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods = healthy, want.healthy, want.expected
+	s.DisruptionsAllowed, s.ObservedGeneration = max(0, healthy-want.healthy), b.Generation
+	if want.expected <= 0 {
+		s.DisruptionsAllowed = 0
+	}
+	poddisruptionbudget.UpdateDisruptionAllowedCondition(b)
+	return again
+}
+
+// overdue are the pods that were evicted and never deleted.
+func overdue(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (out []*corev1.Pod) {
+	for _, p := range pods {
+		if at, ok := b.Status.DisruptedPods[p.Name]; ok && p.DeletionTimestamp == nil && !at.Add(deletionTimeout).After(now) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,189 @@
+// Package disruption keeps the status of PodDisruptionBudgets: how many of the
+// pods they guard are healthy, how many must be, and so how many may be evicted.
+// The eviction subresource spends what it allows.
+package disruption
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/loop"
+)
+
+// Name of the controller.
+const Name = "disruption"
+
+// Component is the source of its events.
+const Component = "controllermanager"
+
+// Controller counts again when a guarded pod or a budget changes.
+type Controller struct {
+	deps   loop.Deps
+	events record.Eventer
+}
+
+var _ loop.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps loop.Deps, events record.Eventer) *Controller { return &Controller{deps, events} }
+
+// Name implements loop.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements loop.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return loop.New(c.deps, loop.Config[loop.Key]{
+		Name: Name,
+		Sources: []loop.Source[loop.Key]{
+			{Selector: client.Selector{Resource: client.PodDisruptionBudgets}, Keys: onBudget},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: c.onPod},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+// onBudget wakes a budget; its own status, which the eviction of a pod changes too,
+// only when disruptions were spent.
+func onBudget(old, new client.Object) []loop.Key {
+	was, _ := old.(*policyv1.PodDisruptionBudget)
+	is, _ := new.(*policyv1.PodDisruptionBudget)
+	if is == nil || was != nil && was.Generation == is.Generation && len(is.Status.DisruptedPods) <= len(was.Status.DisruptedPods) {
+		return nil
+	}
+	return []loop.Key{loop.KeyOf(is)}
+}
+
+// onPod wakes the budgets that guard a pod, or did.
+func (c *Controller) onPod(old, new client.Object) []loop.Key {
+	pods := make([]*corev1.Pod, 0, 2)
+	for _, obj := range []client.Object{old, new} {
+		if obj != nil && len(obj.GetLabels()) > 0 {
+			pods = append(pods, obj.(*corev1.Pod))
+		}
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+	budgets, err := client.List[*policyv1.PodDisruptionBudget](context.Background(), c.deps.Client, client.Selector{Namespace: pods[0].Namespace})
+	if err != nil {
+		return nil
+	}
+	var out []loop.Key
+	for _, b := range budgets {
+		if guards(b, pods...) {
+			out = append(out, loop.KeyOf(b))
+		}
+	}
+	return out
+}
+
+// guards says whether the budget picks one of the pods. One whose selector is
+// wrong, or not there, picks none.
+func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return false
+	}
+	for _, p := range pods {
+		if selector.Matches(labels.Set(p.Labels)) {
+			return true
+		}
+	}
+	return false
+}
+
+// reconcile counts for one budget, and comes back when an evicted pod should be
+// gone.
+func (c *Controller) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+	b, err := client.Get[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	pods, err := c.guarded(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	want, err := c.demand(ctx, b, pods)
+	if err != nil {
+		c.events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		return 0, errors.Join(err, c.failed(ctx, b, err))
+	}
+	c.tell(b, pods, want)
+	var again time.Duration
+	err = c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
+		now := c.deps.Clock.Now()
+		again = settle(cur, pods, want, now)
+	})
+	return again, err
+}
+
+// guarded are the pods that the budget picks.
+func (c *Controller) guarded(ctx context.Context, b *policyv1.PodDisruptionBudget) ([]*corev1.Pod, error) {
+	all, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: b.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	var out []*corev1.Pod
+	for _, p := range all {
+		if guards(b, p) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// tell says what is odd about what the budget guards.
+func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
+	if len(pods) == 0 {
+		c.events.Eventf(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
+	}
+	if want.unmanaged > 0 {
+		c.events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. "+
+			"As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
+			"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", metav1.FormatLabelSelector(b.Spec.Selector))
+	}
+	for _, p := range overdue(b, pods, c.deps.Clock.Now()) {
+		c.events.Eventf(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+	}
+}
+
+// failed lets nothing be evicted while the count is not known.
+func (c *Controller) failed(ctx context.Context, b *policyv1.PodDisruptionBudget, why error) error {
+	return c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
+		cur.Status.DisruptionsAllowed, cur.Status.ObservedGeneration = 0, cur.Generation
+		meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+			Message: why.Error(), ObservedGeneration: cur.Generation, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
+		})
+	})
+}
+
+// write changes the status; what is right already is not written.
+func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget, change func(*policyv1.PodDisruptionBudget)) error {
+	asItIs := errors.New("status is right")
+	_, err := client.Update(ctx, c.deps.Client, b, "status", func(cur *policyv1.PodDisruptionBudget) error {
+		before := cur.Status.DeepCopy()
+		if change(cur); equality.Semantic.DeepEqual(before, &cur.Status) {
+			return asItIs
+		}
+		return nil
+	})
+	if errors.Is(err, asItIs) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
