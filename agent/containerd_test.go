@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,12 +15,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
 	"monopod/agent/cri"
-	"monopod/agent/spec"
 	"monopod/apiserver/client"
 	"monopod/testdata/web/image"
 )
@@ -131,17 +127,15 @@ func (r *real) begin() {
 }
 
 // await waits for a state of a pod in real time.
-func (r *real) await(name string, ok func(*corev1.Pod) bool) time.Duration {
+func (r *real) await(name string, ok func(*corev1.Pod) bool) {
 	r.Helper()
-	start := time.Now()
-	for time.Since(start) < 30*time.Second {
+	for start := time.Now(); time.Since(start) < 30*time.Second; {
 		if ok(r.get(name)) {
-			return time.Since(start)
+			return
 		}
 		time.Sleep(time.Millisecond)
 	}
 	r.Fatalf("not in time\nevents:\n%s\nwatch:\n%s", strings.Join(r.told(), "\n"), strings.Join(r.watched(), "\n"))
-	return 0
 }
 
 func realPod(name string, args ...string) *corev1.Pod {
@@ -152,11 +146,6 @@ func realPod(name string, args ...string) *corev1.Pod {
 
 func TestContainerd(t *testing.T) {
 	r := openReal(t)
-	r.create(realPod("warm"))
-	r.await("warm", ready)
-	r.delete("warm", 5)
-	r.await("warm", gone)
-	t.Run("latency", r.latency)
 	t.Run("twenty", r.twenty)
 	t.Run("life", func(t *testing.T) { r.life(t) })
 	t.Run("files", func(t *testing.T) { r.files(t) })
@@ -165,76 +154,18 @@ func TestContainerd(t *testing.T) {
 	r.leftovers()
 }
 
-func (r *real) latency(t *testing.T) {
-	var starts, stops []time.Duration
-	for i := range 10 {
-		name := fmt.Sprintf("l%d", i)
-		r.create(realPod(name))
-		starts = append(starts, r.await(name, ready))
-		r.delete(name, 10)
-		stops = append(stops, r.await(name, gone))
-	}
-	slices.Sort(starts)
-	slices.Sort(stops)
-	bareStart, bareStop := r.bare()
-	t.Logf("create to Running p50 %v, bare CRI %v; delete to gone p50 %v, bare CRI %v", starts[5], bareStart, stops[5], bareStop)
-}
-
-func bareContainer(pod *corev1.Pod) *api.ContainerConfig {
-	config := spec.Container(pod, &pod.Spec.Containers[0], spec.ContainerOptions{ImageRef: image.Name})
-	config.LogPath = "c.log"
-	return config
-}
-
-func (r *real) twenty(t *testing.T) {
+func (r *real) twenty(*testing.T) {
 	name := func(i int) string { return fmt.Sprintf("many%d", i) }
-	all := func(what func(name string), ok func(*corev1.Pod) bool) time.Duration {
-		began := time.Now()
+	all := func(what func(name string), ok func(*corev1.Pod) bool) {
 		for i := range 20 {
 			what(name(i))
 		}
 		for i := range 20 {
 			r.await(name(i), ok)
 		}
-		return time.Since(began)
 	}
-	up := all(func(n string) { r.create(realPod(n)) }, ready)
-	down := all(func(n string) { r.delete(n, 10) }, gone)
-	t.Logf("20 pods at once: all Running after %v, all gone after %v", up, down)
-}
-
-// bare measures the CRI calls that a pod needs, p50.
-func (r *real) bare() (start, stop time.Duration) {
-	var starts, stops []time.Duration
-	ctx := r.Context()
-	check := func(err error) {
-		if err != nil {
-			r.Fatal(err)
-		}
-	}
-	for i := range 10 {
-		pod := realPod(fmt.Sprint(i))
-		pod.UID = types.UID(fmt.Sprintf("bare%d", i))
-		config := spec.Sandbox(pod, spec.SandboxOptions{
-			LogDir: r.TempDir(), CgroupParent: fmt.Sprintf("%s/kubepods/besteffort/podbare%d", r.root, i), DNS: &api.DNSConfig{},
-		})
-		began := time.Now()
-		sandbox, err := r.runtime.RunPodSandbox(ctx, config, "")
-		check(err)
-		container, err := r.runtime.CreateContainer(ctx, sandbox, bareContainer(pod), config)
-		check(err)
-		check(r.runtime.StartContainer(ctx, container))
-		starts = append(starts, time.Since(began))
-		began = time.Now()
-		check(r.runtime.StopContainer(ctx, container, 10*time.Second))
-		check(r.runtime.StopPodSandbox(ctx, sandbox))
-		check(r.runtime.RemovePodSandbox(ctx, sandbox))
-		stops = append(stops, time.Since(began))
-	}
-	r.removeBareCgroups()
-	slices.Sort(starts)
-	slices.Sort(stops)
-	return starts[5], stops[5]
+	all(func(n string) { r.create(realPod(n)) }, ready)
+	all(func(n string) { r.delete(n, 10) }, gone)
 }
 
 func (r *real) life(t *testing.T) {
