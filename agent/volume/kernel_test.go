@@ -2,6 +2,7 @@ package volume_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -316,7 +317,7 @@ func TestRemovalOfDeepFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3000 {
+	for range 1000 {
 		if err := unix.Mkdirat(at, "deep", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -368,5 +369,53 @@ func TestShare(t *testing.T) {
 		if left := mountsBelow(t, set.Dir); len(left) > 0 {
 			t.Errorf("%q: still mounted: %v", medium, left)
 		}
+	}
+}
+
+// The pod's huge pages are a file system of their size.
+func TestHugePagesAreMounted(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	dir := t.TempDir()
+	if err := m.Huge(dir, volume.Tmpfs{Mode: 0o777, Page: 2 << 20, Size: 4 << 20}); err != nil {
+		t.Skipf("left out: this kernel has no huge pages of 2 MiB: %v", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Bsize != 2<<20 || st.Blocks != 2 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := volume.RemoveAll(dir, m); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+}
+
+// A file system whose server has died can be neither read nor removed from; it is
+// taken down.
+func TestDeadFileSystem(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("left out: this machine has no FUSE: %v", err)
+	}
+	dir := filepath.Join(t.TempDir(), "pod")
+	at := mustDir(t, dir+"/volumes/kubernetes.io~empty-dir/v/fuse")
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd())
+	if err := unix.Mount("fuse", at, "fuse", 0, options); err != nil {
+		device.Close()
+		t.Skipf("left out: FUSE cannot be mounted here: %v", err)
+	}
+	device.Close()
+	if _, err := os.ReadDir(at); !errors.Is(err, unix.ENOTCONN) {
+		t.Fatalf("it is not dead: %v", err)
+	}
+	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -121,14 +122,24 @@ func (Kernel) Mounted(dir string) (bool, error) {
 	return mountRoot(fd)
 }
 
-// mountRoot says whether fd is the top of a mount.
+// mountRoot says whether fd is the top of a mount. It asks nobody but this kernel: the
+// server of a file system may be gone.
 func mountRoot(fd int) (bool, error) {
 	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT, 0, &st)
-	if err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	switch {
+	case err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0:
 		return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	case isDead(err):
+		return true, nil
 	}
 	return inTable(fd) // Linux before 5.8
+}
+
+// isDead says whether an error is that of a mount whose file system is no more
+// (upstream: IsCorruptedMnt).
+func isDead(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN}, func(dead error) bool { return errors.Is(err, dead) })
 }
 
 // inTable looks for what fd is in the table of all mounts. Comparing devices would
@@ -165,8 +176,11 @@ type Folders struct{}
 
 var _ Mounter = Folders{}
 
-// Tmpfs makes dir as the file system would be.
+// Tmpfs makes dir, while it is empty, as the file system would be.
 func (Folders) Tmpfs(dir string, o Tmpfs) error {
+	if inside, err := os.ReadDir(dir); err != nil || len(inside) > 0 {
+		return err
+	}
 	if o.Group != nil {
 		if err := ignoreRights(os.Chown(dir, -1, int(*o.Group))); err != nil {
 			return err

@@ -81,23 +81,21 @@ var errAgain = errors.New("it is still mounted or in use")
 
 // folder empties a folder and removes it.
 func (r *remover) folder(dir int, name string, depth int) error {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
+	defer unix.Close(fd)
 	mounted, err := mountRoot(fd)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if mounted {
+	case mounted:
 		return r.unmount(fd)
-	}
-	if depth >= removeDepth {
+	case depth >= removeDepth:
 		return r.moveUp(dir, name)
 	}
-	if err := r.empty(f, depth); err != nil {
+	if err := r.empty(fd, depth); err != nil {
 		return err
 	}
 	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
@@ -122,11 +120,17 @@ func (r *remover) moveUp(dir int, name string) error {
 	}
 }
 
-func (r *remover) empty(f *os.File, depth int) error {
+func (r *remover) empty(fd, depth int) error {
+	inside, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(inside), "")
+	defer f.Close()
 	for {
 		names, err := f.Readdirnames(entriesAtOnce)
 		for _, name := range names {
-			if err := r.remove(int(f.Fd()), name, depth+1); err != nil {
+			if err := r.remove(inside, name, depth+1); err != nil {
 				return err
 			}
 		}

@@ -57,6 +57,8 @@ func (s *Set) path(kind, name string) string {
 
 func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (string, error) {
 	switch {
+	case v.HostPath != nil && s.Have[v.Name] != "": // it is looked at once
+		return v.HostPath.Path, nil
 	case v.HostPath != nil:
 		return v.HostPath.Path, hostPath(v.HostPath)
 	case v.EmptyDir != nil:

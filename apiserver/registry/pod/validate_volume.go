@@ -85,7 +85,10 @@ func emptyDirValidate(v *corev1.EmptyDirVolumeSource, path *field.Path) field.Er
 	if v.SizeLimit != nil && v.SizeLimit.Sign() < 0 {
 		return field.ErrorList{field.Forbidden(path.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
 	}
-	return modeValidate(v.Mode, path.Child("mode"))
+	if v.Mode != nil && (*v.Mode < 0 || *v.Mode > 0o1777) { // it may be sticky, as /tmp is
+		return field.ErrorList{field.Invalid(path.Child("mode"), *v.Mode, "must be a number between 0 and 01777 (octal), both inclusive")}
+	}
+	return nil
 }
 
 func hostPathValidate(v *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
