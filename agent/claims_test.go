@@ -1,0 +1,161 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+)
+
+func newClaim(name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}},
+		},
+	}
+}
+
+func claiming(name, claim string) *corev1.Pod {
+	p := pod(name)
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	return p
+}
+
+// bindClaim does what controllers do: the claim has a volume at path.
+func (w *world) bindClaim(name, path string, change ...func(*corev1.PersistentVolume)) {
+	w.Helper()
+	c, err := client.Get[*corev1.PersistentVolumeClaim](w.Context(), w.api, "default", name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	v := &corev1.PersistentVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: "of-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: c.Spec.AccessModes, Capacity: c.Spec.Resources.Requests, ClaimRef: claim.Reference(c),
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}},
+		},
+	}
+	for _, f := range change {
+		f(v)
+	}
+	w.create(v)
+	_, err = client.Update(w.Context(), w.api, c, "", func(c *corev1.PersistentVolumeClaim) error {
+		c.Spec.VolumeName = v.Name
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BindCompleted, "yes")
+		return nil
+	})
+	if err == nil {
+		_, err = client.Update(w.Context(), w.api, c, "status", func(c *corev1.PersistentVolumeClaim) error { c.Status.Phase = corev1.ClaimBound; return nil })
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// A pod waits for its claim and starts as soon as that is bound.
+func TestPodWaitsForItsClaim(t *testing.T) {
+	inWorld(t, func(w *world) {
+		disk := filepath.Join(w.dir, "disk")
+		if err := os.Mkdir(disk, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w.create(newClaim("c"))
+		w.create(claiming("p", "c"))
+		w.after(20 * time.Second)
+		if p := w.get("p"); p.Status.Phase != corev1.PodPending || !w.wasTold(`Warning p FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/c: PVC is not bound`) {
+			t.Errorf("%s, told %q", p.Status.Phase, w.told())
+		}
+		w.bindClaim("c", disk)
+		if took := w.until(time.Second, "p", ready); took > 100*time.Millisecond {
+			t.Errorf("started only after %v", took)
+		}
+		w.delete("p", 0)
+		w.until(time.Second, "p", gone)
+		if _, err := os.Stat(disk); err != nil {
+			t.Error(err)
+		}
+		w.nothingLeft()
+	})
+}
+
+func TestPodThatMayNotHaveItsClaim(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, name := range []string{"leaving", "elsewhere"} {
+			w.create(newClaim(name))
+			w.create(claiming("p-"+name, name))
+		}
+		w.create(claiming("p-missing", "missing"))
+		if _, err := w.api.Delete(w.Context(), client.RefOf(newClaim("leaving")), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.bindClaim("elsewhere", w.dir, func(v *corev1.PersistentVolume) {
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}}}}}
+		})
+		w.after(20 * time.Second)
+		for _, want := range []string{
+			`p-leaving FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/leaving: can't start pod because PVC default/leaving is being deleted`,
+			`p-elsewhere FailedMount: MountVolume.SetUp failed for volume "v" : MountVolume.NodeAffinity check failed for volume "of-elsewhere": no matching NodeSelectorTerms`,
+			`p-missing FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/missing: persistentvolumeclaims "missing" not found`,
+		} {
+			if !w.wasTold(want) {
+				t.Errorf("not told: %s", want)
+			}
+		}
+		if t.Failed() {
+			t.Logf("told %q", w.told())
+		}
+	})
+}
+
+// A folder made for a claim outlives the agent, and goes with the claim once no pod
+// runs on it, also one whose object was removed by force.
+func TestFolderOfAClaim(t *testing.T) {
+	inWorld(t, func(w *world) {
+		dir := filepath.Join(w.dir, "volumes", "pvc-x")
+		if err := os.MkdirAll(dir+"/sub", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w.create(newClaim("c"))
+		w.bindClaim("c", "", func(v *corev1.PersistentVolume) {
+			v.Name, v.Annotations = "pvc-x", map[string]string{claim.ProvisionedBy: claim.Provisioner}
+			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+			v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}}
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}}}}}
+		})
+		p := claiming("p", "c")
+		p.Spec.Containers[0].Args = []string{"-ignore-term"}
+		p.Spec.TerminationGracePeriodSeconds = new(int64(30))
+		w.create(p)
+		w.until(time.Second, "p", ready)
+		w.stop()
+		w.startAgent()
+		w.after(time.Second)
+		w.delete("p", 30)
+		w.after(time.Second)
+		w.delete("p", 0) // by force: its containers have what they had left
+		v := &corev1.PersistentVolume{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: "pvc-x"}}
+		if _, err := client.Update(w.Context(), w.api, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		w.after(10 * time.Second)
+		if _, err := os.Stat(dir + "/sub"); err != nil {
+			t.Errorf("removed under a container that still runs: %v", err)
+		}
+		w.after(5 * time.Minute)
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("never removed: %v", err)
+		}
+	})
+}
