@@ -311,7 +311,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Authorizer:    nodeauth.Authorizer{Authorizer: roles, Client: reg},
 		Node:          n.Find,
 		Dial:          n.Dial(),
-		Checks:        checks(manager, elector, state),
+		Checks:        append(checks(manager, elector, state), apiserver.Check{Name: "pleg", Live: true, Ask: n.PLEG}),
 		Usage:         n.Usage,
 		Metrics:       metrics,
 		Web:           web.Handler(),

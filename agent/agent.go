@@ -30,6 +30,7 @@ import (
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
 	"monopod/agent/oom"
+	"monopod/agent/pleg"
 	"monopod/agent/podresources"
 	"monopod/agent/preload"
 	"monopod/agent/probe"
@@ -227,6 +228,7 @@ type Agent struct {
 	stats       *stats.Source
 	source      *source
 	metrics     *metrics
+	pleg        *pleg.Health
 	admit       []admitHandler
 	users       *userns.Ranges
 	// placement gives containers what they have for themselves.
@@ -360,6 +362,9 @@ func (a *Agent) prepare() error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	if a.pleg, err = pleg.New(a.Clock, a.Metrics); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.node, err = newRegistrar(a)

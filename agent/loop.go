@@ -50,6 +50,7 @@ func (a *Agent) loop(ctx context.Context) {
 			a.runStatics(ctx, found)
 		case ev, open := <-events:
 			if !open {
+				a.pleg.Streaming(false)
 				if events, ok = a.connect(ctx); !ok {
 					return
 				}
@@ -69,6 +70,7 @@ func (a *Agent) connect(ctx context.Context) (<-chan Event, bool) {
 		if err == nil {
 			events, err := a.Runtime.Events(ctx)
 			if err == nil {
+				a.pleg.Streaming(true)
 				a.node.poke()
 				return events, true
 			}
@@ -115,12 +117,7 @@ func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inRuntime, bool) 
 
 // list asks the runtime for everything of ours.
 func (a *Agent) list(ctx context.Context) (map[types.UID]*inRuntime, error) {
-	labels := map[string]string{spec.LabelInstance: a.cfg.Instance}
-	sandboxes, err := a.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: labels})
-	if err != nil {
-		return nil, err
-	}
-	containers, err := a.Runtime.ListContainers(ctx, &cri.ContainerFilter{LabelSelector: labels})
+	sandboxes, containers, err := a.askRuntime(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +199,13 @@ func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime, lis
 
 // runtimeChanged hands an event on.
 func (a *Agent) runtimeChanged(ctx context.Context, ev Event) {
-	if ev.Type == EventResync {
+	switch ev.Type {
+	case EventLost:
+		a.pleg.Streaming(false)
+		a.node.poke()
+		return
+	case EventResync:
+		a.pleg.Streaming(true)
 		a.node.poke()
 		a.relist(ctx)
 		for _, w := range a.all() {

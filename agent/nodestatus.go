@@ -78,6 +78,10 @@ func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 			return c
 		}
 	}
+	if err := r.a.PLEG(); err != nil {
+		c.Message = fmt.Sprintf("PLEG is not healthy: %v", err)
+		return c
+	}
 	c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletReady", "monopod is posting ready status"
 	return c
 }

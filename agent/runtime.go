@@ -63,7 +63,8 @@ type Runtime interface {
 	ImportImages(ctx context.Context, path string) ([]string, error)
 
 	// Events sends what changed until ctx ends: at once, in order per container. A
-	// gap (the runtime went away) is one event of type EventResync; relist then.
+	// gap ends with one event of type EventResync; relist then. It may begin with one
+	// of type EventLost, where the runtime went away.
 	Events(ctx context.Context) (<-chan Event, error)
 
 	Close() error
@@ -79,6 +80,7 @@ const (
 	EventContainerExited                   // it is dead
 	EventContainerOOM                      // the kernel killed something in it; an exit may follow
 	EventSandboxExited                     // the sandbox is dead
+	EventLost                              // nothing is told any more, until EventResync
 )
 
 // Event is one change in the runtime.

@@ -63,6 +63,7 @@ type follower struct {
 	out   chan agent.Event
 	ready chan struct{} // closed when the first stream stands
 	began time.Time
+	stood bool // the stream that broke had begun
 }
 
 // run opens the stream again whenever it breaks.
@@ -78,6 +79,10 @@ func (f *follower) run(ctx context.Context) {
 			return
 		}
 		f.r.config.Log.Info("containerd's events broke off", zap.Error(err))
+		if f.stood {
+			f.stood = false
+			f.send(ctx, agent.Event{Type: agent.EventLost, At: time.Now()})
+		}
 		if sleep(ctx, respite) != nil {
 			return
 		}
@@ -142,6 +147,7 @@ func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (mar
 // stands is called when a stream has begun.
 func (f *follower) stands(ctx context.Context, first bool) {
 	f.learn(ctx)
+	f.stood = true
 	late := time.Since(f.began) > patience/2
 	if first {
 		close(f.ready)

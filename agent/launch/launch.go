@@ -98,6 +98,14 @@ func (n *Node) Find(name string) (client.Node, error) {
 	return nil, apierrors.NewServiceUnavailable("the node is still starting")
 }
 
+// PLEG is nil while the node learns what becomes of its pods, or is yet to start.
+func (n *Node) PLEG(context.Context) error {
+	if a := n.agent.Load(); a != nil {
+		return a.PLEG()
+	}
+	return nil
+}
+
 // Usage is what the node and its pods use.
 func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
 	if a := n.agent.Load(); a != nil {

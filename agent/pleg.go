@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"monopod/agent/spec"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// listLimit bounds one look at all that the runtime has (upstream:
+// runtimeRequestTimeout).
+const listLimit = 2 * time.Minute
+
+// PLEG is nil while the node learns what becomes of its pods; see pleg.Health.
+func (a *Agent) PLEG() error { return a.pleg.Check() }
+
+// askRuntime asks the runtime for everything of ours.
+func (a *Agent) askRuntime(ctx context.Context) (sandboxes []*cri.PodSandbox, containers []*cri.Container, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listLimit)
+	defer cancel()
+	done := a.pleg.Relist()
+	defer func() { done(err) }()
+	labels := map[string]string{spec.LabelInstance: a.cfg.Instance}
+	if sandboxes, err = a.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: labels}); err != nil {
+		return nil, nil, err
+	}
+	containers, err = a.Runtime.ListContainers(ctx, &cri.ContainerFilter{LabelSelector: labels})
+	return sandboxes, containers, err
+}

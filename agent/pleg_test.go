@@ -1,0 +1,76 @@
+package agent_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent"
+	"monopod/apiserver/client"
+)
+
+// radio is a runtime whose events are the test's.
+type radio struct {
+	agent.Runtime
+	events chan agent.Event
+}
+
+func (r radio) Events(context.Context) (<-chan agent.Event, error) { return r.events, nil }
+
+func (w *world) nodeCondition() corev1.NodeCondition {
+	w.Helper()
+	node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	w.Fatal("no condition Ready")
+	return corev1.NodeCondition{}
+}
+
+// A runtime that goes away is told of at once, is no reason to live after three
+// minutes, and changes nothing of what ran when it comes back.
+func TestRuntimeLost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		r := radio{w.rt, make(chan agent.Event)}
+		w.alter = func(d *agent.Deps) { d.Runtime = r }
+		w.startAgent()
+		w.create(pod("a"))
+		w.until(time.Second, "a", ready)
+		before := w.get("a")
+
+		w.failing(func(string, string) error { return grpcstatus.Error(codes.Unavailable, "no such socket") })
+		r.events <- agent.Event{Type: agent.EventLost}
+		w.after(100 * time.Millisecond)
+		if c := w.nodeCondition(); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "no such socket") {
+			t.Errorf("node: %+v", c)
+		}
+		if err := w.a.PLEG(); err != nil {
+			t.Errorf("too early: %v", err)
+		}
+		w.after(4 * time.Minute)
+		if err := w.a.PLEG(); err == nil {
+			t.Error("PLEG is healthy though nothing was learned for four minutes")
+		}
+
+		w.failing(func(string, string) error { return nil })
+		r.events <- agent.Event{Type: agent.EventResync}
+		w.after(100 * time.Millisecond)
+		if c := w.nodeCondition(); c.Status != corev1.ConditionTrue || w.a.PLEG() != nil {
+			t.Errorf("node: %+v, %v", c, w.a.PLEG())
+		}
+		if after := w.get("a"); !ready(after) || idOf(after) != idOf(before) || after.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("pod: %+v", after.Status)
+		}
+	})
+}
