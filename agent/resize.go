@@ -24,6 +24,7 @@ func (w *worker) allocate(next *corev1.Pod) {
 			next = w.withPresent(next)
 		}
 		w.resizeAt = time.Time{}
+		w.refresh = w.refresh || w.deferred == nil // volumes may show them
 	}
 	w.pod = next
 	w.given.Store(next)

@@ -3,6 +3,7 @@ package volume
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -41,18 +42,44 @@ func WriteAtomic(dir string, files Files, group *int64) error {
 
 // newVersion writes the files into a folder of their own.
 func newVersion(dir string, files Files, group *int64) (string, error) {
+	if err := conflict(files); err != nil {
+		return "", err
+	}
 	version, err := os.MkdirTemp(dir, "..v_*")
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("no new version: %w", errors.Unwrap(err))
 	}
 	err = writeVersion(version, files)
 	if err == nil { // also dir itself
 		err = ignoreRights(ApplyFSGroup(dir, group, true, nil))
 	}
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(version))
+		return "", errors.Join(nameless(err, version), os.RemoveAll(version))
 	}
 	return version, nil
+}
+
+// conflict says which path is to be a file and a folder.
+func conflict(files Files) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+			if _, both := files[dir]; both {
+				return fmt.Errorf("conflicting paths %q and %q", dir, name)
+			}
+		}
+	}
+	return nil
+}
+
+// nameless takes the name of a version, which is another one each time, out of an
+// error that users are shown.
+func nameless(err error, version string) error {
+	at := &os.PathError{}
+	if errors.As(err, &at) {
+		rest, _ := strings.CutPrefix(at.Path, version)
+		at.Path = strings.TrimPrefix(rest, "/")
+	}
+	return err
 }
 
 // same says whether the version on disk holds these files and no others.

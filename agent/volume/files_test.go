@@ -171,3 +171,28 @@ func TestMissingKeys(t *testing.T) {
 		}
 	}
 }
+
+// What users are shown again and again is the same each time.
+func TestErrorsOfFiles(t *testing.T) {
+	t.Parallel()
+	file := func() volume.File { return volume.File{Mode: 0o644} }
+	for _, c := range []struct {
+		files volume.Files
+		want  string
+	}{
+		{volume.Files{"a": file(), "a/b": file()}, `conflicting paths "a" and "a/b"`},
+		{volume.Files{"a": file(), "a/b/c": file()}, `conflicting paths "a" and "a/b/c"`},
+		{volume.Files{strings.Repeat("x", 300): file()}, "open " + strings.Repeat("x", 300) + ": file name too long"},
+	} {
+		dir := t.TempDir()
+		if err := volume.WriteAtomic(dir, c.files, nil); err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+	if err := volume.WriteAtomic(t.TempDir()+"/none", volume.Files{}, nil); err == nil || err.Error() != "no new version: no such file or directory" {
+		t.Errorf("%v", err)
+	}
+}
