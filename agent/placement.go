@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/cpuset"
@@ -43,6 +44,7 @@ func newPlacement(a *Agent) (*placement, error) {
 		return nil, fmt.Errorf("read the machine's topology: %w", err)
 	}
 	if machine != nil {
+		a.count(machine)
 		if providers, err = p.newProviders(machine); err != nil {
 			return nil, err
 		}
@@ -67,6 +69,13 @@ func (p *placement) machine() (*numa.Machine, error) {
 		return nil, nil
 	}
 	return numa.Read(cfg.SysRoot)
+}
+
+// count takes the processors that may be given out as the node's, even if this
+// process may not run on all of them.
+func (a *Agent) count(machine *numa.Machine) {
+	a.capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(len(machine.CPUs)), resource.DecimalSI)
+	a.allocatable = a.cfg.Reserve.Allocatable(a.capacity, a.cfg.Eviction.Reservation(a.capacity))
 }
 
 // newProviders makes those that are switched on.

@@ -1,0 +1,221 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"monopod/agent"
+	"monopod/agent/cpumanager"
+	"monopod/agent/memorymanager"
+	"monopod/agent/numa/numatest"
+	"monopod/agent/topology"
+)
+
+// laptop has four cores of two threads: 0,4 1,5 2,6 3,7.
+var laptop = numatest.Shape{Sockets: 1, Nodes: 1, Cores: 4, Threads: 2}
+
+// pinned starts the agent anew on an imitated machine, with processor 0 reserved
+// and what adjust says.
+func (w *world) pinned(shape numatest.Shape, adjust func(*agent.Config)) {
+	w.Helper()
+	w.stop()
+	sys := shape.Tree(w)
+	w.adjust = func(c *agent.Config) {
+		c.SysRoot, c.CPUs.Policy, c.Reserve.ReservedCPUs = sys, cpumanager.Static, cpuset.New(0)
+		if adjust != nil {
+			adjust(c)
+		}
+	}
+	w.startAgent()
+}
+
+// owning is a Guaranteed pod.
+func owning(name, cpu string) *corev1.Pod {
+	p := pod(name)
+	p.Spec.Containers[0].Resources = resources(cpu, "64Mi")
+	return p
+}
+
+// runs creates a pod and waits until it is ready.
+func (w *world) runs(p *corev1.Pod) {
+	w.Helper()
+	w.create(p)
+	w.until(time.Second, p.Name, ready)
+}
+
+// on checks where the runtime has the containers that run, by their pods' names.
+func (w *world) on(want map[string]string) {
+	w.Helper()
+	w.after(100 * time.Millisecond)
+	list, err := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
+	if err != nil || len(list) != len(want) {
+		w.Fatalf("%d containers, want %d; error %v", len(list), len(want), err)
+	}
+	for _, c := range list {
+		s, err := w.rt.ContainerStatus(w.Context(), c.Id)
+		if err != nil {
+			w.Fatal(err)
+		}
+		pod := c.Labels["io.kubernetes.pod.name"]
+		got := s.Resources.Linux.CpusetCpus
+		if mems := s.Resources.Linux.CpusetMems; mems != "" {
+			got += "/" + mems
+		}
+		if got != want[pod] {
+			w.Errorf("%s is on %q, want %q", pod, got, want[pod])
+		}
+	}
+}
+
+func (w *world) refused(name, reason, message string) {
+	w.Helper()
+	w.until(time.Second, name, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if p := w.get(name); p.Status.Reason != reason || p.Status.Message != message {
+		w.Errorf("%s: %s: %s", name, p.Status.Reason, p.Status.Message)
+	}
+}
+
+// TestProcessorsOfTheirOwn: those that run already make room at once, and get it
+// back; a restart changes nothing and tells the runtime nothing new.
+func TestProcessorsOfTheirOwn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pinned(laptop, nil)
+		w.runs(pod("shared"))
+		w.on(map[string]string{"shared": "0-7"})
+		w.runs(owning("own", "2"))
+		w.on(map[string]string{"shared": "0,2-4,6-7", "own": "1,5"})
+		w.stop()
+		w.startAgent()
+		w.runs(pod("more"))
+		w.on(map[string]string{"shared": "0,2-4,6-7", "own": "1,5", "more": "0,2-4,6-7"})
+		w.after(time.Minute)
+		calls := w.calls["UpdateContainerResources"]
+		w.after(time.Hour)
+		if now := w.calls["UpdateContainerResources"]; now != calls {
+			w.Errorf("%d updates while nothing happened", now-calls)
+		}
+		w.delete("own", 0)
+		w.until(5*time.Second, "own", gone)
+		w.on(map[string]string{"shared": "0-7", "more": "0-7"})
+	})
+}
+
+// TestProcessorsOfPodsThatWent: what a pod had that went while no agent ran is free
+// for those that come.
+func TestProcessorsOfPodsThatWent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pinned(laptop, nil)
+		w.runs(owning("old", "7"))
+		w.stop()
+		w.delete("old", 0)
+		w.startAgent()
+		w.after(time.Minute)
+		w.runs(owning("new", "7"))
+		w.on(map[string]string{"new": "1-7"})
+	})
+}
+
+// TestProcessorsAfterATornFile: nobody is there to mend it.
+func TestProcessorsAfterATornFile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pinned(laptop, nil)
+		w.runs(owning("own", "2"))
+		w.stop()
+		if err := os.WriteFile(filepath.Join(w.dir, cpumanager.FileName), []byte(`{"policyName":"sta`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.startAgent()
+		w.after(time.Second)
+		if !w.wasTold("CPUManagerStateLost") {
+			t.Errorf("events: %v", w.told())
+		}
+		w.on(map[string]string{"own": "1,5"})
+	})
+}
+
+func TestPolicyNoneAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pinned(laptop, nil)
+		w.runs(owning("own", "2"))
+		w.runs(pod("shared"))
+		w.stop()
+		none := w.adjust
+		w.adjust = func(c *agent.Config) { none(c); c.CPUs.Policy = cpumanager.None }
+		w.startAgent()
+		w.after(5 * time.Second)
+		w.on(map[string]string{"own": "0-7", "shared": "0-7"})
+		if files, _ := filepath.Glob(filepath.Join(w.dir, "*_manager_state*")); len(files) > 0 {
+			t.Errorf("left behind: %v", files)
+		}
+	})
+}
+
+// TestNoPolicy: nothing is written, and the runtime hears nothing of processors.
+func TestNoPolicy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.runs(owning("own", "1"))
+		w.on(map[string]string{"own": ""})
+		w.after(time.Hour)
+		if n := w.calls["UpdateContainerResources"]; n > 0 {
+			t.Errorf("%d updates", n)
+		}
+		if files, _ := filepath.Glob(filepath.Join(w.dir, "*_manager_state*")); len(files) > 0 {
+			t.Errorf("written: %v", files)
+		}
+	})
+}
+
+// TestTopologyRefuses: processors and memory lie on one node, or the pod is refused
+// in upstream's words, and holds nothing.
+func TestTopologyRefuses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
+		w.pinned(two, func(c *agent.Config) {
+			c.Topology = topology.Config{Policy: topology.SingleNode, Scope: topology.ScopeContainer}
+			c.Memory = memorymanager.Config{Policy: memorymanager.Static, Reserved: map[int]corev1.ResourceList{0: {}}}
+		})
+		w.runs(owning("a", "2"))
+		w.runs(owning("b", "3"))
+		w.on(map[string]string{"a": "1-2/0", "b": "4-6/1"})
+		w.create(owning("c", "2"))
+		w.refused("c", "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality")
+		w.runs(owning("d", "1"))
+		w.on(map[string]string{"a": "1-2/0", "b": "4-6/1", "d": "3/0"})
+		w.delete("b", 1)
+		w.until(5*time.Second, "b", gone)
+		w.runs(owning("e", "4"))
+		w.on(map[string]string{"a": "1-2/0", "d": "3/0", "e": "4-7/1"})
+	})
+}
+
+func TestFullCoresRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pinned(laptop, func(c *agent.Config) { c.CPUs.Options = map[string]string{"full-pcpus-only": "true"} })
+		w.create(owning("odd", "1"))
+		w.refused("odd", "SMTAlignmentError", "Pod was rejected: SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2")
+		w.runs(owning("even", "6"))
+		w.on(map[string]string{"even": "1-3,5-7"})
+	})
+}
+
+func TestResizeOfItsOwn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pinned(laptop, nil)
+		w.runs(owning("own", "2"))
+		w.resize("own", "3", "64Mi")
+		w.until(time.Second, "own", func(p *corev1.Pod) bool {
+			c := condition(p, corev1.PodResizePending)
+			return c != nil && c.Reason == "Infeasible" && strings.Contains(c.Message, `alongside CPU Manager policy "static"`)
+		})
+		w.on(map[string]string{"own": "1,5"})
+		w.resize("own", "2", "128Mi") // that is no matter of processors
+		w.until(time.Second, "own", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) == nil })
+	})
+}
