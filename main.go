@@ -41,6 +41,8 @@ import (
 	"monopod/agent/memorymanager"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
+	"monopod/agent/shutdown"
+	"monopod/agent/shutdown/draincmd"
 	"monopod/agent/topology"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
@@ -84,7 +86,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand(), resetcmd.New(defaultDataDir, storeConfig), storecmd.New(stateConfig), certscmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.AddCommand(serveCommand(), resetcmd.New(defaultDataDir, storeConfig), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 
@@ -137,6 +139,7 @@ type Config struct {
 	Garbage garbage.Policy
 	Logs    logs.Rotation
 	Pulls   image.Limits
+	MaxPods int
 	Reserve reserve.Config
 	Cgroups cgroup.Options
 
@@ -175,6 +178,7 @@ func serveCommand() *cobra.Command {
 	cfg.Logs.Flags(f)
 	cfg.Eviction.Flags(f)
 	cfg.Pulls.Flags(f)
+	f.IntVar(&cfg.MaxPods, "max-pods", 110, "pods that the node runs at most")
 	cfg.Reserve.Flags(f)
 	cfg.Cgroups.Flags(f)
 	cfg.Security.Flags(f)
@@ -202,6 +206,9 @@ func (c *Config) complete() error {
 	}
 	if c.Runtime != "containerd" && c.Runtime != "fake" {
 		return fmt.Errorf("--runtime: %q is neither containerd nor fake", c.Runtime)
+	}
+	if c.MaxPods < 1 {
+		return fmt.Errorf("--max-pods: %d is no number of pods", c.MaxPods)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -300,7 +307,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
@@ -313,6 +320,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 		Dial:          n.Dial(),
 		Checks:        append(checks(manager, elector, state), apiserver.Check{Name: "pleg", Live: true, Ask: n.PLEG}),
 		Usage:         n.Usage,
+		Shutdown:      shutdown.Handler(n.Shutdown),
 		Metrics:       metrics,
 		Web:           web.Handler(),
 		Access:        access,

@@ -36,6 +36,7 @@ import (
 	"monopod/agent/oom"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
+	"monopod/agent/shutdown"
 	"monopod/agent/topology"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -54,6 +55,7 @@ type Config struct {
 	Logs     logs.Rotation
 	Eviction eviction.Policy
 	Pulls    image.Limits
+	MaxPods  int // 0: 110
 	Reserve  reserve.Config
 	Security security.Policy
 	CPUs     cpumanager.Config
@@ -112,6 +114,14 @@ func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsap
 		return a.Usage(ctx)
 	}
 	return nil, nil, nil
+}
+
+// Shutdown is the node that stops its pods; nil while it is starting.
+func (n *Node) Shutdown() shutdown.Node {
+	if a := n.agent.Load(); a != nil {
+		return a
+	}
+	return nil
 }
 
 // Dial reaches the pods of the fake runtime, which live on this machine's loopback
@@ -206,10 +216,10 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	defer hangUp()
 	a, err := agent.New(agent.Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: n.Metrics, Mounter: n.mounter(),
-		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, Kernel: n.kernel, Units: units,
+		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
 	if err != nil {
