@@ -123,23 +123,24 @@ func (p *Provisioner) yield(ctx context.Context, name string) error {
 }
 
 // folder is everybody's to write to, as there is no telling who will; fsGroup may
-// change that.
+// change that. One that is there with something in it stays as it is.
 func (p *Provisioner) folder(name string) error {
 	err := os.Mkdir(p.path(name), 0o777)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err == nil {
-		if err := os.Chmod(p.path(name), 0o777); err != nil { // whatever the umask
-			return err
+	if errors.Is(err, fs.ErrExist) {
+		var has []os.DirEntry
+		if has, err = os.ReadDir(p.path(name)); err == nil && len(has) > 0 {
+			return nil
 		}
 	}
-	return p.sync()
+	if err == nil {
+		err = os.Chmod(p.path(name), 0o777) // whatever the umask
+	}
+	return errors.Join(err, syncFolder(p.Dir))
 }
 
-// sync brings the names of the folders to the disk.
-func (p *Provisioner) sync() error {
-	dir, err := os.Open(p.Dir)
+// syncFolder brings the names in a folder to the disk.
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (p *Provisioner) path(volume string) string { return filepath.Join(p.Dir, v
 
 // Run works until ctx ends.
 func (p *Provisioner) Run(ctx context.Context) error {
-	if err := os.MkdirAll(p.Dir, 0o711); err != nil {
+	if err := p.open(); err != nil {
 		return fmt.Errorf("provision: %w", err)
 	}
 	for {
@@ -104,6 +104,17 @@ func (p *Provisioner) Run(ctx context.Context) error {
 		}
 		p.queue.forget(t)
 	}
+}
+
+// open makes the folder of the folders, for the disk to keep.
+func (p *Provisioner) open() error {
+	if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(p.Dir, 0o711); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(p.Dir))
 }
 
 // errAnother ends a write that is about another object of the same name.

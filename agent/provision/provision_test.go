@@ -3,6 +3,7 @@ package provision_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,13 +36,51 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct {
 	client.Client
 	*provision.Provisioner
-	t   *testing.T
-	dir string
+	t    *testing.T
+	dir  string
+	stop func()
 
 	mu     sync.Mutex // guards what follows
 	events []string
 	busy   bool
 	broken error
+	cut    int // writes that are still let through; negative: all
+}
+
+var errCut = errors.New("the power is off")
+
+// Create, Update and Delete stop working when the power is cut.
+func (n *node) Create(ctx context.Context, obj client.Object) (client.Object, error) {
+	if n.off() {
+		return nil, errCut
+	}
+	return n.Client.Create(ctx, obj)
+}
+
+func (n *node) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	if n.off() {
+		return nil, errCut
+	}
+	return n.Client.Update(ctx, ref, change)
+}
+
+func (n *node) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
+	if n.off() {
+		return nil, errCut
+	}
+	return n.Client.Delete(ctx, ref, opts)
+}
+
+// off counts writes.
+func (n *node) off() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut--
+	if n.cut == -1 {
+		n.cut = 0
+		return true
+	}
+	return false
 }
 
 // within runs a test against a provisioner whose folder is dir.
@@ -56,24 +95,25 @@ func within(t *testing.T, test func(t *testing.T, n *node)) {
 		if err := r.Bootstrap(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n := &node{Client: r, t: t, dir: dir}
-		n.Provisioner = provision.New(provision.Deps{Client: r, Clock: clock.RealClock{}, Log: zap.NewNop(),
-			Event: n.event, Busy: n.isBusy, Remove: n.remove}, provision.Config{Dir: dir, Node: "n"})
+		n := &node{Client: r, t: t, dir: dir, cut: -1}
 		n.start()
+		t.Cleanup(func() { n.stop() })
 		test(t, n)
 	})
 }
 
 func (n *node) start() {
-	ctx, cancel := context.WithCancel(n.t.Context())
+	n.Provisioner = provision.New(provision.Deps{Client: n, Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Event: n.event, Busy: n.isBusy, Remove: n.remove}, provision.Config{Dir: n.dir, Node: "n"})
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- n.Run(ctx) }()
-	n.t.Cleanup(func() {
+	n.stop = func() {
 		cancel()
 		if err := <-done; err != nil {
 			n.t.Error(err)
 		}
-	})
+	}
 }
 
 func (n *node) event(_ client.Object, _, reason, _ string, _ ...any) {
@@ -426,4 +466,53 @@ func TestLeftovers(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
+}
+
+// Whatever write of a volume's life the power fails at, the next start goes on.
+func TestPowerCuts(t *testing.T) {
+	t.Parallel()
+	for cut := range 4 {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			within(t, func(t *testing.T, n *node) {
+				if _, err := n.Client.Create(t.Context(), newClass(corev1.PersistentVolumeReclaimDelete)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := n.Client.Create(t.Context(), newClaim()); err != nil {
+					t.Fatal(err)
+				}
+				restart := func() {
+					n.stop()
+					n.will(func() { n.cut = -1 })
+					n.start()
+				}
+				n.will(func() { n.cut = cut })
+				v, dir := n.claimed()
+				if v == nil {
+					restart()
+					v, dir = n.claimed()
+				}
+				if v == nil || !exists(dir) {
+					t.Fatal("no volume after the second start")
+				}
+				fill(t, dir)
+				n.will(func() { n.cut = -1 })
+				released, err := client.Update(t.Context(), n.Client, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.will(func() { n.cut = cut })
+				n.Volume(released)
+				synctest.Wait()
+				restart()
+				if left, err := client.Get[*corev1.PersistentVolume](t.Context(), n, "", v.Name); err == nil {
+					n.Volume(left)
+				}
+				synctest.Wait()
+				n.unprotect(v)
+				if exists(dir) || n.there(v) {
+					t.Errorf("folder %v, object %v", exists(dir), n.there(v))
+				}
+			})
+		})
+	}
 }

@@ -69,7 +69,7 @@ func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
 			err = errors.Join(err, p.Remove(p.path(e.Name())))
 		}
 	}
-	return errors.Join(err, p.sync())
+	return errors.Join(err, syncFolder(p.Dir))
 }
 
 // inPlace guards against a name that is not one of a folder, and against something

@@ -74,14 +74,16 @@ func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 
 // fail says why a volume cannot be what its policy wants.
 func (r *run) fail(ctx context.Context, v *corev1.PersistentVolume, reason, message string) error {
-	if v.Status.Phase != corev1.VolumeFailed || v.Status.Message != message {
+	if v.Status.Phase != corev1.VolumeFailed {
 		r.events.Eventf(v, corev1.EventTypeWarning, reason, "%s", message)
 	}
 	return r.volumePhase(ctx, v, corev1.VolumeFailed, message)
 }
 
+// volumePhase moves a volume. Message and reason of one that stays where it is are
+// left to others.
 func (r *run) volumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) error {
-	if v.Status.Phase == phase && v.Status.Message == message {
+	if v.Status.Phase == phase {
 		return nil
 	}
 	_, err := r.changeVolume(ctx, v, "status", func(v *corev1.PersistentVolume) error {
