@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent/volume"
@@ -164,4 +166,28 @@ func (s *heldMounts) Unmount(dir string) error {
 		return errors.New("device or resource busy")
 	}
 	return s.Kernel.Unmount(dir)
+}
+
+// A volume shows what its container has now, and an agent that takes over goes on
+// with that.
+func TestVolumeShowsResources(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := withVolume(w.sized("p"), corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "memory", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.memory"}},
+		}}})
+		w.create(p)
+		w.until(time.Second, "p", ready)
+		file := filepath.Join(w.dir, "pods", string(w.get("p").UID), "volumes", "kubernetes.io~downward-api", "v", "memory")
+		for _, size := range []string{"128Mi", "256Mi"} {
+			w.resize("p", "100m", size)
+			w.after(time.Second)
+			want := resource.MustParse(size)
+			if data, err := os.ReadFile(file); err != nil || string(data) != strconv.FormatInt(want.Value(), 10) {
+				t.Errorf("%s: %s, %v", size, data, err)
+			}
+			w.stop()
+			w.startAgent()
+			w.after(time.Second)
+		}
+	})
 }
