@@ -66,6 +66,9 @@ type Deps struct {
 	// WatchMemory calls short when the kernel reports that memory is short, until
 	// ctx ends, as host.WatchMemory does; nil: nobody does.
 	WatchMemory func(ctx context.Context, short func()) error
+	// WatchUsage calls passed once more memory is in use by what left said last, as
+	// host.WatchUsage does; nil: nobody does.
+	WatchUsage func(ctx context.Context, left <-chan int64, passed func()) error
 	// Kernel is the kernel's log, for processes that it killed for want of memory;
 	// nil: nobody tells of them.
 	Kernel *oom.Log

@@ -23,6 +23,7 @@ import (
 type evictor struct {
 	a       *Agent
 	wake    chan struct{}
+	left    chan int64             // bytes of memory until the next threshold, as last seen
 	evicted *prometheus.CounterVec // by signal
 	// preempted counts who had to make room, by the resource that was short.
 	preempted *prometheus.CounterVec
@@ -48,7 +49,7 @@ const (
 )
 
 func newEvictor(a *Agent) (*evictor, error) {
-	e := &evictor{a: a, wake: make(chan struct{}, 1), evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
+	e := &evictor{a: a, wake: make(chan struct{}, 1), left: make(chan int64, 1), evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_evictions", Help: "Pods evicted, by signal.",
 	}, []string{"eviction_signal"}), preempted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_preemptions", Help: "Times that pods had to make room for a critical one, by the resource that was short.",
@@ -72,13 +73,36 @@ func (e *evictor) run(ctx context.Context) {
 	}
 }
 
-// watch looks at once when the kernel says that memory is short.
+// watch looks at once when the kernel says that memory is short: because somebody
+// waits for some, or because a threshold is passed. It may be able to tell one, both
+// or neither.
 func (e *evictor) watch(ctx context.Context) {
-	if e.a.WatchMemory == nil {
-		return
+	nobody := func() error { return errors.New("not watched") }
+	pressure, usage := nobody, nobody
+	if watch := e.a.WatchMemory; watch != nil {
+		pressure = func() error { return watch(ctx, e.poke) }
 	}
-	if err := e.a.WatchMemory(ctx, e.poke); err != nil && ctx.Err() == nil {
-		e.a.log.Info("the kernel does not tell when memory is short: it is looked at every 10 s only", zap.Error(err))
+	if watch := e.a.WatchUsage; watch != nil {
+		usage = func() error { return watch(ctx, e.left, e.poke) }
+	}
+	var other sync.WaitGroup
+	var err error
+	other.Go(func() { err = usage() })
+	first := pressure()
+	if other.Wait(); first != nil && err != nil && ctx.Err() == nil {
+		e.a.log.Info("the kernel does not tell when memory is short: it is looked at every 10 s only", zap.Errors("why", []error{first, err}))
+	}
+}
+
+// expect tells the kernel how far the next threshold of memory is.
+func (e *evictor) expect(left int64) {
+	select {
+	case <-e.left: // nobody has taken the last one
+	default:
+	}
+	select {
+	case e.left <- left:
+	default:
 	}
 }
 
@@ -92,7 +116,9 @@ func (e *evictor) poke() {
 
 // look reads the signals; due are the thresholds because of which pods must go.
 func (e *evictor) look() (due []eviction.Met) {
-	due, pressure := e.tracker.Update(e.a.cfg.Eviction, e.a.Signals(), e.a.Clock.Now())
+	seen := e.a.Signals()
+	due, pressure := e.tracker.Update(e.a.cfg.Eviction, seen, e.a.Clock.Now())
+	e.expect(e.a.cfg.Eviction.Left(seen))
 	e.mu.Lock()
 	changed := !slices.Equal(e.pressure, pressure)
 	e.pressure = pressure

@@ -81,3 +81,16 @@ func (t *Tracker) pressure(held time.Duration, now time.Time) []corev1.NodeCondi
 	slices.Sort(out)
 	return out
 }
+
+// Left is how much memory more may be used before the next threshold is met; 0: there
+// is none.
+func (p Policy) Left(seen Observations) int64 {
+	var left int64
+	amount := seen[Memory]
+	for _, t := range p.Thresholds {
+		if more := amount.Free - t.Value.Of(amount.Total); t.Signal == Memory && more > 0 && (left == 0 || more < left) {
+			left = more
+		}
+	}
+	return left
+}

@@ -1,0 +1,112 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelV1 is a folder that looks like cgroup v1's, with a pipe for what is asked.
+func kernelV1(t *testing.T, usage string) (dir string, asked *os.File) {
+	t.Helper()
+	dir = t.TempDir()
+	control := filepath.Join(dir, "cgroup.event_control")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "memory.usage_in_bytes"), []byte(usage), 0o600), unix.Mkfifo(control, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := os.OpenFile(control, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { asked.Close() })
+	return dir, asked
+}
+
+func TestWatchUsage(t *testing.T) {
+	t.Parallel()
+	dir, asked := kernelV1(t, "1000\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	left, passed, ended := make(chan int64), make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- watchUsage(ctx, dir, left, func() { passed <- struct{}{} }) }()
+
+	var event, usage, at int
+	for _, more := range []int64{500, 700} { // the second takes the place of the first
+		left <- more
+		var text [64]byte
+		n, err := asked.Read(text[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(string(text[:n]), &event, &usage, &at); err != nil || at != 1000+int(more) {
+			t.Fatalf("asked for %q, %v", text[:n], err)
+		}
+	}
+	if _, err := unix.Write(event, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-passed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody was told")
+	}
+	left <- 0 // asks for nothing
+	left <- 900
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(passed) > 0 {
+		t.Error("told twice")
+	}
+}
+
+func TestWatchUsageWithoutTheNotice(t *testing.T) {
+	t.Parallel()
+	if err := watchUsage(t.Context(), t.TempDir(), nil, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// The real kernel, if it has the notice and lets us make a cgroup: it comes when a
+// process in there takes memory.
+func TestWatchUsageOfTheKernel(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/sys/fs/cgroup/memory", "monopod-test-")
+	if err != nil {
+		t.Skipf("no cgroup can be made: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	left, passed, ended := make(chan int64), make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- watchUsage(ctx, dir, left, func() { passed <- struct{}{} }) }()
+	left <- 16 << 20
+	left <- 24 << 20 // is taken when the first has been asked for
+	left <- 24 << 20
+	cmd := exec.CommandContext(ctx, "sh", "-c", "echo $$ >$0/cgroup.procs && exec dd if=/dev/zero of=/dev/null bs=64M count=1", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	select {
+	case <-passed:
+	case <-time.After(10 * time.Second):
+		t.Error("64 MiB were taken and nobody was told")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for range 100 { // the kernel takes a moment
+		if err = os.Remove(dir); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error(err)
+}
