@@ -36,7 +36,9 @@ func (a *Agent) judge(ctx context.Context, pod *corev1.Pod) (v verdict) {
 	}
 	critical := a.statics.want[pod.UID] == pod || a.evict.critical(pod)
 	pod = allocatedBefore(pod)
-	v.refused = a.evict.admit(pod, critical)
+	if v.refused = a.drain.refuse(); v.refused == nil {
+		v.refused = a.evict.admit(pod, critical)
+	}
 	if v.refused == nil {
 		v = a.ask(pod, critical)
 	}

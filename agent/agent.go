@@ -228,6 +228,7 @@ type Agent struct {
 	preload     *preload.Importer
 	rotate      *rotator
 	evict       *evictor
+	drain       *drain
 	stats       *stats.Source
 	source      *source
 	metrics     *metrics
@@ -337,7 +338,7 @@ func (a *Agent) prepare() error {
 	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
 	a.tokens = token.New(a.Client, a.Clock)
 	a.status = statuswriter.New(a.Client, a.Clock, a.log)
-	a.source = newSource(a)
+	a.source, a.drain = newSource(a), newDrain(a)
 	a.admit = a.admitHandlers()
 	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
 	if a.devices, err = newDevices(a); err != nil {
@@ -388,7 +389,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -145,7 +145,7 @@ func (e *evictor) pass(ctx context.Context) (again bool) {
 		return false
 	}
 	if gone := e.overLimits(ctx); len(gone) > 0 {
-		e.await(ctx, gone)
+		e.await(ctx, gone, cleanUpTime)
 		return true
 	}
 	if len(due) == 0 {
@@ -166,7 +166,7 @@ func (e *evictor) pass(ctx context.Context) (again bool) {
 		e.a.log.Warn("no pod can be evicted", zap.String("signal", string(met.Signal)))
 		return false
 	}
-	e.await(ctx, []*worker{w})
+	e.await(ctx, []*worker{w}, cleanUpTime)
 	return true
 }
 
@@ -240,8 +240,8 @@ func (e *evictor) evict(w *worker, why *status.Failure, grace time.Duration) boo
 }
 
 // await waits until nothing of the pods runs any more, though not for ever.
-func (e *evictor) await(ctx context.Context, pods []*worker) {
-	timer := e.a.Clock.NewTimer(cleanUpTime)
+func (e *evictor) await(ctx context.Context, pods []*worker, limit time.Duration) {
+	timer := e.a.Clock.NewTimer(limit)
 	defer timer.Stop()
 	for _, w := range pods {
 		for !w.over.Load() {

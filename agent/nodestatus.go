@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/shutdown"
 )
 
 const (
@@ -60,6 +62,10 @@ func (r *registrar) addresses() []corev1.NodeAddress {
 // readyCondition asks the runtime; only its two conditions count.
 func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
+	if r.a.drain.down() {
+		c.Message = shutdown.NotReady
+		return c
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.a.cfg.HeartbeatPeriod)
 	defer cancel()
 	resp, err := r.a.Runtime.Status(ctx)

@@ -60,6 +60,9 @@ type Config struct {
 	// Snapshot makes a copy of the state for POST /monopod/snapshot, which answers
 	// with what it returns; nil: none.
 	Snapshot func() (any, error)
+	// Shutdown stops the pods of this process's node for admins, at
+	// /monopod/shutdown; nil: there is none.
+	Shutdown http.Handler
 	Limits   Limits
 	Audit    *audit.Log                          // nil: requests are not written down
 	Clock    clock.WithTickerAndDelayedExecution // nil: the real one
@@ -143,6 +146,8 @@ func (s *Server) paths(r chi.Router) {
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.debug)
 	r.Post("/monopod/snapshot", s.snapshot)
+	r.Get("/monopod/shutdown", s.shutdown)
+	r.Post("/monopod/shutdown", s.shutdown)
 	r.Get(certscmd.Path, s.certs)
 	r.Post(certscmd.Path, s.certs)
 	r.Get("/openapi/v2", s.openapiV2)
