@@ -191,11 +191,19 @@ func (w *worker) run(ctx context.Context) {
 	}
 	w.awaitRoom(ctx)
 	for ctx.Err() == nil {
-		if w.step(ctx) {
+		if w.stepAside(ctx) {
 			return
 		}
 		w.rest(ctx)
 	}
+}
+
+// stepAside is step on a goroutine of its own: the stack that it needs goes with it,
+// so that a pod at rest has but a small one.
+func (w *worker) stepAside(ctx context.Context) (done bool) {
+	result := make(chan bool)
+	go func() { result <- w.step(ctx) }()
+	return <-result
 }
 
 // rest waits for news or the next look.
