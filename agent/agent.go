@@ -225,6 +225,7 @@ type Agent struct {
 	links       sync.Map // path of a link to a log that this process made → UID of its pod
 	node        *registrar
 	collect     *collector
+	imagesAt    atomic.Pointer[string] // nil: the runtime has not said yet
 	preload     *preload.Importer
 	rotate      *rotator
 	evict       *evictor
@@ -274,7 +275,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		roomy: make(chan *worker),
 	}
 	if a.Signals == nil {
-		a.Signals = cfg.machine
+		a.Signals = a.machine
 	}
 	a.log = a.Log
 	if err := a.configured(cfg); err != nil {

@@ -340,15 +340,16 @@ func (e *evictor) admit(pod *corev1.Pod, critical bool) *status.Failure {
 }
 
 // machine reads the signals; one that cannot be read is missing.
-func (c Config) machine() eviction.Observations {
+func (a *Agent) machine() eviction.Observations {
+	data, images := a.cfg.DataDir, a.imageRoot()
 	out := eviction.Observations{}
 	for signal, read := range map[eviction.Signal]func() (host.Amount, error){
 		eviction.Memory:        host.Memory,
 		eviction.PID:           host.PIDs,
-		eviction.NodeFs:        func() (host.Amount, error) { return host.Disk(c.DataDir) },
-		eviction.NodeFsInodes:  func() (host.Amount, error) { return host.Inodes(c.DataDir) },
-		eviction.ImageFs:       func() (host.Amount, error) { return host.Disk(c.ImageRoot) },
-		eviction.ImageFsInodes: func() (host.Amount, error) { return host.Inodes(c.ImageRoot) },
+		eviction.NodeFs:        func() (host.Amount, error) { return host.Disk(data) },
+		eviction.NodeFsInodes:  func() (host.Amount, error) { return host.Inodes(data) },
+		eviction.ImageFs:       func() (host.Amount, error) { return host.Disk(images) },
+		eviction.ImageFsInodes: func() (host.Amount, error) { return host.Inodes(images) },
 	} {
 		if amount, err := read(); err == nil && amount.Total > 0 {
 			out[signal] = eviction.Amount(amount)

@@ -31,6 +31,7 @@ func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
 	ready := r.readyCondition(ctx)
 	if ready.Status == corev1.ConditionTrue {
 		r.describe(ctx)
+		r.a.findImages(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -67,10 +67,14 @@ func (r *reading) cpuStats(from *reading, key string, started time.Time) *statsa
 // nodeDisks adds the file systems, processes and network of the node.
 func (s *Source) nodeDisks(ctx context.Context, out *statsapi.NodeStats, at metav1.Time) {
 	out.Fs = filesystem(s.cfg.Dir, at)
-	images := filesystem(s.cfg.ImageRoot, at)
-	if info, err := s.cfg.Runtime.ImageFsInfo(ctx); err == nil && images != nil && len(info.ImageFilesystems) > 0 {
+	root, used := s.cfg.ImageRoot, (*Size)(nil)
+	if info, err := s.cfg.Runtime.ImageFsInfo(ctx); err == nil && len(info.ImageFilesystems) > 0 {
 		fs := info.ImageFilesystems[0]
-		images = within(images, Size{fs.GetUsedBytes().GetValue(), fs.GetInodesUsed().GetValue()})
+		root, used = cmp.Or(fs.GetFsId().GetMountpoint(), root), &Size{fs.GetUsedBytes().GetValue(), fs.GetInodesUsed().GetValue()}
+	}
+	images := filesystem(root, at)
+	if images != nil && used != nil {
+		images = within(images, *used)
 	}
 	out.Runtime = &statsapi.RuntimeStats{ImageFs: images, ContainerFs: images}
 	if pids, err := host.PIDs(); err == nil {
