@@ -153,8 +153,17 @@ func inTable(fd int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return strings.Contains(string(table), " "+escape(path)+" "), nil
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) > mountPoint && fields[mountPoint] == escape(path) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
+
+// mountPoint is the field of mountinfo that says where; the one before it may look
+// the same, of a bind mount.
+const mountPoint = 4
 
 // escape writes a path as mountinfo does.
 func escape(path string) string {

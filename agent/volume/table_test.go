@@ -1,0 +1,41 @@
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A kernel that is asked about one folder says the same as its whole table.
+func TestMountRoot(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "with \\ and\ta tab")
+	for _, d := range []string{"tmpfs", "bind", "plain"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (Kernel{}).Tmpfs(dir+"/tmpfs", Tmpfs{Mode: 0o755}); err != nil {
+		t.Skipf("left out: nothing can be mounted here: %v", err)
+	}
+	if err := unix.Mount(dir+"/plain", dir+"/bind", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"tmpfs": true, "bind": true, "plain": false} {
+		fd, err := unix.Open(filepath.Join(dir, name), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quick, err1 := mountRoot(fd)
+		table, err2 := inTable(fd)
+		if err1 != nil || err2 != nil || quick != want || table != want {
+			t.Errorf("%s: %v %v, the table says %v %v", name, quick, err1, table, err2)
+		}
+		unix.Close(fd)
+	}
+	if err := RemoveAll(dir, Kernel{}); err != nil {
+		t.Error(err)
+	}
+}
