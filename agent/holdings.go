@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/deviceplugin"
+	"monopod/agent/memorymanager"
 	"monopod/agent/podresources"
 )
 
@@ -39,6 +40,9 @@ func (h holdings) Container(uid types.UID, name string) podresources.Share {
 	if c := h.a.placement.cpus; c != nil {
 		out.CPUs = c.Exclusive(uid, name).List()
 	}
+	if m := h.a.placement.memory; m != nil {
+		out.Memory = blocks(m.Blocks(uid, name))
+	}
 	return out
 }
 
@@ -51,6 +55,9 @@ func (h holdings) Allocatable() podresources.Share {
 	if c := h.a.placement.cpus; c != nil {
 		out.CPUs = c.Allocatable().List()
 	}
+	if m := h.a.placement.memory; m != nil {
+		out.Memory = blocks(m.Allocatable())
+	}
 	return out
 }
 
@@ -58,6 +65,14 @@ func shown(list []deviceplugin.Device) []podresources.Device {
 	out := make([]podresources.Device, 0, len(list))
 	for _, d := range list {
 		out = append(out, podresources.Device(d))
+	}
+	return out
+}
+
+func blocks(list []memorymanager.Block) []podresources.Memory {
+	out := make([]podresources.Memory, 0, len(list))
+	for _, b := range list {
+		out = append(out, podresources.Memory{Type: string(b.Type), Bytes: uint64(b.Size), Nodes: b.Nodes})
 	}
 	return out
 }

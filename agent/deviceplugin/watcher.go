@@ -2,7 +2,6 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"monopod/agent/folder"
 	"monopod/agent/socket"
 
-	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -31,45 +30,12 @@ const (
 // watchFolder takes in the plugins whose sockets are or appear in the folder
 // Watched, and lets them go when the sockets disappear.
 func (m *Manager) watchFolder(ctx context.Context) {
-	watch, err := m.openFolder()
-	if err != nil {
-		m.log.Error("device plugins are not looked for", zap.String("folder", m.cfg.Watched), zap.Error(err))
-		return
-	}
-	defer watch.Close()
 	f := found{m: m, stops: map[string]context.CancelFunc{}}
-	defer f.wait()
-	f.look(ctx)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case err := <-watch.Errors:
-			m.log.Warn("device plugins may not be noticed", zap.Error(err))
-			f.look(ctx)
-		case ev := <-watch.Events:
-			switch {
-			case ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename):
-				f.drop(ev.Name)
-			case ev.Has(fsnotify.Create):
-				f.take(ctx, ev.Name)
-			}
-		}
+	err := f.follow(ctx)
+	f.wait()
+	if ctx.Err() == nil {
+		m.log.Error("device plugins are not looked for", zap.String("folder", m.cfg.Watched), zap.Error(err))
 	}
-}
-
-func (m *Manager) openFolder() (*fsnotify.Watcher, error) {
-	if err := os.MkdirAll(m.cfg.Watched, 0o750); err != nil {
-		return nil, err
-	}
-	watch, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, err
-	}
-	if err := watch.Add(m.cfg.Watched); err != nil {
-		return nil, errors.Join(err, watch.Close())
-	}
-	return watch, nil
 }
 
 // found are the sockets in the folder and what ends the plugin of each. One
@@ -85,6 +51,37 @@ func (f *found) wait() {
 		stop()
 	}
 	f.tries.Wait()
+}
+
+// follow returns when ctx ends or the folder cannot be watched.
+func (f *found) follow(ctx context.Context) error {
+	if err := os.MkdirAll(f.m.cfg.Watched, 0o750); err != nil {
+		return err
+	}
+	watch, err := folder.Watch(f.m.cfg.Watched)
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	stop := context.AfterFunc(ctx, func() { watch.Close() })
+	defer stop()
+	f.look(ctx)
+	for {
+		changes, err := watch.Next()
+		for _, c := range changes {
+			switch {
+			case c.Lost:
+				f.look(ctx)
+			case c.Gone:
+				f.drop(c.Path)
+			default:
+				f.take(ctx, c.Path)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // look takes in what is in the folder.
