@@ -59,6 +59,7 @@ func annotationErrors(annotations map[string]string, spec *corev1.PodSpec, path 
 	if _, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
 		errs = append(errs, field.Invalid(path.Key(corev1.MirrorPodAnnotationKey), "", "must set spec.nodeName if mirror pod annotation is set"))
 	}
+	errs = append(errs, appArmorAnnotations(annotations, spec, path)...)
 	cost, ok := annotations[corev1.PodDeletionCost]
 	if !ok {
 		return errs
@@ -79,6 +80,7 @@ func podSpecValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		podIdentityValidate(spec, path),
 		podDNSValidate(spec, path),
 		podSecurityValidate(spec, path),
+		podOSValidate(spec, path),
 		podSchedulingValidate(spec, path),
 		podResourcesValidate(spec, path),
 	)

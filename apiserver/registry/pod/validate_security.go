@@ -29,6 +29,7 @@ func podSecurityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	}
 	errs = append(errs, check.NilOr(at.Child("supplementalGroupsPolicy"), s.SupplementalGroupsPolicy, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
 	errs = append(errs, check.NilOr(at.Child("fsGroupChangePolicy"), s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+	errs = append(errs, check.NilOr(at.Child("seLinuxChangePolicy"), s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
 	errs = append(errs, sysctlsValidate(spec, s.Sysctls, at.Child("sysctls"))...)
 	errs = append(errs, seccompValidate(s.SeccompProfile, at.Child("seccompProfile"))...)
 	return append(errs, appArmorValidate(s.AppArmorProfile, at.Child("appArmorProfile"))...)

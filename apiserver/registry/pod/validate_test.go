@@ -178,6 +178,12 @@ func TestPodBad(t *testing.T) {
 			"spec.securityContext.shareProcessNamespace: Invalid value\nspec.securityContext.hostNetwork: Forbidden\nspec.securityContext.hostPID: Forbidden"},
 		{`containers: [{name: a, image: b, securityContext: {privileged: true, allowPrivilegeEscalation: false, seccompProfile: {type: Localhost}}}]`,
 			"spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value\nspec.containers[0].securityContext: Invalid value"},
+		// operating systems
+		{`{os: {name: linux}, securityContext: {windowsOptions: {}}, containers: [{name: a, image: b, securityContext: {windowsOptions: {}}}]}`,
+			"spec.securityContext.windowsOptions: Forbidden\nspec.containers[0].securityContext.windowsOptions: Forbidden"},
+		{`{os: {name: windows}, hostPID: true, hostUsers: true, securityContext: {runAsUser: 1, windowsOptions: {}}, initContainers: [{name: i, image: b, securityContext: {privileged: true}}], containers: [{name: a, image: b, securityContext: {capabilities: {}, runAsNonRoot: true}}]}`,
+			"spec.hostPID: Forbidden\nspec.hostUsers: Forbidden\nspec.securityContext.runAsUser: Forbidden\nspec.containers[0].securityContext.capabilities: Forbidden\nspec.initContainers[0].securityContext.privileged: Forbidden"},
+		{`{securityContext: {seLinuxChangePolicy: Never}, containers: [{name: a, image: b}]}`, "spec.securityContext.seLinuxChangePolicy: Unsupported value"},
 		// scheduling
 		{`{nodeSelector: {"a b": c}, containers: [{name: a, image: b}]}`, "spec.nodeSelector: Invalid value"},
 		{`{schedulingGates: [{name: x/y}, {name: x/y}], nodeName: n, containers: [{name: a, image: b}]}`, "spec.schedulingGates[1]: Duplicate value\nspec.nodeName: Forbidden"},
@@ -200,8 +206,11 @@ func TestPodBad(t *testing.T) {
 func TestPodAnnotations(t *testing.T) {
 	t.Parallel()
 	pod := parsePod(t, "containers: [{name: a, image: b}]")
-	pod.Annotations = map[string]string{corev1.PodDeletionCost: "+1", corev1.MirrorPodAnnotationKey: "x"}
+	const armor = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
+	pod.Annotations = map[string]string{corev1.PodDeletionCost: "+1", corev1.MirrorPodAnnotationKey: "x",
+		armor + "a": "strict", armor + "b": "runtime/default"}
 	kindtest.WantErrors(t, podValidate(pod, nil, ""),
 		"metadata.annotations[kubernetes.io/config.mirror]: Invalid value",
+		"metadata.annotations["+armor+"a]: Invalid value", "metadata.annotations["+armor+"b]: Invalid value",
 		"metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value")
 }
