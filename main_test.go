@@ -335,7 +335,9 @@ func named(ts *testscript.TestScript, args []string) (s *server, node string, re
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s, node, args := named(ts, args)
-	*s = *newServer(s.dir, append([]string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME")}, args...))
+	// How full the disk is of the machine that the tests run on is no matter.
+	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi"}
+	*s = *newServer(s.dir, append(own, args...))
 	s.start()
 	ts.Defer(func() {
 		if s.running() {
