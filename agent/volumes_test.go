@@ -191,3 +191,25 @@ func TestVolumeShowsResources(t *testing.T) {
 		}
 	})
 }
+
+// The volumes of a pod that ended while no agent ran go when one does.
+func TestVolumesOfPodThatEndedAlone(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := withVolume(pod("p", "sleep", "10"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		w.create(p)
+		w.until(time.Second, "p", ready)
+		volumes := filepath.Join(w.dir, "pods", string(w.get("p").UID), "volumes")
+		if _, err := os.Stat(volumes); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		w.after(time.Minute)
+		w.startAgent()
+		w.until(5*time.Second, "p", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+		w.after(time.Second)
+		if _, err := os.Stat(volumes); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("they are still there: %v", err)
+		}
+	})
+}
