@@ -109,3 +109,22 @@ func pairs(path string) (map[string]uint64, error) {
 	}
 	return out, nil
 }
+
+// Starved says whether the kernel killed something in a container for want of
+// memory, by the counter of its cgroup, which goes with the container a moment after
+// its end: no is not certain. Parent is what the runtime was told.
+func Starved(mount, parent, container string) bool {
+	own := container
+	if strings.HasSuffix(parent, ".slice") {
+		own = "cri-containerd-" + container + ".scope"
+	}
+	for _, file := range []string{
+		filepath.Join(mount, "memory", parent, own, "memory.oom_control"), // v1
+		filepath.Join(mount, parent, own, "memory.events"),
+	} {
+		if counts, err := pairs(file); err == nil && counts["oom_kill"] > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -57,3 +57,25 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, root, map[string]string{
+		"memory/r/podu/killed/memory.oom_control":            "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"memory/r/podu/fine/memory.oom_control":              "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
+		"r/podu/killed2/memory.events":                       "low 0\noom 1\noom_kill 2\n",
+		"r.slice/cri-containerd-killed3.scope/memory.events": "oom_kill 1\n",
+	})
+	for _, c := range []struct {
+		parent, id string
+		want       bool
+	}{
+		{"/r/podu", "killed", true}, {"/r/podu", "fine", false}, {"/r/podu", "killed2", true},
+		{"/r.slice", "killed3", true}, {"/r/podu", "gone", false},
+	} {
+		if got := cgroup.Starved(root, c.parent, c.id); got != c.want {
+			t.Errorf("%s: %v", c.id, got)
+		}
+	}
+}

@@ -15,7 +15,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config 
 	if err != nil {
 		return "", err
 	}
-	r.known.add(resp.ContainerId, owner{sandbox: sandboxID, pod: sandbox.GetMetadata().GetUid()})
+	r.known.add(resp.ContainerId, owner{sandbox: sandboxID, pod: sandbox.GetMetadata().GetUid(), cgroup: sandbox.GetLinux().GetCgroupParent()})
 	return resp.ContainerId, nil
 }
 

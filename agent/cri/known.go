@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -11,6 +12,7 @@ type owner struct {
 	pod     string // UID
 	exit    *exit  // nil while it lives
 	oom     bool   // something in it was killed for want of memory
+	cgroup  string // where its own is; empty where that is not known
 }
 
 type exit struct {
@@ -32,7 +34,7 @@ func (k *known) add(id string, o owner) {
 		k.all = map[string]owner{}
 	}
 	if old, ok := k.all[id]; ok { // events may be faster than the answer
-		o.exit, o.oom = old.exit, old.oom
+		o.exit, o.oom, o.cgroup = old.exit, old.oom, cmp.Or(o.cgroup, old.cgroup)
 	}
 	k.all[id] = o
 }

@@ -7,6 +7,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
+	"monopod/agent/cgroup"
 )
 
 const (
@@ -29,22 +30,32 @@ func (f *follower) watchKernel(ctx context.Context) {
 
 // containerID is whose a cgroup of that name is: the systemd driver wraps the ID
 // up.
-func containerID(cgroup string) string {
-	if scope, ok := strings.CutSuffix(cgroup, ".scope"); ok {
+func containerID(folder string) string {
+	if scope, ok := strings.CutSuffix(folder, ".scope"); ok {
 		return scope[strings.LastIndexByte(scope, '-')+1:]
 	}
-	return cgroup
+	return folder
 }
 
 // explain says before an exit that it was for want of memory, if the kernel says
 // so.
 func (f *follower) explain(ctx context.Context, exit agent.Event, pid int) {
 	id := exit.ContainerID
-	if id == "" || exit.ExitCode != sigkilled || !f.r.config.Kernel.Killed(id, pid) || !f.r.known.starved(id) {
+	if id == "" || exit.ExitCode != sigkilled || !f.r.starved(id, pid) || !f.r.known.starved(id) {
 		return
 	}
 	exit.Type, exit.ExitCode = agent.EventContainerOOM, 0
 	f.send(ctx, exit)
+}
+
+// starved asks the kernel: its log, or where that must not be read, the counter of
+// the container's cgroup.
+func (r *Runtime) starved(id string, pid int) bool {
+	if r.config.Kernel != nil {
+		return r.config.Kernel.Killed(id, pid)
+	}
+	o, _ := r.known.get(id)
+	return o.cgroup != "" && cgroup.Starved("/sys/fs/cgroup", o.cgroup, id)
 }
 
 // reasoned gives the status of a dead container the reason that containerd may have
