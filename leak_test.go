@@ -54,7 +54,8 @@ func open(t *testing.T, flags ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(dir, append([]string{"--node-name", "node1", "--containerd", "auto"}, flags...))
+	// A machine short of disk is not what is tested here.
+	s := newServer(dir, append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...))
 	t.Cleanup(func() {
 		s.cleanUp(true)
 		if t.Failed() {
