@@ -1,0 +1,107 @@
+package agent_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"monopod/agent"
+)
+
+// A node told to run 500 pods does.
+func TestFiveHundredPods(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const pods = 500
+		w.stop()
+		w.adjust = func(c *agent.Config) { c.MaxPods = pods }
+		w.startAgent()
+		name := func(i int) string { return fmt.Sprintf("p%d", i) }
+		for i := range pods {
+			w.create(pod(name(i)))
+		}
+		w.after(5 * time.Second)
+		alive := map[string]bool{}
+		for i := range pods {
+			p := w.get(name(i))
+			if !ready(p) || p.Status.ContainerStatuses[0].RestartCount != 0 {
+				t.Fatalf("%s: %+v", name(i), p.Status)
+			}
+			alive[string(p.UID)] = true
+		}
+		checkOnly(w, alive)
+		w.create(pod("more"))
+		w.after(time.Second)
+		if p := w.get("more"); p.Status.Reason != "OutOfpods" {
+			t.Errorf("one more: %+v", p.Status)
+		}
+		w.delete("more", 0)
+		for i := range pods {
+			w.delete(name(i), 1)
+		}
+		w.after(10 * time.Second)
+		for i := range pods {
+			if p := w.get(name(i)); p != nil {
+				t.Fatalf("%s: %+v", name(i), p.Status)
+			}
+		}
+		w.nothingLeft()
+	})
+}
+
+// Pods that come and go leave no goroutine and no memory behind. It measures the
+// whole process, so it runs alone.
+func TestNothingGrows(t *testing.T) { //nolint:paralleltest // see above
+	openWorld(t, func(w *world) {
+		const lives = 600
+		r := rand.New(rand.NewPCG(1, 2))
+		cycles(w, r, 300) // caches fill
+		w.nothingLeft()
+		heap, goroutines := measure(w)
+		cycles(w, r, lives)
+		w.nothingLeft()
+		moreHeap, moreGoroutines := measure(w)
+		t.Logf("heap %d, then %d; goroutines %d, then %d", heap, moreHeap, goroutines, moreGoroutines)
+		if grown := int64(moreHeap) - int64(heap); grown > lives*maxKept {
+			t.Errorf("%d bytes are kept of %d pods", grown, lives)
+		}
+		if moreGoroutines > goroutines {
+			t.Errorf("%d goroutines more than %d", moreGoroutines-goroutines, goroutines)
+		}
+	})
+}
+
+// maxKept is what may stay of a pod, in bytes: a worker alone has thousands. It is
+// the error of measuring.
+const maxKept = 400
+
+// cycles makes pods of several sorts, 50 at a time, and removes them at any time.
+func cycles(w *world, r *rand.Rand, n int) {
+	w.Helper()
+	for range n / 50 {
+		for i := range 50 {
+			w.create(pod(fmt.Sprintf("p%d", i), [][]string{nil, {"-ignore-term"}, {"exit", "1"}, {"sleep", "1h"}}[r.IntN(4)]...))
+		}
+		w.after(time.Duration(r.IntN(40)) * time.Millisecond)
+		for i := range 50 {
+			w.delete(fmt.Sprintf("p%d", i), r.Int64N(3))
+			w.after(time.Duration(r.IntN(2)) * time.Millisecond)
+		}
+		w.after(10 * time.Second)
+		w.mu.Lock()
+		w.seen, w.events = nil, nil
+		w.mu.Unlock()
+	}
+}
+
+// measure counts when all that may go has gone.
+func measure(w *world) (heap uint64, goroutines int) {
+	w.after(10 * time.Minute)
+	for range 3 {
+		runtime.GC()
+	}
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc, runtime.NumGoroutine()
+}
