@@ -29,6 +29,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
+	"monopod/agent/mount"
 	"monopod/agent/oom"
 	"monopod/agent/pleg"
 	"monopod/agent/podresources"
@@ -298,7 +299,7 @@ func (d Deps) withDefaults() Deps {
 		d.Metrics = prometheus.NewRegistry()
 	}
 	if d.Mounter == nil {
-		d.Mounter = volume.Kernel{}
+		d.Mounter = mount.Kernel{}
 	}
 	if d.Notify == nil {
 		d.Notify = static.Notify

@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/mount"
 	"monopod/agent/provision"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -35,7 +36,7 @@ func (a *Agent) provideVolumes(ctx context.Context) {
 			a.Recorder.Reference(record.ReferenceTo(obj), eventType, reason, format, args...)
 		},
 		Busy:   func(namespace, name string) bool { return a.usesClaim(namespace, name, "") },
-		Remove: func(path string) error { return volume.RemoveAll(path, a.Mounter) },
+		Remove: func(path string) error { return mount.RemoveAll(path, a.Mounter) },
 	}, provision.Config{Dir: a.volumesDir(), Node: a.cfg.NodeName})
 	f := claimFeed{a: a, p: p}
 	var parts sync.WaitGroup

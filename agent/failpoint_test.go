@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent"
-	"monopod/agent/volume"
+	"monopod/agent/mount"
 )
 
 // story is a pod's whole life, told by what a user sees and does: it holds however
@@ -34,7 +34,7 @@ type mounts struct {
 	all map[string]bool
 }
 
-func (m *mounts) Tmpfs(dir string, _ volume.Tmpfs) error {
+func (m *mounts) Tmpfs(dir string, _ mount.Tmpfs) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[dir] = true

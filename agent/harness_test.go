@@ -25,6 +25,7 @@ import (
 	"monopod/agent/cni"
 	"monopod/agent/eviction"
 	"monopod/agent/fake"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
@@ -207,7 +208,7 @@ func runAgent(t testing.TB, a *agent.Agent) (stop func()) {
 }
 
 // noMounts is a machine where nothing is ever mounted.
-type noMounts struct{ volume.Folders }
+type noMounts struct{ mount.Folders }
 
 // pod is a pod of one container that runs the sample program.
 func pod(name string, args ...string) *corev1.Pod {

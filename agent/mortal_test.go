@@ -11,6 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 )
@@ -263,7 +264,7 @@ type mortalMounter struct {
 	f *fate
 }
 
-func (m mortalMounter) Tmpfs(dir string, o volume.Tmpfs) error {
+func (m mortalMounter) Tmpfs(dir string, o mount.Tmpfs) error {
 	return meetErr(context.Background(), m.f, "mount", func(context.Context) error { return m.Mounter.Tmpfs(dir, o) })
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/agent/volume"
+	"monopod/agent/mount"
 )
 
 func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
@@ -77,7 +77,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 
 // clumsy fails to unmount for a while.
 type clumsy struct {
-	volume.Folders
+	mount.Folders
 	failing atomic.Bool
 }
 
@@ -114,10 +114,10 @@ func TestUnmountIsTriedAgain(t *testing.T) {
 // through the mount.
 func TestOrphanedVolumes(t *testing.T) {
 	dir := t.TempDir()
-	if err := (volume.Kernel{}).Tmpfs(dir, volume.Tmpfs{Mode: 0o700}); err != nil {
+	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o700}); err != nil {
 		t.Skipf("left out: nothing can be mounted here: %v", err)
 	}
-	t.Cleanup(func() { _ = volume.Kernel{}.Unmount(dir) })
+	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
 	precious := filepath.Join(dir, "precious")
 	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestOrphanedVolumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer source.Close()
-		if _, err := (volume.Kernel{}).Bind(int(source.Fd()), left); err != nil {
+		if _, err := (mount.Kernel{}).Bind(int(source.Fd()), left); err != nil {
 			t.Fatal(err)
 		}
 		m := &heldMounts{}
@@ -141,7 +141,7 @@ func TestOrphanedVolumes(t *testing.T) {
 		w.mounter = m
 		w.startAgent()
 		w.after(3 * time.Minute)
-		if mounted, err := (volume.Kernel{}).Mounted(left); err != nil || !mounted {
+		if mounted, err := (mount.Kernel{}).Mounted(left); err != nil || !mounted {
 			t.Errorf("%v, %v", mounted, err)
 		}
 		m.failing.Store(false)
@@ -157,7 +157,7 @@ func TestOrphanedVolumes(t *testing.T) {
 
 // heldMounts is the kernel with something that holds on to its mounts.
 type heldMounts struct {
-	volume.Kernel
+	mount.Kernel
 	failing atomic.Bool
 }
 

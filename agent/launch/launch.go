@@ -33,6 +33,7 @@ import (
 	"monopod/agent/image"
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
+	"monopod/agent/mount"
 	"monopod/agent/oom"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
@@ -139,7 +140,7 @@ func (n *Node) mounter() volume.Mounter {
 	if n.cfg.Runtime != "fake" {
 		return nil
 	}
-	return volume.Folders{}
+	return mount.Folders{}
 }
 
 // Run runs the agent on the runtime that the flags name until ctx ends.

@@ -22,8 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/mount"
 	"monopod/agent/provision"
-	"monopod/agent/volume"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/registry"
@@ -134,7 +134,7 @@ func (n *node) remove(path string) error {
 	if n.broken != nil {
 		return n.broken
 	}
-	return volume.RemoveAll(path, volume.Folders{})
+	return mount.RemoveAll(path, mount.Folders{})
 }
 
 // will changes what happens from now on.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
@@ -44,7 +45,7 @@ func hostAt(path string, kind corev1.HostPathType) corev1.PersistentVolumeSource
 
 // found is a Set whose claims are all bound to pv.
 func found(t *testing.T, pv *corev1.PersistentVolume) *volume.Set {
-	return &volume.Set{Dir: t.TempDir(), Mounter: volume.Folders{}, Claim: func(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error) {
+	return &volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Claim: func(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error) {
 		return pv, nil
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
@@ -18,7 +19,7 @@ var errDead = errors.New("killed")
 // mortal is the kernel as an agent reaches it that is killed at a step: before it,
 // or when it is done. After that nothing works.
 type mortal struct {
-	volume.Kernel
+	mount.Kernel
 	left  int // steps until then; below 0: it lives
 	after bool
 	steps int
@@ -39,7 +40,7 @@ func (m *mortal) step(do func() error) error {
 	return do()
 }
 
-func (m *mortal) Tmpfs(dir string, o volume.Tmpfs) error {
+func (m *mortal) Tmpfs(dir string, o mount.Tmpfs) error {
 	return m.step(func() error { return m.Kernel.Tmpfs(dir, o) })
 }
 
@@ -103,7 +104,7 @@ func TestDeathAtEachStep(t *testing.T) {
 		if err := errors.Join(life(t, first), first.Teardown()); !errors.Is(err, errDead) {
 			t.Errorf("step %d: it was not killed: %v", i/2, err)
 		}
-		next := &volume.Set{Dir: dir, Mounter: volume.Kernel{}, Source: src}
+		next := &volume.Set{Dir: dir, Mounter: mount.Kernel{}, Source: src}
 		if i%4 < 2 { // half of the pods live on
 			if err := life(t, next); err != nil {
 				t.Errorf("step %d: %v", i/2, err)

@@ -13,6 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
 )
 
 // emptyDirMode is what everybody may do in an emptyDir that says nothing.
@@ -49,7 +50,7 @@ func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, facts env.Fa
 }
 
 // topOf is whose an emptyDir is.
-func topOf(v *corev1.EmptyDirVolumeSource, group *int64) Tmpfs {
+func topOf(v *corev1.EmptyDirVolumeSource, group *int64) mount.Tmpfs {
 	mode := emptyDirMode
 	if v.Mode != nil {
 		mode = os.FileMode(*v.Mode).Perm()
@@ -60,11 +61,11 @@ func topOf(v *corev1.EmptyDirVolumeSource, group *int64) Tmpfs {
 	if group != nil {
 		mode |= os.ModeSetgid | groupWrites | groupEnters
 	}
-	return Tmpfs{Mode: mode, Group: group}
+	return mount.Tmpfs{Mode: mode, Group: group}
 }
 
 // onDisk makes the folder under another name first: one that is there is complete.
-func (s *Set) onDisk(dir string, o Tmpfs) error {
+func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil
 	}
@@ -84,7 +85,7 @@ func (s *Set) onDisk(dir string, o Tmpfs) error {
 }
 
 // mountOnce mounts on dir unless something is mounted there.
-func (s *Set) mountOnce(dir string, o Tmpfs, mount func(string, Tmpfs) error) error {
+func (s *Set) mountOnce(dir string, o mount.Tmpfs, do func(string, mount.Tmpfs) error) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (s *Set) mountOnce(dir string, o Tmpfs, mount func(string, Tmpfs) error) er
 	if err != nil || mounted {
 		return err
 	}
-	return mount(dir, o)
+	return do(dir, o)
 }
 
 // memorySize bounds an emptyDir in memory by its own limit, by what the pod's

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
@@ -74,7 +75,7 @@ func TestEmptyDirMode(t *testing.T) {
 // An agent that dies while it makes an emptyDir leaves none that looks complete.
 func TestEmptyDirCutShort(t *testing.T) {
 	t.Parallel()
-	set := volume.Set{Dir: t.TempDir(), Mounter: volume.Folders{}}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}
 	mustDir(t, filepath.Join(set.Dir, "volumes/kubernetes.io~empty-dir/.new-v"))
 	paths, err := set.Prepare(t.Context(), podWith(emptyDir(corev1.EmptyDirVolumeSource{})))
 	if err != nil {
@@ -148,11 +149,11 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // pages notes the sizes of huge pages.
 type pages struct {
-	volume.Folders
+	mount.Folders
 	size int64
 }
 
-func (p *pages) Huge(_ string, o volume.Tmpfs) error {
+func (p *pages) Huge(_ string, o mount.Tmpfs) error {
 	p.size = o.Page
 	return nil
 }

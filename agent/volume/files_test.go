@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
@@ -82,7 +83,7 @@ func TestFilesOfGroup(t *testing.T) {
 	}
 	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}, secret: &corev1.Secret{Data: map[string][]byte{"a": []byte("1")}}}
 	items := []corev1.KeyToPath{{Key: "a", Path: "open", Mode: new(int32(0o666))}, {Key: "a", Path: "shut", Mode: new(int32(0o400))}, {Key: "a", Path: "theirs", User: new(int64(42))}}
-	set := volume.Set{Dir: t.TempDir(), Mounter: volume.Folders{}, Source: src}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: src}
 	facts := withGroup(podWith(
 		corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
 		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
@@ -127,7 +128,7 @@ func TestImmutable(t *testing.T) {
 		secret:    &corev1.Secret{Immutable: new(true), Data: map[string][]byte{"a": []byte("1")}},
 	}
 	var known volume.Immutable
-	set := volume.Set{Dir: t.TempDir(), Mounter: volume.Folders{}, Source: known.Over(src)}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: known.Over(src)}
 	facts := podWith(configMapVolume(), corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
 	for range 2 {
 		paths, err := set.Prepare(t.Context(), facts)
@@ -141,7 +142,7 @@ func TestImmutable(t *testing.T) {
 func TestMissingKeys(t *testing.T) {
 	t.Parallel()
 	src := &source{configMap: &corev1.ConfigMap{}, secret: &corev1.Secret{}}
-	set := volume.Set{Dir: t.TempDir(), Mounter: volume.Folders{}, Source: src}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: src}
 	items := []corev1.KeyToPath{{Key: "k", Path: "k"}}
 	source := func(p corev1.VolumeProjection) corev1.VolumeSource {
 		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{p}}}

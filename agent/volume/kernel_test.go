@@ -12,20 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
 // needsMounts skips a test on a machine that lets us mount nothing.
-func needsMounts(t testing.TB) volume.Kernel {
+func needsMounts(t testing.TB) mount.Kernel {
 	t.Helper()
 	dir := t.TempDir()
-	if err := (volume.Kernel{}).Tmpfs(dir, volume.Tmpfs{Mode: 0o700}); err != nil {
+	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o700}); err != nil {
 		t.Skipf("left out: nothing can be mounted here: %v", err)
 	}
-	if err := (volume.Kernel{}).Unmount(dir); err != nil {
+	if err := (mount.Kernel{}).Unmount(dir); err != nil {
 		t.Fatal(err)
 	}
-	return volume.Kernel{}
+	return mount.Kernel{}
 }
 
 // mountsBelow are the lines of the kernel's table about dir and what is in it.
@@ -187,7 +188,7 @@ func TestSubPath(t *testing.T) {
 // A subPath of a ConfigMap shows what was there when the container started.
 func TestSubPathOfConfigMap(t *testing.T) {
 	t.Parallel()
-	for name, m := range map[string]volume.Mounter{"mounted": needsMounts(t), "folders": volume.Folders{}} {
+	for name, m := range map[string]volume.Mounter{"mounted": needsMounts(t), "folders": mount.Folders{}} {
 		src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "one"}}}
 		set := volume.Set{Dir: t.TempDir(), Mounter: m, Source: src}
 		facts := podWith(configMapVolume())
@@ -249,7 +250,7 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 	if len(mountsBelow(t, dir)) != 5 || read(t, precious+"/data/file") != "precious" {
 		t.Errorf("after a failure: %v", mountsBelow(t, dir))
 	}
-	if err := (&volume.Set{Dir: dir, Mounter: volume.Folders{}}).Teardown(); err == nil || !strings.Contains(err.Error(), "still mounted") {
+	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(); err == nil || !strings.Contains(err.Error(), "still mounted") {
 		t.Errorf("who cannot unmount: %v", err)
 	}
 	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
@@ -267,7 +268,7 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 }
 
 // stuck cannot unmount.
-type stuck struct{ volume.Kernel }
+type stuck struct{ mount.Kernel }
 
 func (stuck) Unmount(string) error { return syscall.EPERM }
 
@@ -329,7 +330,7 @@ func TestRemovalOfDeepFolders(t *testing.T) {
 		at = next
 	}
 	unix.Close(at)
-	if err := volume.RemoveAll(dir, volume.Folders{}); err != nil {
+	if err := mount.RemoveAll(dir, mount.Folders{}); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) > 0 {
@@ -360,7 +361,7 @@ func TestShare(t *testing.T) {
 		if len(lines) != 1 || !strings.Contains(lines[0], " shared:") {
 			t.Errorf("%q: %v", medium, lines)
 		}
-		if err := m.Tmpfs(mustDir(t, dir+"/mine"), volume.Tmpfs{Mode: 0o755}); err != nil {
+		if err := m.Tmpfs(mustDir(t, dir+"/mine"), mount.Tmpfs{Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
 		if err := set.Teardown(); err != nil {
@@ -377,14 +378,14 @@ func TestHugePagesAreMounted(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
 	dir := t.TempDir()
-	if err := m.Huge(dir, volume.Tmpfs{Mode: 0o777, Page: 2 << 20, Size: 4 << 20}); err != nil {
+	if err := m.Huge(dir, mount.Tmpfs{Mode: 0o777, Page: 2 << 20, Size: 4 << 20}); err != nil {
 		t.Skipf("left out: this kernel has no huge pages of 2 MiB: %v", err)
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Bsize != 2<<20 || st.Blocks != 2 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if err := volume.RemoveAll(dir, m); err != nil {
+	if err := mount.RemoveAll(dir, m); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, dir); len(left) > 0 {

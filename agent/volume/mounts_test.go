@@ -11,6 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
@@ -30,13 +31,13 @@ func mountsOf(t *testing.T, m volume.Mounter, dir string, vars []env.Var, can vo
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	got, err := mountsOf(t, volume.Folders{}, dir, []env.Var{{Name: "NAME", Value: "n"}}, volume.Features{},
+	got, err := mountsOf(t, mount.Folders{}, dir, []env.Var{{Name: "NAME", Value: "n"}}, volume.Features{},
 		corev1.VolumeMount{Name: "v", MountPath: "/a", ReadOnly: true},
 		corev1.VolumeMount{Name: "v", MountPath: "/b", SubPathExpr: "x/$(NAME)"})
 	if err != nil || len(got) != 2 || !got[0].Readonly || got[1].Readonly || got[0].HostPath != dir || got[1].HostPath != dir+"/x/n" {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := mountsOf(t, volume.Folders{}, dir, nil, volume.Features{}, corev1.VolumeMount{Name: "none", MountPath: "/a"}); !errors.Is(err, env.ErrConfig) {
+	if _, err := mountsOf(t, mount.Folders{}, dir, nil, volume.Features{}, corev1.VolumeMount{Name: "none", MountPath: "/a"}); !errors.Is(err, env.ErrConfig) {
 		t.Errorf("no such volume: %v", err)
 	}
 }
@@ -58,7 +59,7 @@ func TestReadOnlyKinds(t *testing.T) {
 		{corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ReadOnly: true}}, true},
 		{corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, false},
 	} {
-		set := volume.Set{Dir: t.TempDir(), Mounter: volume.Folders{}}
+		set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.source}}}}
 		got, err := set.Mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}, map[string]string{"v": dir}, nil, volume.Features{})
 		if err != nil || got[0].Readonly != c.want {
@@ -88,7 +89,7 @@ func TestFeatures(t *testing.T) {
 		{"options", options, volume.Features{Options: true}, false, ""},
 		{"options without support", options, volume.Features{}, false, `volume "v" requested bind mount options, but they are not supported by the runtime`},
 	} {
-		got, err := mountsOf(t, volume.Folders{}, t.TempDir(), nil, c.can, c.mount)
+		got, err := mountsOf(t, mount.Folders{}, t.TempDir(), nil, c.can, c.mount)
 		if c.err != "" {
 			if err == nil || err.Error() != c.err {
 				t.Errorf("%s: %v", c.name, err)
@@ -108,7 +109,7 @@ func TestPropagation(t *testing.T) {
 		corev1.MountPropagationHostToContainer: cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
 		corev1.MountPropagationBidirectional:   cri.MountPropagation_PROPAGATION_BIDIRECTIONAL,
 	} {
-		got, err := mountsOf(t, volume.Folders{}, t.TempDir(), nil, volume.Features{}, corev1.VolumeMount{Name: "v", MountPath: "/v", MountPropagation: &mode})
+		got, err := mountsOf(t, mount.Folders{}, t.TempDir(), nil, volume.Features{}, corev1.VolumeMount{Name: "v", MountPath: "/v", MountPropagation: &mode})
 		if err != nil || got[0].Propagation != want {
 			t.Errorf("%s: %v, %v", mode, got, err)
 		}
@@ -139,7 +140,7 @@ func TestSubPathIsRefused(t *testing.T) {
 		{"", "$(UP)", "must not contain '..'"},
 		{"", "$(ROOT)", "must not be an absolute path"},
 	} {
-		got, err := mountsOf(t, volume.Folders{}, dir, []env.Var{{Name: "UP", Value: "../x"}, {Name: "ROOT", Value: "/etc"}}, volume.Features{},
+		got, err := mountsOf(t, mount.Folders{}, dir, []env.Var{{Name: "UP", Value: "../x"}, {Name: "ROOT", Value: "/etc"}}, volume.Features{},
 			corev1.VolumeMount{Name: "v", MountPath: "/v", SubPath: c.sub, SubPathExpr: c.expr})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q: %v, %v, want %q", c.sub, c.expr, got, err, c.want)

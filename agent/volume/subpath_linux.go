@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"monopod/agent/mount"
 )
 
 // subPathsDir holds what subPaths show, <volume>/<container>/<index of the mount>,
@@ -72,7 +74,7 @@ func (s *Set) shows(target string, want *unix.Stat_t) bool {
 // makeTarget makes an empty file or folder to mount on, in place of what an earlier
 // attempt left.
 func (s *Set) makeTarget(target string, folder bool) error {
-	if err := RemoveAll(target, s.Mounter); err != nil {
+	if err := mount.RemoveAll(target, s.Mounter); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
@@ -166,7 +168,7 @@ func makeFolder(parent int, name string, mode uint32) (int, error) {
 		return -1, err
 	}
 	if made == nil { // whatever the umask
-		err = unix.Chmod(procPath(fd), mode)
+		err = unix.Chmod(mount.Open(fd), mode)
 	}
 	if err != nil {
 		unix.Close(fd)

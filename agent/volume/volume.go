@@ -16,6 +16,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
+)
+
+// Mounter mounts and unmounts on this machine.
+type Mounter interface {
+	// Tmpfs mounts an empty tmpfs on dir.
+	Tmpfs(dir string, o mount.Tmpfs) error
+	// Huge mounts a file system of huge pages on dir.
+	Huge(dir string, o mount.Tmpfs) error
+	// Bind shows the file or folder that is open as fd at target, an empty one of
+	// its kind, and returns where it is to be seen: target, or where it lies.
+	Bind(fd int, target string) (path string, err error)
+	// Share makes dir a mount through which others reach containers that show it,
+	// and back.
+	Share(dir string) error
+	// Mounted says whether something is mounted on dir.
+	Mounted(dir string) (bool, error)
+	// Unmount takes the topmost mount off dir, though it may be in use; nothing
+	// there is no error.
+	Unmount(dir string) error
+}
+
+var (
+	_ Mounter = mount.Kernel{}
+	_ Mounter = mount.Folders{}
 )
 
 // Set is the volumes of one pod.
@@ -104,7 +129,7 @@ func (s *Set) secret(kind, name string, files Files, err error, pod *corev1.Pod)
 	if err != nil {
 		return "", err
 	}
-	err = s.mountOnce(s.path(kind, name), Tmpfs{Mode: 0o755, Plain: true}, s.Mounter.Tmpfs)
+	err = s.mountOnce(s.path(kind, name), mount.Tmpfs{Mode: 0o755, Plain: true}, s.Mounter.Tmpfs)
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return "", err
 	}
@@ -123,7 +148,7 @@ func fsGroup(pod *corev1.Pod) *int64 {
 // is tried again with the next call. What is there is read from the disk, so that it
 // does not matter who mounted it.
 func (s *Set) Unmount() error {
-	if err := RemoveAll(filepath.Join(s.Dir, subPathsDir), s.Mounter); err != nil {
+	if err := mount.RemoveAll(filepath.Join(s.Dir, subPathsDir), s.Mounter); err != nil {
 		return err
 	}
 	volumes := filepath.Join(s.Dir, "volumes")
@@ -136,7 +161,7 @@ func (s *Set) Unmount() error {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
 	}
-	return RemoveAll(volumes, s.Mounter)
+	return mount.RemoveAll(volumes, s.Mounter)
 }
 
 func (s *Set) unmount(dir string) error {
@@ -152,5 +177,5 @@ func (s *Set) Teardown() error {
 	if err := s.Unmount(); err != nil {
 		return err
 	}
-	return RemoveAll(s.Dir, s.Mounter)
+	return mount.RemoveAll(s.Dir, s.Mounter)
 }

@@ -12,17 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/mount"
 	"monopod/agent/volume"
 )
 
 // mounter notes what is mounted.
 type mounter struct {
-	volume.Folders
+	mount.Folders
 	mounted map[string]int64
 	fail    error
 }
 
-func (m *mounter) Tmpfs(dir string, o volume.Tmpfs) error {
+func (m *mounter) Tmpfs(dir string, o mount.Tmpfs) error {
 	if m.fail != nil {
 		return m.fail
 	}

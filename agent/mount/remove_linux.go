@@ -1,4 +1,4 @@
-package volume
+package mount
 
 import (
 	"errors"
@@ -10,7 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Unmounter takes down the topmost mount of dir.
+type Unmounter interface{ Unmount(dir string) error }
+
 const (
+	// entriesAtOnce is how many names of a folder are held in memory.
+	entriesAtOnce = 1024
 	// removeTries is how often a name is tried that is busy or not empty: something
 	// is mounted on it, or appears while it is emptied.
 	removeTries = 16
@@ -22,7 +27,7 @@ const (
 // RemoveAll removes path and all in it. It takes down what is mounted there and
 // never removes through a mount: what cannot be unmounted stays, with an error, and
 // so does all that it holds. It follows no symlink.
-func RemoveAll(path string, m Mounter) error {
+func RemoveAll(path string, m Unmounter) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -41,7 +46,7 @@ func RemoveAll(path string, m Mounter) error {
 }
 
 type remover struct {
-	mounter Mounter
+	mounter Unmounter
 	top     int // the folder that holds what is removed
 	base    string
 	left    []string // in top, yet to be removed
@@ -155,7 +160,7 @@ func (r *remover) detach(dir int, name string) error {
 
 // unmount says errAgain when it has done so.
 func (r *remover) unmount(fd int) error {
-	if err := r.mounter.Unmount(procPath(fd)); err != nil {
+	if err := r.mounter.Unmount(Open(fd)); err != nil {
 		return err
 	}
 	return errAgain

@@ -1,4 +1,9 @@
-package volume
+// Package mount mounts, unmounts and removes on this machine.
+//
+//   - Kernel does so by the kernel's own calls.
+//   - Folders mounts nothing, for pods that only seem to run.
+//   - RemoveAll removes folders without ever removing through a mount.
+package mount
 
 import (
 	"errors"
@@ -10,25 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Mounter mounts and unmounts on this machine.
-type Mounter interface {
-	// Tmpfs mounts an empty tmpfs on dir.
-	Tmpfs(dir string, o Tmpfs) error
-	// Huge mounts a file system of huge pages on dir.
-	Huge(dir string, o Tmpfs) error
-	// Bind shows the file or folder that is open as fd at target, an empty one of
-	// its kind, and returns where it is to be seen: target, or where it lies.
-	Bind(fd int, target string) (path string, err error)
-	// Share makes dir a mount through which others reach containers that show it,
-	// and back.
-	Share(dir string) error
-	// Mounted says whether something is mounted on dir.
-	Mounted(dir string) (bool, error)
-	// Unmount takes the topmost mount off dir, though it may be in use; nothing
-	// there is no error.
-	Unmount(dir string) error
-}
 
 // Tmpfs says how a file system in memory is made.
 type Tmpfs struct {
@@ -76,8 +62,6 @@ func unixMode(m os.FileMode) uint32 {
 // Kernel mounts with the kernel's own calls.
 type Kernel struct{}
 
-var _ Mounter = Kernel{}
-
 // Tmpfs is kept out of swap where the kernel can do that (Linux 6.4).
 func (Kernel) Tmpfs(dir string, o Tmpfs) error {
 	err := unix.Mount("tmpfs", dir, "tmpfs", o.flags(), o.options()+",noswap")
@@ -94,7 +78,7 @@ func (Kernel) Huge(dir string, o Tmpfs) error {
 
 // Bind mounts what fd is, whatever its name has become since it was opened.
 func (Kernel) Bind(fd int, target string) (string, error) {
-	return target, os.NewSyscallError("mount", unix.Mount(procPath(fd), target, "", unix.MS_BIND, ""))
+	return target, os.NewSyscallError("mount", unix.Mount(Open(fd), target, "", unix.MS_BIND, ""))
 }
 
 // Share binds dir onto itself unless it is a mount already.
@@ -145,7 +129,7 @@ func isDead(err error) bool {
 // inTable looks for what fd is in the table of all mounts. Comparing devices would
 // miss bind mounts.
 func inTable(fd int) (bool, error) {
-	path, err := os.Readlink(procPath(fd))
+	path, err := os.Readlink(Open(fd))
 	if err != nil {
 		return false, err
 	}
@@ -183,15 +167,13 @@ func (Kernel) Unmount(dir string) error {
 // pods that only seem to run.
 type Folders struct{}
 
-var _ Mounter = Folders{}
-
 // Tmpfs makes dir, while it is empty, as the file system would be.
 func (Folders) Tmpfs(dir string, o Tmpfs) error {
 	if inside, err := os.ReadDir(dir); err != nil || len(inside) > 0 {
 		return err
 	}
 	if o.Group != nil {
-		if err := ignoreRights(os.Chown(dir, -1, int(*o.Group))); err != nil {
+		if err := os.Chown(dir, -1, int(*o.Group)); err != nil && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
 	}
@@ -204,12 +186,12 @@ func (Folders) Huge(string, Tmpfs) error { return nil }
 // Bind gives a file a second name, so that it stays when the first goes. A folder is
 // seen where it lies.
 func (Folders) Bind(fd int, target string) (string, error) {
-	path, err := os.Readlink(procPath(fd))
+	path, err := os.Readlink(Open(fd))
 	if err != nil {
 		return "", err
 	}
 	link := filepath.Join(filepath.Dir(target), ".new-"+filepath.Base(target))
-	if err := unix.Linkat(unix.AT_FDCWD, procPath(fd), unix.AT_FDCWD, link, unix.AT_SYMLINK_FOLLOW); err != nil {
+	if err := unix.Linkat(unix.AT_FDCWD, Open(fd), unix.AT_FDCWD, link, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return path, nil
 	}
 	return target, os.Rename(link, target)
@@ -224,11 +206,5 @@ func (Folders) Mounted(string) (bool, error) { return false, nil }
 // Unmount has nothing to do.
 func (Folders) Unmount(string) error { return nil }
 
-// ignoreRights lets pass that files cannot be given away: who runs the agent without
-// root's rights runs no containers either that have others.
-func ignoreRights(err error) error {
-	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
-		return nil
-	}
-	return err
-}
+// Open names what is open as fd, whatever has become of its name.
+func Open(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

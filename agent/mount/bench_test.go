@@ -1,4 +1,4 @@
-package volume_test
+package mount_test
 
 import (
 	"fmt"
@@ -6,21 +6,20 @@ import (
 	"strings"
 	"testing"
 
-	"monopod/agent/volume"
+	"monopod/agent/mount"
 )
 
 // BenchmarkMounted asks about one of many mounts, as each look at a volume does.
 // Before Linux 5.8 the whole table must be read for that.
 func BenchmarkMounted(b *testing.B) {
-	m := needsMounts(b)
-	dir := b.TempDir()
+	m, dir := mount.Kernel{}, b.TempDir()
 	for i := range 330 { // of 110 pods
 		one := fmt.Sprintf("%s/%d", dir, i)
 		if err := os.Mkdir(one, 0o755); err != nil {
 			b.Fatal(err)
 		}
-		if err := m.Tmpfs(one, volume.Tmpfs{Mode: 0o755}); err != nil {
-			b.Fatal(err)
+		if err := m.Tmpfs(one, mount.Tmpfs{Mode: 0o755}); err != nil {
+			b.Skipf("left out: nothing can be mounted here: %v", err)
 		}
 		b.Cleanup(func() { _ = m.Unmount(one) })
 	}
