@@ -145,6 +145,32 @@ func TestMemoryIsLookedAtWhenTheKernelSaysSo(t *testing.T) {
 	})
 }
 
+func TestMemoryIsLookedAtWhenUsePassesAThreshold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var passed func()
+		var left <-chan int64
+		w.alter = func(d *agent.Deps) {
+			d.WatchUsage = func(ctx context.Context, l <-chan int64, p func()) error {
+				left, passed = l, p
+				<-ctx.Done()
+				return nil
+			}
+		}
+		w.evicting()
+		w.create(pod("a"))
+		w.until(time.Second, "a", ready)
+		if got := <-left; got <= 0 {
+			t.Errorf("%d bytes are left", got)
+		}
+		w.lack(eviction.Memory, 10)
+		passed()
+		w.until(100*time.Millisecond, "a", evicted)
+		if got := <-left; got != 0 {
+			t.Errorf("beyond the threshold %d bytes are left", got)
+		}
+	})
+}
+
 func TestSoftThresholdsGiveGrace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.evicting(eviction.Threshold{Signal: eviction.Memory, Value: eviction.Value{Percent: 50}, Soft: true, Grace: time.Minute})
