@@ -180,6 +180,9 @@ func (r *registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	}
 	r.written = now
 	r.keep(next)
+	if old, boot := stored.Status.NodeInfo.BootID, r.info.BootID; old != "" && old != boot {
+		r.a.Recorder.Reference(r.reference(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", next.Name, boot)
+	}
 	return nil
 }
 
