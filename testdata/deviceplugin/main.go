@@ -1,5 +1,6 @@
 // Command deviceplugin offers devices that do nothing, for tests and for trying
-// things out. It registers again when the node has started again.
+// things out. It registers again when the node has started again. With -ask it
+// prints who has what instead.
 package main
 
 import (
@@ -15,7 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"monopod/testdata/deviceplugin/plugin"
 )
@@ -39,7 +43,11 @@ func run(ctx context.Context) error {
 	count := flag.Int("devices", 2, "how many devices there are: dev-1, dev-2, …")
 	sick := flag.String("sick", "", "a file with the ids of those that are unhealthy; read again and again")
 	pid := flag.String("pid", "", "a file for the id of the process")
+	asked := flag.String("ask", "", "the socket of a podresources API: print what it says, one container a line")
 	flag.Parse()
+	if *asked != "" {
+		return ask(ctx, *asked)
+	}
 	if *pid != "" {
 		if err := os.WriteFile(*pid, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 			return err
@@ -53,6 +61,32 @@ func run(ctx context.Context) error {
 		if err := serve(ctx, p, cfg); err != nil {
 			fmt.Fprintln(os.Stderr, "deviceplugin:", err)
 			time.Sleep(pause)
+		}
+	}
+	return nil
+}
+
+// ask prints what each container has: its name, resources and devices.
+func ask(ctx context.Context, path string) error {
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	for _, pod := range list.PodResources {
+		for _, c := range pod.Containers {
+			fmt.Printf("%s/%s/%s", pod.Namespace, pod.Name, c.Name)
+			for _, d := range c.Devices {
+				fmt.Printf(" %s=%s", d.ResourceName, strings.Join(d.DeviceIds, ","))
+			}
+			if len(c.CpuIds) > 0 {
+				fmt.Printf(" cpus=%v", c.CpuIds)
+			}
+			fmt.Println()
 		}
 	}
 	return nil
