@@ -116,8 +116,9 @@ func New(cfg Config) (*Manager, error) {
 // Lost says why what was known before this start is not known any more; nil: it is.
 func (m *Manager) Lost() error { return m.lost }
 
-// Run serves plugins until ctx ends.
+// Run serves plugins until ctx ends. Where it cannot listen it fails at once.
 func (m *Manager) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	m.life = ctx
 	defer m.endpoints.Wait()
 	m.mu.Lock()
@@ -127,6 +128,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Unlock()
 	var parts sync.WaitGroup
 	defer parts.Wait()
+	defer cancel()
 	if m.cfg.Watched != "" {
 		parts.Go(func() { m.watchFolder(ctx) })
 	}

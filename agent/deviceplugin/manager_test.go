@@ -612,7 +612,7 @@ func until(t *testing.T, ok func() bool) {
 
 func TestLongPath(t *testing.T) {
 	t.Parallel()
-	m, err := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 100)), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry()})
+	m, err := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 100)), Watched: t.TempDir(), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
