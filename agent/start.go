@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -145,8 +146,9 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 }
 
 func (w *worker) refuseStart(c *corev1.Container, reason string, err error) error {
-	w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
-	return &blocked{retry: configRetry, Waiting: status.Waiting{Reason: reason, Message: err.Error()}}
+	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that already
+	w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: %s", text)
+	return &blocked{retry: configRetry, Waiting: status.Waiting{Reason: reason, Message: text}}
 }
 
 // nextAttempt counts on from what the runtime has, else from what was stored.
