@@ -100,7 +100,7 @@ func (p *placement) newProviders(machine *numa.Machine) ([]topology.Provider, er
 }
 
 func (p *placement) newPinner(cpus func(types.UID, string) cpuset.CPUSet) *cpumanager.Pinner {
-	return cpumanager.NewPinner(cpumanager.Pinner{
+	return cpumanager.NewPinner(cpumanager.PinnerDeps{
 		Running: p.running, CPUs: cpus, Move: p.move, Clock: p.a.Clock, Log: p.a.log, Period: p.a.cfg.CPUs.Period,
 	})
 }

@@ -18,30 +18,33 @@ type Container struct {
 	Name, ID string
 }
 
-// Pinner moves containers that run to the processors that they are to run on, when
-// those change: at once, and again later where that failed. It tells the runtime
-// of a container only when it has not told it the same before.
-type Pinner struct {
+// PinnerDeps are what a Pinner works with; all but Period are required.
+type PinnerDeps struct {
 	Running func() []Container
 	CPUs    func(pod types.UID, container string) cpuset.CPUSet
 	Move    func(ctx context.Context, id, cpus string) error
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Period  time.Duration // 0: 10 s
+}
 
+// Pinner moves containers that run to the processors that they are to run on, when
+// those change: at once, and again later where that failed. It tells the runtime
+// of a container only when it has not told it the same before.
+type Pinner struct {
+	PinnerDeps
 	wake chan struct{}
 
 	mu   sync.Mutex        // guards what follows
 	told map[string]string // where the runtime has each container, by id
 }
 
-// NewPinner completes p.
-func NewPinner(p Pinner) *Pinner {
-	p.wake, p.told = make(chan struct{}, 1), map[string]string{}
-	if p.Period == 0 {
-		p.Period = defaultPeriod
+// NewPinner returns one that does not run yet.
+func NewPinner(deps PinnerDeps) *Pinner {
+	if deps.Period == 0 {
+		deps.Period = defaultPeriod
 	}
-	return &p
+	return &Pinner{PinnerDeps: deps, wake: make(chan struct{}, 1), told: map[string]string{}}
 }
 
 // Poke has the containers looked at now. It does not wait.
