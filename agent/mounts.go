@@ -62,13 +62,17 @@ func (w *worker) canMount(ctx context.Context, c *corev1.Container) (volume.Feat
 	if !slices.ContainsFunc(c.VolumeMounts, unusual) {
 		return volume.Features{}, nil
 	}
+	handler, err := w.a.handler(ctx, w.pod)
+	if err != nil {
+		return volume.Features{}, err
+	}
 	s, err := w.a.Runtime.Status(ctx)
 	if err != nil {
 		return volume.Features{}, err
 	}
 	can := volume.Features{Options: s.GetFeatures().GetMountOptions()}
 	for _, h := range s.GetRuntimeHandlers() {
-		if h.Name == "" {
+		if h.Name == handler {
 			can.RecursiveReadOnly = h.GetFeatures().GetRecursiveReadOnlyMounts()
 		}
 	}

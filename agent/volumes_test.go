@@ -12,9 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/fake"
 	"monopod/agent/mount"
 )
 
@@ -71,6 +74,32 @@ func TestRecursiveReadOnly(t *testing.T) {
 		w.until(5*time.Second, "p", waitingFor("CreateContainerConfigError"))
 		if !w.wasTold(`volume "v" requested recursive read-only mode, but it is not supported by the runtime`) {
 			t.Errorf("told %v", w.told())
+		}
+	})
+}
+
+// A runtime that can is asked to, and the status says so; whether it can is what it
+// says of the handler that the pod runs by.
+func TestRecursiveReadOnlyIsGiven(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Handlers: []*cri.RuntimeHandler{
+			{Features: &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}, {Name: "plain", Features: &cri.RuntimeHandlerFeatures{}},
+		}})
+		t.Cleanup(func() { w.rt.Close() })
+		w.startAgent()
+		w.create(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Handler: "plain"})
+		for name, want := range map[string]corev1.RecursiveReadOnlyMode{"default": corev1.RecursiveReadOnlyEnabled, "plain": corev1.RecursiveReadOnlyDisabled} {
+			p := withVolume(pod(name), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+			p.Spec.Containers[0].VolumeMounts[0].RecursiveReadOnly = new(corev1.RecursiveReadOnlyIfPossible)
+			if name == "plain" {
+				p.Spec.RuntimeClassName = &name
+			}
+			w.create(p)
+			w.until(5*time.Second, name, ready)
+			if got := w.get(name).Status.ContainerStatuses[0].VolumeMounts[0].RecursiveReadOnly; got == nil || *got != want {
+				t.Errorf("%s: %v, want %s", name, got, want)
+			}
 		}
 	})
 }
