@@ -52,6 +52,9 @@ func (d *devices) run(ctx context.Context) {
 	if d.Manager == nil {
 		return
 	}
+	if err := d.Lost(); err != nil {
+		d.a.Recorder.Reference(d.a.node.reference(), corev1.EventTypeWarning, "DeviceManagerStateLost", "%v", err)
+	}
 	if err := d.Run(ctx); err != nil {
 		d.a.log.Error("device plugins are not served", zap.Error(err))
 		d.a.Recorder.Reference(d.a.node.reference(), corev1.EventTypeWarning, "DevicePluginsUnavailable", "%v", err)

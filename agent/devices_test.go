@@ -19,6 +19,8 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/deviceplugin"
+	"monopod/agent/numa/numatest"
+	"monopod/agent/topology"
 	"monopod/apiserver/client"
 	"monopod/testdata/deviceplugin/plugin"
 )
@@ -52,7 +54,11 @@ func (p *pipes) dial(ctx context.Context, path string) (net.Conn, error) {
 func (w *world) withPlugins() *pipes {
 	p := &pipes{paths: map[string]*bufconn.Listener{}}
 	w.stop()
+	before := w.adjust
 	w.adjust = func(c *agent.Config) {
+		if before != nil {
+			before(c)
+		}
 		c.Devices = deviceplugin.Config{Dir: filepath.Join(w.dir, "device-plugins"), Listen: p.listen, Dial: p.dial}
 	}
 	w.startAgent()
@@ -63,7 +69,7 @@ func (w *world) withPlugins() *pipes {
 // plug starts a plugin that has the devices.
 func (w *world) plug(p *pipes, cfg plugin.Config, ids ...string) (pull func()) {
 	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.listen, p.dial
-	cfg.Devices = plugin.Devices(ids...)
+	cfg.Devices = append(cfg.Devices, plugin.Devices(ids...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- plugin.New(cfg).Serve(ctx) }()
@@ -250,5 +256,33 @@ func TestForeignExtendedResources(t *testing.T) {
 		if q := node.Status.Allocatable["example.com/dongle"]; err != nil || q.Value() != 4 {
 			t.Errorf("allocatable: %v, %v", &q, err)
 		}
+	})
+}
+
+// TestDevicesNearProcessors: a container's devices and processors lie on one node of
+// the machine, or the pod is refused.
+func TestDevicesNearProcessors(t *testing.T) {
+	inWorld(t, func(w *world) {
+		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
+		w.pinned(two, func(c *agent.Config) {
+			c.Topology = topology.Config{Policy: topology.SingleNode, Scope: topology.ScopeContainer}
+		})
+		w.plug(w.withPlugins(), plugin.Config{Devices: []*api.Device{plugin.At("a", 0), plugin.At("b", 1), plugin.At("c", 1)}})
+		near := func(name, cpu string, n int64) *corev1.Pod {
+			p := owning(name, cpu)
+			for _, list := range []corev1.ResourceList{p.Spec.Containers[0].Resources.Limits, p.Spec.Containers[0].Resources.Requests} {
+				list[gadgets] = *resource.NewQuantity(n, resource.DecimalSI)
+			}
+			return p
+		}
+		w.runs(near("two", "2", 2))
+		w.on(map[string]string{"two": "4-5"})
+		if got := held(w.get("two")); !slices.Equal(got, []string{"b Healthy", "c Healthy"}) {
+			t.Errorf("has %v", got)
+		}
+		w.create(near("far", "4", 1)) // the device is on node 0, four processors are nowhere
+		w.refused("far", "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality")
+		w.runs(near("one", "3", 1))
+		w.on(map[string]string{"two": "4-5", "one": "1-3"})
 	})
 }
