@@ -43,6 +43,7 @@ import (
 	"monopod/agent/security"
 	"monopod/agent/shutdown"
 	"monopod/agent/shutdown/draincmd"
+	"monopod/agent/spec"
 	"monopod/agent/topology"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
@@ -139,6 +140,7 @@ type Config struct {
 	Garbage garbage.Policy
 	Logs    logs.Rotation
 	Pulls   image.Limits
+	Cluster spec.Cluster
 	MaxPods int
 	Reserve reserve.Config
 	Cgroups cgroup.Options
@@ -178,6 +180,7 @@ func serveCommand() *cobra.Command {
 	cfg.Logs.Flags(f)
 	cfg.Eviction.Flags(f)
 	cfg.Pulls.Flags(f)
+	cfg.Cluster.Flags(f)
 	f.IntVar(&cfg.MaxPods, "max-pods", 110, "pods that the node runs at most")
 	cfg.Reserve.Flags(f)
 	cfg.Cgroups.Flags(f)
@@ -221,7 +224,7 @@ func (c *Config) complete() error {
 	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), evictions)
+	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -307,7 +310,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Restored: restored,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Restored: restored,
 	})
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()

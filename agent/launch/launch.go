@@ -38,6 +38,7 @@ import (
 	"monopod/agent/reserve"
 	"monopod/agent/security"
 	"monopod/agent/shutdown"
+	"monopod/agent/spec"
 	"monopod/agent/topology"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -56,6 +57,7 @@ type Config struct {
 	Logs     logs.Rotation
 	Eviction eviction.Policy
 	Pulls    image.Limits
+	Cluster  spec.Cluster
 	MaxPods  int // 0: 110
 	Reserve  reserve.Config
 	Security security.Policy
@@ -220,7 +222,7 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
 	if err != nil {
