@@ -24,7 +24,7 @@ import (
 
 const (
 	firstBackoff = 100 * time.Millisecond
-	lastBackoff  = 10 * time.Second
+	lastBackoff  = 3 * time.Second
 	// settled is how long containerd must have run for its next death to count as
 	// the first.
 	settled = 10 * time.Second
@@ -97,7 +97,7 @@ func (c *Child) Snapshotter() string { return c.snapshotter }
 // Run keeps containerd running until ctx ends, then stops it and leaves its pods
 // alone; where there are none, it takes the pod network down. It fails only before
 // the first start; later deaths are logged, and containerd is started again after
-// 100 ms, doubling up to 10 s.
+// 100 ms, doubling up to 3 s.
 func (c *Child) Run(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("prepare containerd: %w", err)
@@ -186,7 +186,7 @@ func (c *Child) clearOldBoot() error {
 		return err
 	}
 	if len(mounts) == 0 { // else something runs there after all
-		if err := os.RemoveAll(c.layout.state); err != nil {
+		if err := errors.Join(os.RemoveAll(c.layout.state), os.RemoveAll(c.tasks(c.layout.root))); err != nil {
 			return err
 		}
 	}

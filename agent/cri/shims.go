@@ -23,8 +23,9 @@ type shim struct {
 	empty  bool   // it has no processes
 }
 
-// endShims ends the shims that were started for a container and never got to make
-// it, as their containerd was killed: the next one does not know them. No
+// endShims ends the shims in which nothing runs: their containerd was killed before
+// they made a container or after the last one was removed, and the next one may
+// not know them. In a pod that lives at least the process of its sandbox runs. No
 // containerd may run. What one had begun just before has a moment to come to its
 // end.
 func (c *Child) endShims(ctx context.Context) error {
@@ -46,7 +47,7 @@ func (c *Child) endShims(ctx context.Context) error {
 	var errs []error
 	alive := map[string]bool{}
 	for _, s := range shims {
-		if s.empty && !s.helper && !c.hasProcess(s.id) {
+		if s.empty && !s.helper {
 			errs = append(errs, c.endShim(s))
 			continue
 		}
@@ -83,13 +84,6 @@ const (
 	helping = 2 * time.Second
 	glance  = 10 * time.Millisecond
 )
-
-// hasProcess says whether a shim has made its container's process, which it writes
-// down.
-func (c *Child) hasProcess(id string) bool {
-	_, err := os.Stat(filepath.Join(c.tasks(c.layout.state), id, "init.pid"))
-	return err == nil
-}
 
 // endShim ends the process and removes the socket that it had outside of the data
 // folder (containerd 1.6 and 1.7).

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -12,25 +13,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A shim that never made its container ends; one that did, and one of another
+// A shim in which nothing runs ends; one that has a process, and one of another
 // containerd, stay.
-func TestShimsThatMadeNothingEnd(t *testing.T) {
+func TestEmptyShimsEnd(t *testing.T) {
 	l := newLayout(t.TempDir())
 	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
 	made := filepath.Join(l.state, "io.containerd.runtime.v2.task", "k8s.io", "made")
 	if err := os.MkdirAll(made, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(made, "init.pid"), []byte("1"), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	half := filepath.Join(l.state, "io.containerd.runtime.v2.task", "k8s.io", "half")
 	if err := errors.Join(os.MkdirAll(half, 0o755), os.WriteFile(filepath.Join(made, "runtime"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	// A shell that waits for its input and starts nothing.
-	start := func(args ...string) *exec.Cmd {
-		cmd := exec.Command("sh", append([]string{"-c", "read x", "shim"}, args...)...)
+	// A shell that waits for its input, itself or by another program.
+	start := func(script string, args ...string) *exec.Cmd {
+		cmd := exec.Command("sh", append([]string{"-c", script, "shim"}, args...)...)
 		stdin, err := cmd.StdinPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -44,9 +42,14 @@ func TestShimsThatMadeNothingEnd(t *testing.T) {
 		})
 		return cmd
 	}
-	orphan := start("-id", "none", "-address", l.socket)
-	keeper := start("-id", "made", "-address", l.socket)
-	stranger := start("-id", "none", "-address", "/elsewhere.sock")
+	orphan := start("read x", "-id", "none", "-address", l.socket)
+	keeper := start("cat; :", "-id", "made", "-address", l.socket)
+	stranger := start("read x", "-id", "none", "-address", "/elsewhere.sock")
+	for { // the other program is there
+		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s shim) bool { return !s.empty }) {
+			break
+		}
+	}
 	if err := c.endShims(t.Context()); err != nil {
 		t.Fatal(err)
 	}
