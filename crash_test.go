@@ -1,11 +1,13 @@
 package main_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,8 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/agent/cri"
 )
 
 // Environment variables that ask for more than there is time for each day.
@@ -22,7 +28,7 @@ const (
 	// agentKills is how often TestMonopodKilled kills monopod; 8.
 	agentKills = "MONOPOD_KILLS"
 	// containerdKills is how often TestContainerdKilled kills containerd; 6. The
-	// pause before each new start grows up to 10 s.
+	// pause before each new start grows up to 3 s.
 	containerdKills = "MONOPOD_CONTAINERD_KILLS"
 )
 
@@ -166,4 +172,115 @@ func (s *server) containerd(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return pid
+}
+
+// TestRebooted takes away what a reboot takes: processes, mounts, links and
+// cgroups. What is written down says another boot.
+func TestRebooted(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.churn(t, 1, atATime)
+	idle := s.images(t)
+	pods := s.steady(t)
+	_, others := shapes()
+	for name, spec := range map[string]corev1.PodSpec{"finished": others[2], "ends": others[0]} {
+		spec.Containers[0].Args = map[string][]string{"finished": {"exit", "0"}, "ends": {"-ignore-term"}}[name]
+		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+		s.insist(t, http.MethodPost, podPath, pod)
+	}
+	s.await(t, "finished", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	s.await(t, "ends", isReady)
+	s.insist(t, http.MethodDelete, podPath+"/ends", metav1.DeleteOptions{GracePeriodSeconds: new(int64(60))})
+
+	s.end(syscall.SIGKILL)
+	s.turnOff(t)
+	began := time.Now()
+	s.begin(t)
+	for name, was := range pods {
+		pod := s.await(t, name, func(p *corev1.Pod) bool {
+			return isReady(p) && !strings.Contains(was, p.Status.ContainerStatuses[0].ContainerID)
+		})
+		if n := pod.Status.ContainerStatuses[0].RestartCount; n != 1 {
+			t.Errorf("%s was restarted %d times", name, n)
+		}
+	}
+	s.await(t, "ends", isGone)
+	t.Logf("all as it should be %v after the start", time.Since(began).Round(time.Millisecond))
+	if p := s.pod(t, "finished"); p.Status.Phase != corev1.PodSucceeded || p.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("finished: %s", describe(p))
+	}
+	pods["finished"] = ""
+	pods.remove(t, s)
+	s.settled(t, idle)
+}
+
+// turnOff takes away what does not outlive a reboot. monopod is dead.
+func (s *server) turnOff(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(untilTime); ; time.Sleep(20 * time.Millisecond) { // those of one pod restart nothing
+		inv := inventory{}
+		if err := s.takeProcesses(inv); err != nil {
+			t.Fatal(err)
+		}
+		if pid := s.containerd(t); pid != 0 && procExists(pid) {
+			inv["process"] = append(inv["process"], strconv.Itoa(pid))
+		}
+		if len(inv["process"]) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("they do not end: %v", inv)
+		}
+		for _, p := range inv["process"] {
+			pid, _ := strconv.Atoi(strings.Fields(p)[0])
+			if pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	id := cri.InstanceID(s.dir)
+	inv := inventory{}
+	if err := s.takeMounts(inv); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range slices.Backward(inv["mount"]) {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bundles, _ := filepath.Glob(s.dir + "/containerd/state/io.containerd.runtime.v2.task/k8s.io/*")
+	for _, bundle := range bundles {
+		_ = os.RemoveAll(filepath.Join("/run/containerd/runc/k8s.io", filepath.Base(bundle)))
+		_ = os.Remove(s.shimSocket(filepath.Base(bundle)))
+	}
+	if bridge, err := netlink.LinkByName("mp-" + id); err == nil {
+		_ = netlink.LinkDel(bridge)
+	}
+	if conn, err := nftables.New(); err == nil {
+		conn.DelTable(&nftables.Table{Name: "monopod-" + id, Family: nftables.TableFamilyIPv4})
+		_ = conn.Flush()
+	}
+	s.anotherBoot(t)
+}
+
+func procExists(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+// anotherBoot has all records say that they are of another boot.
+func (s *server) anotherBoot(t *testing.T) {
+	t.Helper()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(s.dir + "/cni/ips/*")
+	for _, file := range append(files, filepath.Join(s.dir, "containerd", "boot")) {
+		text, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(text, bytes.TrimSpace(boot)) {
+			t.Fatalf("%s: %v: %s", file, err, text)
+		}
+		text = bytes.ReplaceAll(text, bytes.TrimSpace(boot), []byte("11111111-2222-3333-4444-555555555555"))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
