@@ -249,7 +249,19 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.Containe
 		Image: config.Image, ImageRef: c.image.ref(), ImageId: c.image.id,
 		Labels: config.Labels, Annotations: config.Annotations, Mounts: config.Mounts, LogPath: c.logPath,
 		Resources: &cri.ContainerResources{Linux: config.GetLinux().GetResources()},
+		User:      r.user(config.GetLinux().GetSecurityContext()),
 	}, nil
+}
+
+// user is who the container's process would be, where the runtime is one that tells.
+func (r *Runtime) user(sc *cri.LinuxContainerSecurityContext) *cri.ContainerUser {
+	if !r.cfg.Features.GetSupplementalGroupsPolicy() {
+		return nil
+	}
+	gid := sc.GetRunAsGroup().GetValue()
+	return &cri.ContainerUser{Linux: &cri.LinuxContainerUser{
+		Uid: sc.GetRunAsUser().GetValue(), Gid: gid, SupplementalGroups: append([]int64{gid}, sc.GetSupplementalGroups()...),
+	}}
 }
 
 // UpdateContainerResources notes them in a container that has not ended.

@@ -50,6 +50,9 @@ type Container struct {
 	// Resources are what it has, once that is known.
 	Resources *corev1.ResourceRequirements
 
+	// User is who its first process is, where the runtime tells.
+	User *corev1.ContainerUser
+
 	// Recursive are the paths of its mounts that are read-only all the way down.
 	Recursive []string
 }
@@ -173,7 +176,7 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 		Name: s.GetMetadata().GetName(), Attempt: s.GetMetadata().GetAttempt(),
 		Image: s.GetImage().GetImage(), ImageID: imageID(s),
 		CreatedAt: nanos(s.CreatedAt), StartedAt: nanos(s.StartedAt), FinishedAt: nanos(s.FinishedAt),
-		ExitCode: s.ExitCode, Message: s.Message, OOM: s.Reason == "OOMKilled",
+		ExitCode: s.ExitCode, Message: s.Message, OOM: s.Reason == "OOMKilled", User: user(s.GetUser().GetLinux()),
 	}
 	for _, m := range s.Mounts {
 		if m.RecursiveReadOnly {
@@ -193,6 +196,13 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 		c.State = Unknown
 	}
 	return c
+}
+
+func user(u *cri.LinuxContainerUser) *corev1.ContainerUser {
+	if u == nil {
+		return nil
+	}
+	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
 }
 
 func imageID(s *cri.ContainerStatus) string {

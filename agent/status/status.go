@@ -149,6 +149,7 @@ func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, 
 		RestartCount: int32(latest.Attempt),
 		State:        stateOf(latest),
 		Started:      new(false),
+		User:         latest.User,
 		VolumeMounts: mounts(spec, latest),
 	}
 	if was != nil && len(all) == 1 {
