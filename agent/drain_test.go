@@ -49,7 +49,7 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 		if p := w.a.Progress(); p.Done || len(p.Running) != 2 || !ready(w.get("vital")) {
 			t.Errorf("progress %+v, vital %+v", p, w.get("vital").Status)
 		}
-		w.until(3*time.Second, "stubborn", terminated)
+		w.until(3500*time.Millisecond, "stubborn", terminated)
 		w.until(time.Second, "vital", terminated)
 		w.after(time.Second)
 		if p := w.a.Progress(); !p.Done || len(p.Running) != 0 {
