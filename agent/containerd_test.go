@@ -247,15 +247,6 @@ func (r *real) oom(t *testing.T) {
 	r.delete("o", 5) // gone at once, as it has finished
 }
 
-func (r *real) removeBareCgroups() {
-	bare, _ := filepath.Glob("/sys/fs/cgroup/*" + r.root + "/kubepods/besteffort/podbare*")
-	for _, dir := range bare {
-		if err := os.Remove(dir); err != nil {
-			r.Error(err)
-		}
-	}
-}
-
 // leftovers looks for what nobody wants any more.
 func (r *real) leftovers() {
 	r.Helper()

@@ -73,7 +73,7 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 		}
 	}
 	for _, v := range values {
-		if err := write(filepath.Join(path, v.file), v.value); err != nil && !(v.optional && absent(err)) {
+		if err := write(filepath.Join(path, v.file), v.value); err != nil && (!v.optional || !absent(err)) {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (m *Manager) podLimits(pod *corev1.Pod) Limits {
 	if milli := limits.Cpu().MilliValue(); milli > 0 {
 		l.Quota = spec.Quota(milli)
 	}
-	for _, size := range m.Config.HugePages {
+	for _, size := range m.HugePages {
 		q := limits[host.HugePage(size)]
 		l.HugePages[size] = q.Value()
 	}

@@ -1,6 +1,7 @@
 package cpumanager_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -202,7 +203,7 @@ func TestFullCores(t *testing.T) {
 		if err == nil || err.Error() != c.want {
 			t.Errorf("error %v, want %s", err, c.want)
 		}
-		if r, ok := err.(topology.Refusal); !ok || r.Reason() != "SMTAlignmentError" {
+		if r := topology.Refusal(nil); !errors.As(err, &r) || r.Reason() != "SMTAlignmentError" {
 			t.Errorf("error %v has no reason", err)
 		}
 	}

@@ -156,7 +156,7 @@ func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *c
 	m.mu.Unlock()
 	choice := aligned
 	if len(union(aligned, must)) < len(mine) {
-		choice = append(aligned, others...)
+		choice = slices.Concat(aligned, others)
 	}
 	req := &plugin.ContainerPreferredAllocationRequest{
 		AvailableDeviceIDs: union(choice, must), MustIncludeDeviceIDs: must, AllocationSize: int32(len(mine)),

@@ -246,7 +246,7 @@ func TestPreference(t *testing.T) {
 func TestHints(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.plug(plugin.Config{Devices: []*api.Device{plugin.At("a0", 0), plugin.At("b1", 1), plugin.At("c1", 1), plugin.At("x")}})
-		only := func(nodes ...int) topology.Nodes { return topology.NewNodes(nodes...) }
+		only := topology.NewNodes
 		check := func(what string, pod *corev1.Pod, want ...topology.Hint) {
 			t.Helper()
 			for scope, got := range map[string][]topology.Hint{"container": b.Hints(pod, &pod.Spec.Containers[0])[res], "pod": b.PodHints(pod)[res]} {

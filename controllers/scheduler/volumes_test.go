@@ -180,7 +180,7 @@ func TestGivesAClaimThatWaitsAVolumeThatIsThere(t *testing.T) {
 			}
 		}
 		// both of one pod or the one of the other
-		if claims["e"] == claims["c"] && claims["e"] == claims["d"] {
+		if both := claims["c"] && claims["d"]; claims["c"] != claims["d"] || claims["e"] == both {
 			t.Errorf("volumes are for %v", claims)
 		}
 	})
