@@ -87,8 +87,10 @@ func TestPodsOutliveContainerd(t *testing.T) {
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-events; e.Type != agent.EventResync {
-		t.Errorf("after a gap came %+v, want a resync", e)
+	for _, want := range []agent.EventType{agent.EventLost, agent.EventResync} {
+		if e := <-events; e.Type != want {
+			t.Errorf("of the gap came %+v, want type %d", e, want)
+		}
 	}
 	await(t, "the container", func() bool { return n.running(container) })
 	n.fetch(sandbox)
