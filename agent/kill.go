@@ -29,6 +29,9 @@ func (w *worker) killSome(ctx context.Context, list []plan.Kill) error {
 		if err := w.killOne(ctx, k.Container, w.probeGrace(k.Container, grace)); err != nil {
 			return err
 		}
+		if k.Container.State == status.Unknown {
+			return errAlive
+		}
 	}
 	return nil
 }

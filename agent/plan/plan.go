@@ -125,11 +125,15 @@ func (in *Input) restarts(c *corev1.Container) bool {
 	return status.Restarts(in.Pod, c, code)
 }
 
-// kills finds running containers that a probe condemns or whose spec changed.
+// kills finds running containers that a probe condemns or whose spec changed, and
+// those that the runtime lost, as it was killed while it made them.
 func (in *Input) kills(p *Plan) {
 	for _, list := range [][]corev1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
 		for i := range list {
 			c := in.Seen.Latest(list[i].Name)
+			if c != nil && c.State == status.Unknown {
+				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
+			}
 			if c == nil || c.State != status.Running {
 				continue
 			}

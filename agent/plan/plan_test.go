@@ -52,6 +52,7 @@ func TestFor(t *testing.T) {
 		"sandbox died, never":  {policy: corev1.RestartPolicyNever, seen: status.Observed{Sandboxes: down, Containers: []status.Container{in(end, "a", "s", 137), in(end, "b", "s", 137)}}},
 		"sandbox died, part":   {policy: corev1.RestartPolicyOnFailure, seen: status.Observed{Sandboxes: down, Containers: []status.Container{in(end, "a", "s", 0), in(end, "b", "s", 137)}}, start: []string{"b"}, sandbox: true, attempt: 4},
 		"liveness":             {seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(run, "a", "s", 0), in(run, "b", "s", 0)}}, failed: "a@s", kill: []string{"a"}},
+		"lost":                 {seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(status.Unknown, "a", "s", 0), in(run, "b", "s", 0)}}, kill: []string{"a"}},
 		"init runs":            {init: containers("i"), seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(run, "i", "s", 0)}}},
 		"second init":          {init: containers("i", "j"), seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(end, "i", "s", 0)}}, start: []string{"j"}},
 		"init done":            {init: containers("i"), seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(end, "i", "s", 0)}}, start: []string{"a", "b"}},
