@@ -25,9 +25,9 @@ import (
 
 // Environment variables that ask for more than there is time for each day.
 const (
-	// agentKills is how often TestMonopodKilled kills monopod; 8.
+	// agentKills is how often TestMonopodKilled kills monopod; 5.
 	agentKills = "MONOPOD_KILLS"
-	// containerdKills is how often TestContainerdKilled kills containerd; 6. The
+	// containerdKills is how often TestContainerdKilled kills containerd; 4. The
 	// pause before each new start grows up to 3 s.
 	containerdKills = "MONOPOD_CONTAINERD_KILLS"
 )
@@ -132,7 +132,7 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 func TestMonopodKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	underChurn(t, s, asked(t, agentKills, 8), func() {
+	underChurn(t, s, asked(t, agentKills, 5), func() {
 		s.end(syscall.SIGKILL)
 		s.begin(t)
 	})
@@ -144,7 +144,7 @@ func TestMonopodKilled(t *testing.T) {
 func TestContainerdKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	underChurn(t, s, asked(t, containerdKills, 6), func() {
+	underChurn(t, s, asked(t, containerdKills, 4), func() {
 		pid := s.containerd(t)
 		if pid == 0 {
 			t.Fatal("there is no containerd to kill")

@@ -25,7 +25,7 @@ import (
 )
 
 // leakCycles asks for more than there is time for each day: how many pods TestLeaks
-// makes and removes; 60.
+// makes and removes; 40.
 const leakCycles = "MONOPOD_LEAK_CYCLES"
 
 // atATime is how many pods a test of churn makes at once.
@@ -358,9 +358,9 @@ func TestLeaks(t *testing.T) {
 	s.churn(t, 1, 3*atATime) // whatever is made once is made
 	idle := s.images(t)
 	before := s.feel(t)
-	for round := range max(1, asked(t, leakCycles, 60)/leakRound) {
+	for round := range max(1, asked(t, leakCycles, 40)/leakRound) {
 		began := time.Now()
-		s.churn(t, uint64(round+2), min(leakRound, asked(t, leakCycles, 60)))
+		s.churn(t, uint64(round+2), min(leakRound, asked(t, leakCycles, 40)))
 		s.settled(t, idle)
 		now := s.feel(t)
 		t.Logf("round %d, %v: %+v, before %+v", round, time.Since(began).Round(time.Millisecond), now, before)
