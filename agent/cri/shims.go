@@ -20,10 +20,11 @@ type shim struct {
 	pid    int
 	id     string // of the container it was started for
 	helper bool   // it only starts or removes one
-	empty  bool   // it has no processes
+	empty  bool   // it has no processes, but for inits
+	inits  []int  // processes of containers that were made and never started
 }
 
-// endShims ends the shims in which nothing runs: their containerd was killed before
+// endShims ends the shims in which nothing runs, or only what was never started: their containerd was killed before
 // they made a container or after the last one was removed, and the next one may
 // not know them. In a pod that lives at least the process of its sandbox runs. No
 // containerd may run. What one had begun just before has a moment to come to its
@@ -88,8 +89,10 @@ const (
 // endShim ends the process and removes the socket that it had outside of the data
 // folder (containerd 1.6 and 1.7).
 func (c *Child) endShim(s shim) error {
-	if err := unix.Kill(s.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end the shim of %s: %w", s.id, err)
+	for _, pid := range append(s.inits, s.pid) {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("end the shim of %s: %w", s.id, err)
+		}
 	}
 	name := sha256.Sum256([]byte(filepath.Join(c.layout.socket, namespace, s.id)))
 	_ = os.Remove(filepath.Join("/run/containerd/s", fmt.Sprintf("%x", name)))
@@ -116,14 +119,17 @@ func (c *Child) shims() ([]shim, error) {
 	if len(shims) == 0 {
 		return nil, nil
 	}
-	parents := map[int]bool{}
+	parents, inits := map[int]bool{}, map[int][]int{}
 	for _, p := range processes {
-		if stat, err := p.Stat(); err == nil {
+		stat, err := p.Stat()
+		if args, _ := p.CmdLine(); err == nil && len(args) == 2 && filepath.Base(args[0]) == "runc" && args[1] == "init" {
+			inits[stat.PPID] = append(inits[stat.PPID], p.PID)
+		} else if err == nil {
 			parents[stat.PPID] = true
 		}
 	}
 	for i := range shims {
-		shims[i].empty = !parents[shims[i].pid]
+		shims[i].empty, shims[i].inits = !parents[shims[i].pid], inits[shims[i].pid]
 	}
 	return shims, nil
 }
