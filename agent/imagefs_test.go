@@ -28,15 +28,14 @@ func TestSignalsOfImagesAreOfTheirFileSystem(t *testing.T) {
 	t.Parallel()
 	r := &whereImagesLie{}
 	a := &Agent{Deps: Deps{Runtime: r}, cfg: Config{DataDir: t.TempDir(), ImageRoot: t.TempDir()}}
-	for range 2 {
-		a.findImages(t.Context())
-		if got := a.imageRoot(); got != a.cfg.ImageRoot {
-			t.Errorf("before the runtime says where: %s", got)
-		}
-		r.info = &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{}}}
+	a.findImages(t.Context())
+	if got := a.imageRoot(); got != a.cfg.ImageRoot {
+		t.Errorf("before the runtime says where: %s", got)
 	}
 	const other = "/dev/shm" // a file system of its own on every Linux
-	r.info.ImageFilesystems[0].FsId = &cri.FilesystemIdentifier{Mountpoint: other}
+	r.info = &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{FsId: &cri.FilesystemIdentifier{Mountpoint: other}}}}
+	a.findImages(t.Context())
+	r.info.ImageFilesystems[0].FsId = nil // an answer counts, once there is one
 	a.findImages(t.Context())
 	disk, err := host.Disk(other)
 	if err != nil || disk.Total == 0 {
