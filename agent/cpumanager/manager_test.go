@@ -22,6 +22,7 @@ import (
 	"monopod/agent/numa"
 	"monopod/agent/numa/numatest"
 	"monopod/agent/topology"
+	"monopod/agent/topology/topologytest"
 )
 
 // bench is a machine and where its manager remembers.
@@ -63,48 +64,21 @@ func (b *bench) open() (*cpumanager.Manager, error) {
 // guaranteed is a pod of init containers and containers, which ask for so many
 // processors: "i2" an init container for 2, "s1" a sidecar, "c1" a container.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
-	pod := &corev1.Pod{}
-	pod.UID = types.UID(uid)
-	for _, text := range containers {
-		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text[1:]), corev1.ResourceMemory: resource.MustParse("1Mi")}
-		c := corev1.Container{Name: text, Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}
-		switch text[0] {
-		case 'c':
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-			continue
-		case 's':
-			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	asks := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text), corev1.ResourceMemory: resource.MustParse("1Mi")}
 	}
-	return pod
+	return topologytest.Guaranteed(uid, asks, containers...)
 }
 
 // admit allocates for all containers of the pod.
 func (b *bench) admit(pod *corev1.Pod, nodes ...int) error {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if err := b.m.Allocate(b.Context(), pod, &list[i], topology.Hint{Nodes: topology.NewNodes(nodes...)}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return topologytest.Admit(b, b.m, pod, topology.Hint{Nodes: topology.NewNodes(nodes...)})
 }
 
 // has checks on which processors the containers run: "c1=1".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
-	var got []string
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			a, err := b.m.Allotment(b.Context(), pod, &list[i])
-			if err != nil {
-				b.Fatal(err)
-			}
-			got = append(got, list[i].Name+"="+a.CPUs)
-		}
-	}
+	got := topologytest.Allotted(b, b.m, pod, func(a topology.Allotment) string { return a.CPUs })
 	if !slices.Equal(got, want) {
 		b.Errorf("pod %s has %v, want %v", pod.UID, got, want)
 	}

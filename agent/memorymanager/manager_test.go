@@ -21,6 +21,7 @@ import (
 	"monopod/agent/numa"
 	"monopod/agent/numa/numatest"
 	"monopod/agent/topology"
+	"monopod/agent/topology/topologytest"
 )
 
 // bench is a machine of two nodes of 4 GiB, of which 1 GiB is reserved on node 0,
@@ -74,51 +75,25 @@ func flags(args ...string) (memorymanager.Config, error) {
 // memory: "i2Gi" an init container for 2 GiB, "s1Gi" a sidecar, "c1Gi" a container,
 // "c1Gi+4Mi" one with huge pages too.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
-	pod := &corev1.Pod{}
-	pod.UID = types.UID(uid)
-	for _, text := range containers {
-		memory, huge, _ := strings.Cut(text[1:], "+")
+	asks := func(text string) corev1.ResourceList {
+		memory, huge, _ := strings.Cut(text, "+")
 		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse(memory)}
 		if huge != "" {
 			list["hugepages-2Mi"] = resource.MustParse(huge)
 		}
-		c := corev1.Container{Name: text, Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}
-		switch text[0] {
-		case 'c':
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-			continue
-		case 's':
-			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		return list
 	}
-	return pod
+	return topologytest.Guaranteed(uid, asks, containers...)
 }
 
 func (b *bench) admit(pod *corev1.Pod, hint topology.Hint) error {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if err := b.m.Allocate(b.Context(), pod, &list[i], hint); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return topologytest.Admit(b, b.m, pod, hint)
 }
 
 // has checks on which nodes the containers have their memory: "c1Gi=0".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
-	var got []string
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			a, err := b.m.Allotment(b.Context(), pod, &list[i])
-			if err != nil {
-				b.Fatal(err)
-			}
-			got = append(got, list[i].Name+"="+a.Mems)
-		}
-	}
+	got := topologytest.Allotted(b, b.m, pod, func(a topology.Allotment) string { return a.Mems })
 	if !slices.Equal(got, want) {
 		b.Errorf("pod %s has %v, want %v", pod.UID, got, want)
 	}
