@@ -248,8 +248,8 @@ type Agent struct {
 	statics   statics
 
 	workers sync.WaitGroup
-	swept   atomic.Bool  // the pods of the API are known
-	roomy   chan *worker // those who wait to be let in, now that there is room
+	swept   chan struct{} // closed when the pods of the API are known
+	roomy   chan *worker  // those who wait to be let in, now that there is room
 
 	mu    sync.RWMutex // guards what follows
 	pods  map[types.UID]*worker
@@ -273,6 +273,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		pods:  map[types.UID]*worker{},
 		names: map[types.NamespacedName]*worker{},
 		owner: map[string]types.UID{},
+		swept: make(chan struct{}),
 		roomy: make(chan *worker),
 	}
 	if a.Signals == nil {

@@ -101,7 +101,7 @@ const allOfIt = int64(1)<<62 - 1
 // containers does one pass over containers, sandboxes and logs. The pods of the
 // API must be known, else everything would seem to be nobody's.
 func (c *collector) containers(ctx context.Context, emptyEnded bool) error {
-	if !c.a.swept.Load() {
+	if !c.a.knowsPods() {
 		return nil
 	}
 	workers := c.a.all()

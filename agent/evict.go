@@ -141,7 +141,7 @@ func (e *evictor) under() []corev1.NodeConditionType {
 // of disk; again says that one went and that the signals may differ now.
 func (e *evictor) pass(ctx context.Context) (again bool) {
 	due := e.look()
-	if !e.a.swept.Load() {
+	if !e.a.knowsPods() {
 		return false
 	}
 	if gone := e.overLimits(ctx); len(gone) > 0 {

@@ -220,7 +220,12 @@ func TestWhoComesInUnderPressure(t *testing.T) {
 		w.until(time.Second, "before", ready)
 		w.stop()
 		w.lack(eviction.Memory, 99)
-		w.evicting(eviction.Threshold{})
+		w.restart(func(c *agent.Config) { // under pressure for long before anybody goes
+			c.Eviction = eviction.Policy{Held: 5 * time.Minute, Thresholds: []eviction.Threshold{
+				{Signal: eviction.Memory, Value: eviction.Value{Percent: 10}, Soft: true, Grace: time.Hour},
+				{Signal: eviction.NodeFs, Value: eviction.Value{Percent: 10}},
+			}}
+		})
 		burst := pod("burst")
 		burst.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}
 		for _, p := range []*corev1.Pod{pod("best"), burst, critical("crit")} {

@@ -148,6 +148,13 @@ func describe(ev watch.Event) string {
 	return line
 }
 
+// called is how often the runtime was asked to do op.
+func (w *world) called(op string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[op]
+}
+
 func (w *world) call(op, id string) error {
 	w.mu.Lock()
 	w.calls[op]++

@@ -153,7 +153,7 @@ func (a *Agent) relist(ctx context.Context) {
 			w.update(func(in *inbox) { in.relist = true })
 		}
 	}
-	if a.swept.Load() { // else those of pods that are still to be listed would end
+	if a.knowsPods() { // else those of pods that are still to be listed would end
 		a.orphans(ctx, found, nil)
 	}
 }

@@ -171,7 +171,7 @@ func (p *placement) allSeen() bool {
 			return false
 		}
 	}
-	return p.a.swept.Load()
+	return p.a.knowsPods()
 }
 
 // running are the containers that run.

@@ -96,9 +96,9 @@ func TestProcessorsOfTheirOwn(t *testing.T) {
 		w.runs(pod("more"))
 		w.on(map[string]string{"shared": "0,2-4,6-7", "own": "1,5", "more": "0,2-4,6-7"})
 		w.after(time.Minute)
-		calls := w.calls["UpdateContainerResources"]
+		calls := w.called("UpdateContainerResources")
 		w.after(time.Hour)
-		if now := w.calls["UpdateContainerResources"]; now != calls {
+		if now := w.called("UpdateContainerResources"); now != calls {
 			w.Errorf("%d updates while nothing happened", now-calls)
 		}
 		w.delete("own", 0)
@@ -163,7 +163,7 @@ func TestNoPolicy(t *testing.T) {
 		w.runs(owning("own", "1"))
 		w.on(map[string]string{"own": ""})
 		w.after(time.Hour)
-		if n := w.calls["UpdateContainerResources"]; n > 0 {
+		if n := w.called("UpdateContainerResources"); n > 0 {
 			t.Errorf("%d updates", n)
 		}
 		if files, _ := filepath.Glob(filepath.Join(w.dir, "*_manager_state*")); len(files) > 0 {

@@ -86,7 +86,7 @@ func TestResize(t *testing.T) {
 		w.startAgent()
 		before := w.callCount()
 		w.after(time.Second)
-		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "500m" || w.calls["UpdateContainerResources"] != 1 {
+		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "500m" || w.called("UpdateContainerResources") != 1 {
 			t.Errorf("after a restart of the agent: %+v, %d calls", told, w.callCount()-before)
 		}
 	})

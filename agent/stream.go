@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ import (
 // Logs writes a container's log; see client.Node.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
 	pod = a.behind(pod)
-	c, err := a.logged(pod, opts)
+	c, err := a.logged(ctx, pod, opts)
 	if err != nil {
 		return err
 	}
@@ -47,8 +48,8 @@ func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOp
 }
 
 // logged is the instance whose log is asked for.
-func (a *Agent) logged(pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
-	w, err := a.running(pod, opts.Container)
+func (a *Agent) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
+	w, err := a.running(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +143,41 @@ func (a *Agent) flushed(ctx context.Context, c *status.Container) {
 	}
 }
 
+// findTime bounds find.
+const findTime = 10 * time.Second
+
+// find is the pod's worker; nil: there is none. Right after a start pods run that
+// are yet to be found: it waits until they have been.
+func (a *Agent) find(ctx context.Context, pod *corev1.Pod) *worker {
+	if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }) {
+		return a.worker(pod.UID)
+	}
+	limit := a.Clock.NewTimer(findTime)
+	defer limit.Stop()
+	wait := (<-chan struct{})(a.swept)
+	for {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return a.worker(pod.UID)
+		case <-limit.C():
+			return a.worker(pod.UID)
+		}
+		w := a.worker(pod.UID)
+		if w == nil {
+			return nil
+		}
+		changes := w.changes()
+		if w.snapshot.Load() != nil {
+			return w
+		}
+		wait = changes
+	}
+}
+
 // running finds the pod's worker, and that the pod has such a container.
-func (a *Agent) running(pod *corev1.Pod, container string) (*worker, error) {
-	w := a.worker(pod.UID)
+func (a *Agent) running(ctx context.Context, pod *corev1.Pod, container string) (*worker, error) {
+	w := a.find(ctx, pod)
 	if w == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: ContainerCreating", container, pod.Name))
 	}
@@ -155,8 +188,8 @@ func (a *Agent) running(pod *corev1.Pod, container string) (*worker, error) {
 }
 
 // alive is the id of a container that can be talked to.
-func (a *Agent) alive(pod *corev1.Pod, container string) (string, error) {
-	w, err := a.running(pod, container)
+func (a *Agent) alive(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
+	w, err := a.running(ctx, pod, container)
 	if err != nil {
 		return "", err
 	}
@@ -171,7 +204,7 @@ func (a *Agent) alive(pod *corev1.Pod, container string) (string, error) {
 // Exec prepares a command in a container; see client.Node.
 func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
 	pod = a.behind(pod)
-	id, err := a.alive(pod, opts.Container)
+	id, err := a.alive(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +216,7 @@ func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecO
 // Attach prepares a connection to a container's own streams; see client.Node.
 func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
 	pod = a.behind(pod)
-	id, err := a.alive(pod, opts.Container)
+	id, err := a.alive(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +228,7 @@ func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAtt
 // PortForward prepares connections to a pod's ports; see client.Node.
 func (a *Agent) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
 	pod = a.behind(pod)
-	w := a.worker(pod.UID)
+	w := a.find(ctx, pod)
 	if w == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}

@@ -18,8 +18,18 @@ func (a *Agent) sweep() {
 	a.sweepCgroups()
 	a.sweepLogs()
 	a.sweepLinks()
-	a.swept.Store(true)
+	close(a.swept)
 	a.evict.poke() // what is short at the start need not wait
+}
+
+// knowsPods says whether sweep is over.
+func (a *Agent) knowsPods() bool {
+	select {
+	case <-a.swept:
+		return true
+	default:
+		return false
+	}
 }
 
 // sweepPods removes the folders of pods that no worker has. One with something
