@@ -87,7 +87,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       apiserver.Version.GitVersion,
 	}
-	root.AddCommand(serveCommand(), resetcmd.New(defaultDataDir, storeConfig), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.AddCommand(serveCommand(), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 

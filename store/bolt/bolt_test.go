@@ -140,6 +140,31 @@ func TestLockedFileIsRefused(t *testing.T) {
 	}
 }
 
+// Who holds the file keeps others from it, whatever is in it, and is kept from it.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	if _, err := bolt.Hold(path); !errors.Is(err, bolt.ErrLocked) {
+		t.Errorf("held an open file: %v", err)
+	}
+	if err := errors.Join(s.Close(), os.WriteFile(path, []byte("damaged"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		held, err := bolt.Hold(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
+			t.Errorf("opened a file that is held: %v", err)
+		}
+		if err := errors.Join(held.Close(), os.RemoveAll(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestForeignFileIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -103,3 +105,27 @@ func lockedBy(locks string, dev, inode uint64) int {
 // LockDir takes the lock of a data folder for somebody who keeps no state file
 // in it; nobody opens one there until the lock is closed.
 func LockDir(dir string) (io.Closer, error) { return lockDir(dir) }
+
+// Hold keeps others from opening the state file at path, if there is one, and from
+// making it, until it is closed. It does not look into the file.
+func Hold(path string) (io.Closer, error) {
+	dir, err := lockDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return dir, nil
+	case err != nil:
+		return nil, errors.Join(err, dir.Close())
+	}
+	if err := lock(f, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close(), dir.Close())
+	}
+	return held{dir, f}, nil
+}
+
+type held struct{ dir, file *os.File }
+
+func (h held) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }

@@ -20,13 +20,11 @@ import (
 
 	"monopod/agent/cgroup"
 	"monopod/agent/cri"
-	"monopod/store"
 	"monopod/store/bolt"
 )
 
-// New is the command. dataDir is the default of --data-dir, and kinds what the
-// state there is opened with.
-func New(dataDir string, kinds func() store.Config) *cobra.Command {
+// New is the command. dataDir is the default of --data-dir.
+func New(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Stop all pods of a data folder and take down their network; files stay",
@@ -34,7 +32,7 @@ func New(dataDir string, kinds func() store.Config) *cobra.Command {
 			"serve started itself, its bridge, its nftables table and its mounts. The files stay:\n" +
 			"the next serve starts the pods anew. Remove the folder to be rid of them too.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir, kinds) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", dataDir, "the folder that serve was given")
 	return cmd
@@ -44,12 +42,12 @@ func New(dataDir string, kinds func() store.Config) *cobra.Command {
 const resetTime = 2 * time.Minute
 
 // reset stops all pods of the data folder and takes down what is outside of it.
-func reset(ctx context.Context, dataDir string, kinds func() store.Config) error {
+func reset(ctx context.Context, dataDir string) error {
 	dir, err := filepath.Abs(dataDir)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	folder, err := hold(dir, kinds)
+	folder, err := hold(dir)
 	if err != nil { // also when monopod still runs
 		return err
 	}
@@ -87,16 +85,16 @@ func unmountVolumes(pods string) error {
 	return err
 }
 
-// hold keeps monopod from starting on a data folder, whose state may be in etcd.
-func hold(dir string, kinds func() store.Config) (io.Closer, error) {
+// hold keeps monopod from starting on a data folder. Its state may be in etcd, or
+// damaged: neither matters here.
+func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
-	if _, err := os.Stat(state); err == nil {
-		return bolt.Open(state, kinds())
+	if _, err := os.Stat(state); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
+			return nil, fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
+		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
-		return nil, fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
-	}
-	return bolt.LockDir(dir)
+	return bolt.Hold(state)
 }
 
 func removeAll(ctx context.Context, child *cri.Child) error {
