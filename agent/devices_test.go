@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -27,39 +25,16 @@ import (
 
 const gadgets = "example.com/gadget"
 
-// pipes are Unix sockets in memory, which a bubble of time knows.
-type pipes struct {
-	mu    sync.Mutex // guards paths
-	paths map[string]*bufconn.Listener
-}
-
-func (p *pipes) listen(path string) (net.Listener, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.paths[path] = bufconn.Listen(1 << 12)
-	return p.paths[path], nil
-}
-
-func (p *pipes) dial(ctx context.Context, path string) (net.Conn, error) {
-	p.mu.Lock()
-	l := p.paths[path]
-	p.mu.Unlock()
-	if l == nil {
-		return nil, errors.New("nobody listens")
-	}
-	return l.DialContext(ctx)
-}
-
 // withPlugins starts the agent again, now with device plugins.
-func (w *world) withPlugins() *pipes {
-	p := &pipes{paths: map[string]*bufconn.Listener{}}
+func (w *world) withPlugins() *plugin.Sockets {
+	p := new(plugin.Sockets)
 	w.stop()
 	before := w.adjust
 	w.adjust = func(c *agent.Config) {
 		if before != nil {
 			before(c)
 		}
-		c.Devices = deviceplugin.Config{Dir: filepath.Join(w.dir, "device-plugins"), Listen: p.listen, Dial: p.dial}
+		c.Devices = deviceplugin.Config{Dir: filepath.Join(w.dir, "device-plugins"), Listen: p.Listen, Dial: p.Dial}
 	}
 	w.startAgent()
 	synctest.Wait()
@@ -67,8 +42,8 @@ func (w *world) withPlugins() *pipes {
 }
 
 // plug starts a plugin that has the devices.
-func (w *world) plug(p *pipes, cfg plugin.Config, ids ...string) (pull func()) {
-	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.listen, p.dial
+func (w *world) plug(p *plugin.Sockets, cfg plugin.Config, ids ...string) (pull func()) {
+	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.Listen, p.Dial
 	cfg.Devices = append(cfg.Devices, plugin.Devices(ids...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

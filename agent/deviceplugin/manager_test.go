@@ -2,7 +2,6 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,36 +33,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const res = "example.com/dev"
 
-// sockets are Unix sockets in memory, which a bubble of time knows.
-type sockets struct {
-	mu    sync.Mutex // guards paths
-	paths map[string]*bufconn.Listener
-}
-
-func (s *sockets) listen(path string) (net.Listener, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := bufconn.Listen(1 << 16)
-	s.paths[path] = l
-	return l, nil
-}
-
-func (s *sockets) dial(ctx context.Context, path string) (net.Conn, error) {
-	s.mu.Lock()
-	l := s.paths[path]
-	s.mu.Unlock()
-	if l == nil {
-		return nil, errors.New("nobody listens")
-	}
-	return l.DialContext(ctx)
-}
-
 // bench is a Manager with plugins, in a bubble of time.
 type bench struct {
 	*testing.T
 	*Manager
 	dir     string
-	sockets *sockets
+	sockets *plugin.Sockets
 	stop    func()
 
 	mu      sync.Mutex // guards changed
@@ -75,7 +49,7 @@ func inBubble(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, dir: t.TempDir(), sockets: &sockets{paths: map[string]*bufconn.Listener{}}}
+		b := &bench{T: t, dir: t.TempDir(), sockets: new(plugin.Sockets)}
 		b.start()
 		t.Cleanup(func() { b.stop() })
 		test(b)
@@ -87,7 +61,7 @@ func (b *bench) start() {
 	b.Helper()
 	m, err := New(Config{
 		Dir: b.dir, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Nodes: topology.NewNodes(0, 1),
-		Listen: b.sockets.listen, Dial: b.sockets.dial,
+		Listen: b.sockets.Listen, Dial: b.sockets.Dial,
 		Changed: func(pods []types.UID) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -118,7 +92,7 @@ func (b *bench) restart() {
 // plug starts a plugin and returns it and what ends it.
 func (b *bench) plug(cfg plugin.Config) (p *plugin.Plugin, pull func()) {
 	b.Helper()
-	cfg.Dir, cfg.Listen, cfg.Dial = b.dir, b.sockets.listen, b.sockets.dial
+	cfg.Dir, cfg.Listen, cfg.Dial = b.dir, b.sockets.Listen, b.sockets.Dial
 	if cfg.Name == "" {
 		cfg.Name = "dev.sock"
 	}
