@@ -109,10 +109,11 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 		time.Sleep(time.Duration(100+rand.IntN(900)) * time.Millisecond)
 		began := time.Now()
 		kill()
-		for time.Since(began) < untilTime && !s.nodeReady() {
+		ready := s.nodeReady()
+		for ; !ready && time.Since(began) < untilTime; ready = s.nodeReady() {
 			time.Sleep(20 * time.Millisecond)
 		}
-		if !s.nodeReady() {
+		if !ready {
 			t.Errorf("the node is not ready after kill %d", round)
 		}
 		pods.untouched(t, s)

@@ -34,12 +34,12 @@ func (l *logFile) reopen() error {
 	if l.path == "" {
 		return nil
 	}
+	l.mu.Lock() // who sees the new file has seen the last of the old one
+	defer l.mu.Unlock()
 	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	old := l.file
 	if l.file = file; old != nil {
 		return old.Close()
