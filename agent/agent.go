@@ -35,6 +35,7 @@ import (
 	"monopod/agent/podresources"
 	"monopod/agent/preload"
 	"monopod/agent/probe"
+	"monopod/agent/registrar"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
 	"monopod/agent/spec"
@@ -224,7 +225,7 @@ type Agent struct {
 	tokens      *token.Keeper
 	status      *statuswriter.Writer
 	links       sync.Map // path of a link to a log that this process made → UID of its pod
-	node        *registrar
+	node        *registrar.Registrar
 	collect     *collector
 	imagesAt    atomic.Pointer[string] // nil: the runtime has not said yet
 	preload     *preload.Importer
@@ -327,6 +328,9 @@ func (a *Agent) prepare() error {
 		ip = host.IP().String()
 	}
 	a.hostIPs = []string{ip}
+	if a.node, err = a.newRegistrar(); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	text, err := os.ReadFile(a.cfg.ResolvConf)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("agent: %w", err)
@@ -374,8 +378,22 @@ func (a *Agent) prepare() error {
 	if a.pleg, err = pleg.New(a.Clock, a.Metrics); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	a.node, err = newRegistrar(a)
-	return err
+	return nil
+}
+
+func (a *Agent) newRegistrar() (*registrar.Registrar, error) {
+	c := &a.cfg
+	return registrar.New(registrar.Deps{
+		Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Recorder: a.Recorder,
+		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.capacity, a.allocatable },
+		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.devices.offer(next, cur, first) },
+		Pressure:  func() []corev1.NodeConditionType { return a.evict.under() },
+		Down:      func() bool { return a.drain.down() },
+		Learns:    a.PLEG, Ready: a.findImages,
+	}, registrar.Config{
+		NodeName: c.NodeName, HostIPs: a.hostIPs, Labels: c.Labels, Taints: c.Taints, StateRestored: c.StateRestored,
+		HeartbeatPeriod: c.HeartbeatPeriod, StatusPeriod: c.StatusPeriod, LeaseDuration: c.LeaseDuration,
+	})
 }
 
 // Run registers the node and runs its pods until ctx ends; then it returns and
@@ -392,7 +410,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.Run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

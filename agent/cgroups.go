@@ -50,10 +50,10 @@ func (a *Agent) enforcePods() {
 		all = limitsOf(a.remaining())
 	}
 	if err := a.cgroups.Prepare(all); err != nil {
-		a.node.lacks(err)
+		a.node.Lacks(err)
 		a.notEnforced("Failed to update Node Allocatable Limits %q: %v", "kubepods", err)
 	} else if enforced {
-		a.Recorder.Reference(a.node.reference(), corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+		a.node.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
 	}
 }
 
@@ -75,7 +75,7 @@ func (a *Agent) enforceOther(name string, reserved corev1.ResourceList, whole, c
 }
 
 func (a *Agent) notEnforced(format string, args ...any) {
-	a.Recorder.Reference(a.node.reference(), corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", format, args...)
+	a.node.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", format, args...)
 }
 
 // remaining is what is left of the machine without what is reserved. What must
@@ -110,7 +110,7 @@ func (w *worker) holdCgroup() {
 		return
 	}
 	if err := w.a.cgroups.Hold(w.pod); err != nil {
-		w.a.node.lacks(err)
+		w.a.node.Lacks(err)
 	}
 }
 

@@ -159,7 +159,7 @@ func (w *worker) claimed(ctx context.Context, v *corev1.Volume) (*corev1.Persist
 		return nil, err
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
 		return nil, fmt.Errorf("persistentvolume %q is not bound to the claim %s/%s", pv.Name, c.Namespace, c.Name)
-	case !claim.Reaches(pv, w.a.node.current()):
+	case !claim.Reaches(pv, w.a.node.Current()):
 		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
 	}
 	return pv, nil

@@ -183,7 +183,7 @@ func (c *collector) imagePass(ctx context.Context) {
 	}
 	c.a.log.Warn("images not removed", zap.Error(err))
 	if c.failed { // as upstream: only what lasts is told
-		c.a.Recorder.Reference(c.a.node.reference(), corev1.EventTypeWarning, reasonImageGC, "%v", err)
+		c.a.node.Event(corev1.EventTypeWarning, reasonImageGC, "%v", err)
 	}
 	c.failed = true
 }
@@ -211,7 +211,7 @@ func (c *collector) freeEnough(ctx context.Context) error {
 	freed, err := c.free(ctx, unused, "space", want)
 	if err == nil && freed < want {
 		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck,revive // upstream's text, shown as it is
-		c.a.Recorder.Reference(c.a.node.reference(), corev1.EventTypeWarning, reasonFree, "%v", err)
+		c.a.node.Event(corev1.EventTypeWarning, reasonFree, "%v", err)
 	}
 	return err
 }
@@ -225,7 +225,7 @@ func (c *collector) disk(ctx context.Context) (host.Amount, error) {
 	disk, err := host.Disk(root)
 	if err == nil && disk.Total <= 0 {
 		err = errors.New("invalid capacity 0 on image filesystem")
-		c.a.Recorder.Reference(c.a.node.reference(), corev1.EventTypeWarning, reasonDisk, "%v", err)
+		c.a.node.Event(corev1.EventTypeWarning, reasonDisk, "%v", err)
 	}
 	return disk, err
 }
@@ -265,7 +265,7 @@ func (c *collector) free(ctx context.Context, list []garbage.Image, reason strin
 		freed += img.Size
 		c.imagesGone.WithLabelValues(reason).Inc()
 		c.a.log.Info("image removed", zap.String("image", img.ID), zap.Strings("names", img.Names), zap.Int64("bytes", img.Size), zap.String("reason", reason))
-		defer c.a.node.imagesChanged()
+		defer c.a.node.ImagesChanged()
 	}
 	return freed, nil
 }

@@ -53,17 +53,17 @@ func (d *devices) run(ctx context.Context) {
 		return
 	}
 	if err := d.Lost(); err != nil {
-		d.a.Recorder.Reference(d.a.node.reference(), corev1.EventTypeWarning, "DeviceManagerStateLost", "%v", err)
+		d.a.node.Event(corev1.EventTypeWarning, "DeviceManagerStateLost", "%v", err)
 	}
 	if err := d.Run(ctx); err != nil {
 		d.a.log.Error("device plugins are not served", zap.Error(err))
-		d.a.Recorder.Reference(d.a.node.reference(), corev1.EventTypeWarning, "DevicePluginsUnavailable", "%v", err)
+		d.a.node.Event(corev1.EventTypeWarning, "DevicePluginsUnavailable", "%v", err)
 	}
 }
 
 // changed has the node's status written, and the pods' whose devices it is about.
 func (d *devices) changed(pods []types.UID) {
-	d.a.node.poke()
+	d.a.node.Poke()
 	for _, uid := range pods {
 		if w := d.a.worker(uid); w != nil {
 			w.wakeUp()

@@ -88,7 +88,7 @@ func (d *drain) run(ctx context.Context) {
 
 func (d *drain) stop(ctx context.Context, p shutdown.Periods) {
 	d.a.log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", p.Total))
-	d.a.node.poke()
+	d.a.node.Poke()
 	workers := d.a.all()
 	var pods []*corev1.Pod
 	for _, w := range workers {

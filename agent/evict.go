@@ -125,7 +125,7 @@ func (e *evictor) look() (due []eviction.Met) {
 	e.mu.Unlock()
 	if changed {
 		e.a.log.Info("pressure on the node changed", zap.Any("conditions", pressure))
-		e.a.node.poke()
+		e.a.node.Poke()
 	}
 	return due
 }
@@ -153,7 +153,7 @@ func (e *evictor) pass(ctx context.Context) (again bool) {
 	}
 	met := due[0]
 	e.a.log.Warn("the node is low on a resource", zap.String("signal", string(met.Signal)), zap.Int64("free", met.Amount.Free), zap.Int64("total", met.Amount.Total))
-	e.a.Recorder.Reference(e.a.node.reference(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", met.Signal.Resource())
+	e.a.node.Event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", met.Signal.Resource())
 	if met.Signal.OnDisk() {
 		e.reclaim(ctx)
 		if due = e.look(); !slices.ContainsFunc(due, func(m eviction.Met) bool { return m.Signal.OnDisk() }) {

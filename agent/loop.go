@@ -71,7 +71,7 @@ func (a *Agent) connect(ctx context.Context) (<-chan Event, bool) {
 			events, err := a.Runtime.Events(ctx)
 			if err == nil {
 				a.pleg.Streaming(true)
-				a.node.poke()
+				a.node.Poke()
 				return events, true
 			}
 		}
@@ -202,11 +202,11 @@ func (a *Agent) runtimeChanged(ctx context.Context, ev Event) {
 	switch ev.Type {
 	case EventLost:
 		a.pleg.Streaming(false)
-		a.node.poke()
+		a.node.Poke()
 		return
 	case EventResync:
 		a.pleg.Streaming(true)
-		a.node.poke()
+		a.node.Poke()
 		a.relist(ctx)
 		for _, w := range a.all() {
 			w.wakeUp() // a step that failed for want of the runtime tries again

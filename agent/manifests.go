@@ -111,7 +111,7 @@ func (m *manifests) read() ([]*corev1.Pod, bool) {
 			continue
 		}
 		m.a.log.Error("file of a static pod ignored", zap.String("file", p.File), zap.Error(p.Err))
-		m.a.Recorder.Reference(m.a.node.reference(), corev1.EventTypeWarning, reasonManifest, "Static pod file %s: %v", p.File, p.Err)
+		m.a.node.Event(corev1.EventTypeWarning, reasonManifest, "Static pod file %s: %v", p.File, p.Err)
 	}
 	return pods, true
 }

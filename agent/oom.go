@@ -12,7 +12,7 @@ import (
 func (a *Agent) watchOOM(ctx context.Context) {
 	for kill := range a.Kernel.Watch(ctx) {
 		if kill.System {
-			a.Recorder.Reference(a.node.reference(), corev1.EventTypeWarning, "SystemOOM", "%s", kill)
+			a.node.Event(corev1.EventTypeWarning, "SystemOOM", "%s", kill)
 		}
 	}
 }

@@ -133,10 +133,10 @@ func (p *placement) newMemory(machine *numa.Machine) error {
 // run keeps containers on their processors until ctx ends.
 func (p *placement) run(ctx context.Context) {
 	if p.cpus != nil && p.cpus.Lost() != nil {
-		p.a.Recorder.Reference(p.a.node.reference(), corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
+		p.a.node.Event(corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
 	}
 	if p.memory != nil && p.memory.Lost() != nil {
-		p.a.Recorder.Reference(p.a.node.reference(), corev1.EventTypeWarning, "MemoryManagerStateLost", "%v", p.memory.Lost())
+		p.a.node.Event(corev1.EventTypeWarning, "MemoryManagerStateLost", "%v", p.memory.Lost())
 	}
 	switch {
 	case p.pinner == nil:

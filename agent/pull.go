@@ -124,7 +124,7 @@ func (w *worker) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*
 		return nil, err
 	}
 	if img, err = w.a.images.Pull(ctx, r); err == nil {
-		w.a.node.imagesChanged()
+		w.a.node.ImagesChanged()
 	}
 	return img, err
 }
@@ -208,7 +208,7 @@ func (o objects) Secret(name string) (*corev1.Secret, error) {
 
 // imagesArrived tells the node and the pods of images that nobody pulled.
 func (a *Agent) imagesArrived() {
-	a.node.imagesChanged()
+	a.node.ImagesChanged()
 	for _, w := range a.all() {
 		w.update(func(in *inbox) { in.arrived = true })
 	}

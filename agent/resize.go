@@ -116,7 +116,7 @@ func sameAmount(a, b corev1.ResourceList, name corev1.ResourceName) bool {
 // hasNoRoom says why the node cannot give pod, which has what had says, what it asks
 // for: never, or not now.
 func (a *Agent) hasNoRoom(had, pod *corev1.Pod) *status.Resize {
-	node := a.node.current()
+	node := a.node.Current()
 	if why := a.placement.infeasible(had, pod); why != "" {
 		return &status.Resize{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible, Message: why}
 	}
@@ -197,7 +197,7 @@ func (w *worker) cage(pod *corev1.Pod) {
 		return
 	}
 	if err := w.a.cgroups.Create(pod); err != nil {
-		w.a.node.lacks(err)
+		w.a.node.Lacks(err)
 	}
 }
 

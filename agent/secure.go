@@ -1,15 +1,12 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/component-helpers/nodedeclaredfeatures/features/restartallcontainers"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/security"
@@ -113,25 +110,4 @@ func (w *worker) blameClass(err error) {
 			w.waiting[list[i].Name] = status.Waiting{Reason: reason, Message: fmt.Sprintf("Failed to create pod sandbox: %v", err)}
 		}
 	}
-}
-
-// declared are the features of this agent that others may ask for by name.
-func declared() []string { return []string{restartallcontainers.RestartAllContainersOnContainerExits} }
-
-// capabilities are what the runtime says it can, as the node shows it.
-func capabilities(resp *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, features *corev1.NodeFeatures) {
-	for _, h := range resp.GetRuntimeHandlers() {
-		out := corev1.NodeRuntimeHandler{Name: h.Name}
-		if f := h.Features; f != nil {
-			out.Features = &corev1.NodeRuntimeHandlerFeatures{
-				RecursiveReadOnlyMounts: new(f.RecursiveReadOnlyMounts), UserNamespaces: new(f.UserNamespaces),
-			}
-		}
-		handlers = append(handlers, out)
-	}
-	slices.SortFunc(handlers, func(a, b corev1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
-	if f := resp.GetFeatures(); f != nil {
-		features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(f.SupplementalGroupsPolicy)}
-	}
-	return handlers, features
 }

@@ -163,7 +163,7 @@ func (w *worker) dropSandbox(ctx context.Context) error {
 func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	if w.a.cgroups != nil {
 		if err := w.a.cgroups.Create(w.pod); err != nil {
-			w.a.node.lacks(err)
+			w.a.node.Lacks(err)
 		}
 	}
 	config, handler, err := w.newSandboxConfig(ctx, attempt)

@@ -62,7 +62,7 @@ func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsa
 	return node, pods, err
 }
 
-func (a *Agent) labelsOfNode() map[string]string { return a.node.current().Labels }
+func (a *Agent) labelsOfNode() map[string]string { return a.node.Current().Labels }
 
 // isStatic says that a pod comes from a file, as the agent itself has marked it.
 func (a *Agent) isStatic(pod *corev1.Pod) bool {

@@ -292,7 +292,7 @@ func (w *worker) trouble(ctx context.Context, err error) {
 		return
 	}
 	if isUnavailable(err) {
-		w.a.node.poke()
+		w.a.node.Poke()
 	}
 	w.stale = true
 	w.retryIn(min(time.Second<<min(w.errors, 4), 10*time.Second))

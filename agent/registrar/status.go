@@ -1,4 +1,4 @@
-package agent
+package registrar
 
 import (
 	"cmp"
@@ -23,15 +23,13 @@ const (
 )
 
 // status is the node as it is now; conditions have no times yet.
-func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
-	s := corev1.NodeStatus{
-		Capacity: r.a.capacity, Allocatable: r.a.allocatable, NodeInfo: r.info,
-		Addresses: r.addresses(),
-	}
+func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
+	s := corev1.NodeStatus{NodeInfo: r.info, Addresses: r.addresses()}
+	s.Capacity, s.Allocatable = r.Resources()
 	ready := r.readyCondition(ctx)
 	if ready.Status == corev1.ConditionTrue {
 		r.describe(ctx)
-		r.a.findImages(ctx)
+		r.Ready(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +42,7 @@ func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
 			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: r.missing,
 		})
 	}
-	if lost := r.a.cfg.StateRestored; lost != "" {
+	if lost := r.cfg.StateRestored; lost != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionRestored, Status: corev1.ConditionTrue, Reason: "StateFileDamaged", Message: lost,
 		})
@@ -52,24 +50,24 @@ func (r *registrar) status(ctx context.Context) corev1.NodeStatus {
 	return s
 }
 
-func (r *registrar) addresses() []corev1.NodeAddress {
+func (r *Registrar) addresses() []corev1.NodeAddress {
 	var out []corev1.NodeAddress
-	for _, ip := range r.a.hostIPs {
+	for _, ip := range r.cfg.HostIPs {
 		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
-	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.a.cfg.NodeName})
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.cfg.NodeName})
 }
 
 // readyCondition asks the runtime; only its two conditions count.
-func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
+func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
-	if r.a.drain.down() {
+	if r.Down() {
 		c.Message = shutdown.NotReady
 		return c
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.a.cfg.HeartbeatPeriod)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.HeartbeatPeriod)
 	defer cancel()
-	resp, err := r.a.Runtime.Status(ctx)
+	resp, err := r.Runtime.Status(ctx)
 	if err != nil {
 		c.Message = fmt.Sprintf("container runtime is down: %v", err)
 		return c
@@ -85,7 +83,7 @@ func (r *registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 			return c
 		}
 	}
-	if err := r.a.PLEG(); err != nil {
+	if err := r.Learns(); err != nil {
 		c.Message = fmt.Sprintf("PLEG is not healthy: %v", err)
 		return c
 	}
@@ -102,12 +100,12 @@ func notReady(want string, list []*cri.RuntimeCondition, i int) string {
 
 // describe reads what changes seldom: the runtime's version once, the images
 // when they changed.
-func (r *registrar) describe(ctx context.Context) {
+func (r *Registrar) describe(ctx context.Context) {
 	r.mu.Lock()
 	version, stale := r.info.ContainerRuntimeVersion, r.stale
 	r.mu.Unlock()
 	if version == "" {
-		if v, err := r.a.Runtime.Version(ctx); err == nil {
+		if v, err := r.Runtime.Version(ctx); err == nil {
 			version = v.RuntimeName + "://" + v.RuntimeVersion
 		}
 	}
@@ -124,8 +122,8 @@ func (r *registrar) describe(ctx context.Context) {
 }
 
 // listImages are the largest images.
-func (r *registrar) listImages(ctx context.Context) []corev1.ContainerImage {
-	list, err := r.a.Runtime.ListImages(ctx)
+func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
+	list, err := r.Runtime.ListImages(ctx)
 	if err != nil {
 		return nil
 	}
@@ -141,8 +139,8 @@ func (r *registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 }
 
 // pressures are the three conditions of scarcity.
-func (r *registrar) pressures() []corev1.NodeCondition {
-	under := r.a.evict.under()
+func (r *Registrar) pressures() []corev1.NodeCondition {
+	under := r.Pressure()
 	return []corev1.NodeCondition{
 		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
 		pressed(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),

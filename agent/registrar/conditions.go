@@ -1,0 +1,57 @@
+package registrar
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// stamp gives conditions their times: the transition of those that did not
+// change, now for the heartbeat.
+func stamp(next, cur *corev1.NodeStatus, now time.Time) {
+	for i := range next.Conditions {
+		c := &next.Conditions[i]
+		c.LastHeartbeatTime = metav1.NewTime(now.Truncate(time.Second))
+		c.LastTransitionTime = c.LastHeartbeatTime
+		if old := findCondition(cur.Conditions, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+}
+
+func others(all, own []corev1.NodeCondition) []corev1.NodeCondition {
+	var out []corev1.NodeCondition
+	for _, c := range all {
+		if findCondition(own, c.Type) == nil && c.Type != conditionCgroups && c.Type != conditionRestored {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// unchanged compares all but heartbeats and the conditions of others.
+func unchanged(stored, next *corev1.NodeStatus) bool {
+	a, b := stored.DeepCopy(), next.DeepCopy()
+	b.Conditions = append(b.Conditions, others(a.Conditions, b.Conditions)...)
+	b.VolumesAttached, b.VolumesInUse = a.VolumesAttached, a.VolumesInUse
+	for _, s := range []*corev1.NodeStatus{a, b} {
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+		slices.SortFunc(s.Conditions, func(x, y corev1.NodeCondition) int { return cmp.Compare(x.Type, y.Type) })
+	}
+	return apiequality.Semantic.DeepEqual(a, b)
+}
+
+func findCondition(list []corev1.NodeCondition, t corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}

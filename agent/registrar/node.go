@@ -1,0 +1,109 @@
+package registrar
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+)
+
+// fresh is the node as first registered.
+func (r *Registrar) fresh() *corev1.Node {
+	node := &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName, Labels: r.labels()},
+		Spec:       corev1.NodeSpec{Taints: slices.Clone(r.cfg.Taints)},
+	}
+	node.Status.Capacity, node.Status.Allocatable = r.Resources()
+	return node
+}
+
+func (r *Registrar) labels() map[string]string {
+	labels := map[string]string{
+		corev1.LabelHostname: r.cfg.NodeName, corev1.LabelOSStable: r.info.OperatingSystem, corev1.LabelArchStable: r.info.Architecture,
+	}
+	maps.Copy(labels, r.cfg.Labels)
+	return labels
+}
+
+// store creates the node or brings it up to date.
+func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
+	stored, err := r.registered(ctx)
+	if err != nil {
+		return err
+	}
+	now := r.Clock.Now()
+	due := r.written.IsZero() || now.Sub(r.written) >= r.cfg.StatusPeriod
+	stamp(&status, &stored.Status, now)
+	r.Offer(&status, &stored.Status, r.written.IsZero())
+	if !due && unchanged(&stored.Status, &status) {
+		return nil
+	}
+	next, err := client.Update(ctx, r.Client, stored, "status", func(cur *corev1.Node) error {
+		stamp(&status, &cur.Status, now)
+		status.Conditions = append(status.Conditions, others(cur.Status.Conditions, status.Conditions)...)
+		status.VolumesAttached, status.VolumesInUse = cur.Status.VolumesAttached, cur.Status.VolumesInUse
+		r.Offer(&status, &cur.Status, r.written.IsZero())
+		cur.Status = status
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.written = now
+	r.keep(next)
+	if old, boot := stored.Status.NodeInfo.BootID, r.info.BootID; old != "" && old != boot {
+		r.Event(corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", next.Name, boot)
+	}
+	return nil
+}
+
+// registered is the node as it is in the API, where others may have changed or
+// deleted it; there always is one.
+func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
+	node, err := client.Get[*corev1.Node](ctx, r.Client, "", r.cfg.NodeName)
+	first := r.written.IsZero()
+	if apierrors.IsNotFound(err) || err == nil && first {
+		if node, err = r.register(ctx); err == nil && !first {
+			r.written = time.Time{}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.keep(node)
+	return node, nil
+}
+
+func (r *Registrar) keep(node *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stored = node
+}
+
+// register makes sure the node exists with our labels.
+func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
+	created, err := r.Client.Create(ctx, r.fresh())
+	if err == nil {
+		r.Log.Info("node registered", zap.String("node", r.cfg.NodeName))
+		return created.(*corev1.Node), nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("register node: %w", err)
+	}
+	return client.Update(ctx, r.Client, r.fresh(), "", func(cur *corev1.Node) error {
+		if cur.Labels == nil {
+			cur.Labels = map[string]string{}
+		}
+		maps.Copy(cur.Labels, r.labels())
+		return nil
+	})
+}
