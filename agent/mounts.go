@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,16 @@ func (w *worker) mounts(ctx context.Context, c *corev1.Container, vars []env.Var
 		return nil, err
 	}
 	return w.volumeSet(ctx).Mounts(w.pod, c, w.volumes, vars, can)
+}
+
+// envFile reads a file of one of the pod's volumes, for the environment of a
+// container.
+func (w *worker) envFile(name, path string) ([]byte, error) {
+	root, ok := w.volumes[name]
+	if !ok {
+		return nil, fmt.Errorf("the pod has no volume %q", name)
+	}
+	return volume.Read(root, path, env.MaxFile)
 }
 
 // tellUnmounted makes an event of each volume that cannot be had.

@@ -175,6 +175,7 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 		return nil, err
 	}
 	facts := w.facts()
+	facts.File = w.envFile
 	var err error
 	if facts.Services, err = w.services(ctx); err != nil {
 		return nil, err

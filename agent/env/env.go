@@ -159,6 +159,8 @@ func valueFrom(from *corev1.EnvVarSource, c *corev1.Container, facts Facts, src 
 		return configMapKey(from.ConfigMapKeyRef, src)
 	case from.SecretKeyRef != nil:
 		return secretKey(from.SecretKeyRef, src)
+	case from.FileKeyRef != nil:
+		return fileKey(from.FileKeyRef, facts)
 	}
 	return "", false, fmt.Errorf("%w: unsupported source of a variable", ErrConfig)
 }

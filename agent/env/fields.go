@@ -19,6 +19,9 @@ type Facts struct {
 	HostIPs     []string
 	Allocatable corev1.ResourceList // of the node: the limits of who has none
 	Services    []Var               // what the container's environment says of services
+	// File reads a file of one of the pod's volumes, or fails with fs.ErrNotExist;
+	// nil: no files are read.
+	File func(volume, path string) ([]byte, error)
 }
 
 // Field is the value at a field path such as metadata.name or

@@ -44,6 +44,7 @@ affinity:
     - {weight: 100, podAffinityTerm: {topologyKey: zone, labelSelector: {matchLabels: {a: b}}}}
 volumes:
 - {name: none}
+- {name: scratch, emptyDir: {}}
 - {name: host, hostPath: {path: /var, type: Directory}}
 - {name: conf, configMap: {name: c, items: [{key: a, path: b/c}]}}
 - {name: keys, secret: {secretName: s, defaultMode: 0400}}
@@ -66,6 +67,7 @@ containers:
   - {name: L, valueFrom: {fieldRef: {fieldPath: "metadata.labels['app']"}}}
   - {name: CPU, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
   - {name: K, valueFrom: {secretKeyRef: {name: s, key: k}}}
+  - {name: F, valueFrom: {fileKeyRef: {volumeName: scratch, path: a/b.env, key: K, optional: true}}}
   envFrom: [{prefix: P_, configMapRef: {name: c}}]
   resources: {limits: {cpu: 1, memory: 1Gi, example.com/gpu: 1, hugepages-2Mi: 4Mi}, requests: {cpu: 500m}}
   volumeMounts: [{name: none, mountPath: /none}, {name: conf, mountPath: /conf, subPath: b/c, readOnly: true, recursiveReadOnly: Enabled}]
@@ -121,6 +123,10 @@ func TestPodBad(t *testing.T) {
 		{`containers: [{name: a, image: b, env: [{name: x, valueFrom: {fieldRef: {fieldPath: spec.tolerations}}}]}]`, "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value"},
 		{`containers: [{name: a, image: b, env: [{name: x, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}]}]`, "spec.containers[0].env[0].valueFrom.resourceFieldRef.resource: Unsupported value"},
 		{`containers: [{name: a, image: b, env: [{name: x, valueFrom: {configMapKeyRef: {name: c}}}]}]`, "spec.containers[0].env[0].valueFrom.configMapKeyRef.key: Required value"},
+		{`containers: [{name: a, image: b, env: [{name: x, valueFrom: {fileKeyRef: {}}}]}]`,
+			"spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Required value\nspec.containers[0].env[0].valueFrom.fileKeyRef.path: Required value\nspec.containers[0].env[0].valueFrom.fileKeyRef.key: Required value"},
+		{`{volumes: [{name: v, hostPath: {path: /v}}], containers: [{name: a, image: b, env: [{name: x, valueFrom: {fileKeyRef: {volumeName: v, path: ../f, key: a=b}}}]}]}`,
+			"spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Not found\nspec.containers[0].env[0].valueFrom.fileKeyRef.path: Invalid value\nspec.containers[0].env[0].valueFrom.fileKeyRef.key: Invalid value"},
 		{`containers: [{name: a, image: b, envFrom: [{}]}]`, "spec.containers[0].envFrom: Invalid value"},
 		// resources
 		{`containers: [{name: a, image: b, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}]`, "spec.containers[0].resources.requests: Invalid value"},
