@@ -10,6 +10,8 @@ import (
 	compresource "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"monopod/agent/amount"
+	"monopod/agent/evictor"
 	"monopod/agent/status"
 )
 
@@ -34,10 +36,12 @@ func (a *Agent) judge(ctx context.Context, pod *corev1.Pod) (v verdict) {
 	if status.Finished(pod.Status.Phase) || pod.DeletionTimestamp != nil {
 		return verdict{}
 	}
-	critical := a.statics.want[pod.UID] == pod || a.evict.critical(pod)
+	critical := a.statics.want[pod.UID] == pod || a.evict.Critical(pod)
 	pod = allocatedBefore(pod)
 	if v.refused = a.drain.refuse(); v.refused == nil {
-		v.refused = a.evict.admit(pod, critical)
+		if f := a.evict.Admit(pod, critical); f != nil {
+			v.refused = rejected(f.Reason, "%s", f.Message)
+		}
 	}
 	if v.refused == nil {
 		v = a.ask(pod, critical)
@@ -62,10 +66,10 @@ func (a *Agent) ask(pod *corev1.Pod, critical bool) (v verdict) {
 	for _, ask := range a.admit {
 		v.refused = ask(pod, others, node)
 		if v.refused != nil && critical {
-			if victims, ok := a.evict.makeRoom(pod, others, node, v.refused); ok {
-				v.room = append(v.room, victims...)
+			if victims, ok := a.evict.MakeRoom(pod, others, node, v.refused); ok {
+				v.room = append(v.room, a.workersOf(victims)...)
 				others = slices.DeleteFunc(others, func(p *corev1.Pod) bool {
-					return slices.ContainsFunc(victims, func(w *worker) bool { return w.uid == p.UID })
+					return slices.ContainsFunc(victims, func(v evictor.Pod) bool { return v.Object().UID == p.UID })
 				})
 				v.refused = ask(pod, others, node)
 			}
@@ -167,7 +171,7 @@ func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *s
 	}
 	used := corev1.ResourceList{}
 	for _, other := range others {
-		add(used, compresource.PodRequests(other, compresource.PodResourcesOptions{}))
+		amount.Add(used, compresource.PodRequests(other, compresource.PodResourcesOptions{}))
 	}
 	for name, want := range compresource.PodRequests(pod, compresource.PodResourcesOptions{}) {
 		have, sum := node.Status.Allocatable[name], used[name]
@@ -175,21 +179,13 @@ func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *s
 		left.Sub(sum)
 		if !want.IsZero() && want.Cmp(left) > 0 && !foreign(name, node) {
 			return rejected("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-				name, amount(name, want), amount(name, sum), amount(name, have))
+				name, count(name, want), count(name, sum), count(name, have))
 		}
 	}
 	return nil
 }
 
-func add(sum, more corev1.ResourceList) {
-	for name, q := range more {
-		have := sum[name]
-		have.Add(q)
-		sum[name] = have
-	}
-}
-
-func amount(name corev1.ResourceName, q resource.Quantity) int64 {
+func count(name corev1.ResourceName, q resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return q.MilliValue()
 	}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +23,7 @@ import (
 	"monopod/agent/cpumanager"
 	"monopod/agent/deviceplugin"
 	"monopod/agent/eviction"
+	"monopod/agent/evictor"
 	"monopod/agent/garbage"
 	"monopod/agent/host"
 	"monopod/agent/image"
@@ -227,10 +227,10 @@ type Agent struct {
 	links       sync.Map // path of a link to a log that this process made → UID of its pod
 	node        *registrar.Registrar
 	collect     *collector
-	imagesAt    atomic.Pointer[string] // nil: the runtime has not said yet
+	imagesAt    *image.Place
 	preload     *preload.Importer
 	rotate      *rotator
-	evict       *evictor
+	evict       *evictor.Evictor
 	drain       *drain
 	stats       *stats.Source
 	source      *source
@@ -277,8 +277,9 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		swept: make(chan struct{}),
 		roomy: make(chan *worker),
 	}
+	a.imagesAt = image.NewPlace(a.Runtime, cfg.ImageRoot)
 	if a.Signals == nil {
-		a.Signals = a.machine
+		a.Signals = func() eviction.Observations { return evictor.Machine(cfg.DataDir, a.imagesAt.Root()) }
 	}
 	a.log = a.Log
 	if err := a.configured(cfg); err != nil {
@@ -369,7 +370,7 @@ func (a *Agent) prepare() error {
 	a.preload = preload.New(preload.Config{
 		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
 	a.stats = newStats(a)
-	if a.evict, err = newEvictor(a); err != nil {
+	if a.evict, err = a.newEvictor(); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
@@ -387,13 +388,21 @@ func (a *Agent) newRegistrar() (*registrar.Registrar, error) {
 		Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Recorder: a.Recorder,
 		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.capacity, a.allocatable },
 		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.devices.offer(next, cur, first) },
-		Pressure:  func() []corev1.NodeConditionType { return a.evict.under() },
+		Pressure:  func() []corev1.NodeConditionType { return a.evict.Pressure() },
 		Down:      func() bool { return a.drain.down() },
-		Learns:    a.PLEG, Ready: a.findImages,
+		Learns:    a.PLEG, Ready: a.imagesAt.Find,
 	}, registrar.Config{
 		NodeName: c.NodeName, HostIPs: a.hostIPs, Labels: c.Labels, Taints: c.Taints, StateRestored: c.StateRestored,
 		HeartbeatPeriod: c.HeartbeatPeriod, StatusPeriod: c.StatusPeriod, LeaseDuration: c.LeaseDuration,
 	})
+}
+
+func (a *Agent) newEvictor() (*evictor.Evictor, error) {
+	return evictor.New(evictor.Deps{
+		Clock: a.Clock, Log: a.log, Metrics: a.Metrics, Node: a.node, Usage: a.stats, Signals: a.Signals,
+		Pods: a.evictable, Known: a.knowsPods, Static: a.isStatic, Reclaim: a.reclaim,
+		WatchMemory: a.WatchMemory, WatchUsage: a.WatchUsage,
+	}, a.cfg.Eviction)
 }
 
 // Run registers the node and runs its pods until ctx ends; then it returns and
@@ -407,10 +416,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.enforce(); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	a.evict.look() // before pods are let in
+	a.evict.Look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.Run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.run, a.evict.watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.Run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

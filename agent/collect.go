@@ -95,6 +95,16 @@ func (a *Agent) DeleteUnusedImages(ctx context.Context) error {
 	return err
 }
 
+// reclaim removes what nobody needs.
+func (a *Agent) reclaim(ctx context.Context) {
+	if err := a.DeleteAllUnusedContainers(ctx); err != nil {
+		a.log.Warn("dead containers not removed for space", zap.Error(err))
+	}
+	if err := a.DeleteUnusedImages(ctx); err != nil {
+		a.log.Warn("unused images not removed for space", zap.Error(err))
+	}
+}
+
 // allOfIt is more than there is to free.
 const allOfIt = int64(1)<<62 - 1
 

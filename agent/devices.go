@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/amount"
 	"monopod/agent/deviceplugin"
 	"monopod/agent/numa"
 	"monopod/agent/status"
@@ -96,18 +97,7 @@ func (d *devices) offer(next, cur *corev1.NodeStatus, first bool) {
 			capacity[name], allocatable[name] = has[name], gives[name]
 		}
 	}
-	next.Capacity, next.Allocatable = joined(next.Capacity, capacity), joined(next.Allocatable, allocatable)
-}
-
-// joined is a new list of both.
-func joined(a, b corev1.ResourceList) corev1.ResourceList {
-	out := make(corev1.ResourceList, len(a)+len(b))
-	for _, list := range []corev1.ResourceList{a, b} {
-		for name, q := range list {
-			out[name] = q
-		}
-	}
-	return out
+	next.Capacity, next.Allocatable = amount.Joined(next.Capacity, capacity), amount.Joined(next.Allocatable, allocatable)
 }
 
 // room is the node with at least the devices that pods have: after a restart
@@ -119,7 +109,7 @@ func (d *devices) room(node *corev1.Node) *corev1.Node {
 	for name, n := range d.Taken() {
 		if have := node.Status.Allocatable[name]; have.CmpInt64(n) < 0 {
 			copied := *node
-			copied.Status.Allocatable = joined(node.Status.Allocatable, corev1.ResourceList{name: *resource.NewQuantity(n, resource.DecimalSI)})
+			copied.Status.Allocatable = amount.Joined(node.Status.Allocatable, corev1.ResourceList{name: *resource.NewQuantity(n, resource.DecimalSI)})
 			node = &copied
 		}
 	}

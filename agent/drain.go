@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/evictor"
 	"monopod/agent/shutdown"
 	"monopod/agent/status"
 )
@@ -98,14 +99,14 @@ func (d *drain) stop(ctx context.Context, p shutdown.Periods) {
 		}
 	}
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
-	for _, stage := range p.Stages(pods, d.a.evict.critical) {
-		var ending []*worker
+	for _, stage := range p.Stages(pods, d.a.evict.Critical) {
+		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			w := workers[pod.UID]
-			d.a.evict.evict(w, shutdown.Failure(), stage.Grace(pod))
+			w.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, w)
 		}
-		d.a.evict.await(ctx, ending, stage.Time+shutdownSlack)
+		d.a.evict.Await(ctx, ending, stage.Time+shutdownSlack)
 	}
 }
 

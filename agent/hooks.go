@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/probe"
+	"monopod/agent/spec"
 	"monopod/agent/status"
 )
 
@@ -40,7 +41,7 @@ func (w *worker) postStart(ctx context.Context, s *corev1.Container, c *status.C
 	}
 	w.a.event(w.pod, s.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.a.event(w.pod, s.Name, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
-	if err := w.killOne(ctx, c, w.specGrace()); err != nil {
+	if err := w.killOne(ctx, c, spec.OwnGrace(w.pod)); err != nil {
 		return err
 	}
 	return &blocked{retry: time.Millisecond, Waiting: status.Waiting{Reason: "PostStartHookError", Message: fmt.Sprint(err)}}

@@ -11,6 +11,7 @@ import (
 
 	"monopod/agent/plan"
 	"monopod/agent/probe"
+	"monopod/agent/spec"
 	"monopod/agent/status"
 )
 
@@ -25,7 +26,7 @@ const (
 func (w *worker) killSome(ctx context.Context, list []plan.Kill) error {
 	for _, k := range list {
 		w.a.event(w.pod, k.Container.Name, corev1.EventTypeNormal, "Killing", "%s", k.Message)
-		grace := w.specGrace()
+		grace := spec.OwnGrace(w.pod)
 		if err := w.killOne(ctx, k.Container, w.probeGrace(k.Container, grace)); err != nil {
 			return err
 		}
@@ -34,13 +35,6 @@ func (w *worker) killSome(ctx context.Context, list []plan.Kill) error {
 		}
 	}
 	return nil
-}
-
-func (w *worker) specGrace() time.Duration {
-	if g := w.pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		return time.Duration(*g) * time.Second
-	}
-	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
 // probeGrace is the grace the probe that condemned a container asks for.
@@ -65,7 +59,7 @@ func (w *worker) kill(ctx context.Context, list []*status.Container, why string)
 	for _, c := range list {
 		w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Killing", "%s", why)
 	}
-	return w.killAll(ctx, list, w.specGrace())
+	return w.killAll(ctx, list, spec.OwnGrace(w.pod))
 }
 
 // killAll stops containers at once. Sidecars follow the others, the last first,

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/status"
 )
@@ -189,7 +190,7 @@ func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inRuntime) 
 func (a *Agent) withdrawn(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.DeletionTimestamp = new(metav1.NewTime(a.Clock.Now()))
-	pod.DeletionGracePeriodSeconds = new(graceOf(pod))
+	pod.DeletionGracePeriodSeconds = new(int64(spec.Grace(pod) / time.Second))
 	return pod
 }
 

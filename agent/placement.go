@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/cpuset"
 
+	"monopod/agent/amount"
 	"monopod/agent/checkpoint"
 	"monopod/agent/cpumanager"
 	"monopod/agent/memorymanager"
@@ -121,7 +122,7 @@ func (p *placement) newCPUs(machine *numa.Machine) error {
 func (p *placement) newMemory(machine *numa.Machine) error {
 	cfg := &p.a.cfg
 	reserved := cfg.Reserve.Reserved()
-	add(reserved, cfg.Eviction.Reservation(p.a.capacity))
+	amount.Add(reserved, cfg.Eviction.Reservation(p.a.capacity))
 	var err error
 	p.memory, err = memorymanager.New(memorymanager.Deps{
 		Machine: machine, Capacity: p.a.capacity, Reserved: reserved, Log: p.a.log, Metrics: p.a.Metrics,
@@ -245,6 +246,6 @@ func otherRequests(pod, next *corev1.Pod, name corev1.ResourceName) bool {
 	had := mains(&pod.Spec)
 	return slices.ContainsFunc(mains(&next.Spec), func(c *corev1.Container) bool {
 		i := slices.IndexFunc(had, func(o *corev1.Container) bool { return o.Name == c.Name })
-		return i >= 0 && !sameAmount(c.Resources.Requests, had[i].Resources.Requests, name)
+		return i >= 0 && !amount.Same(c.Resources.Requests, had[i].Resources.Requests, name)
 	})
 }

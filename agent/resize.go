@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/amount"
 	"monopod/agent/plan"
 	"monopod/agent/spec"
 	"monopod/agent/status"
@@ -100,17 +101,11 @@ func otherResources(next, old *corev1.PodSpec) bool {
 func changedResources(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if !sameAmount(a.Requests, b.Requests, name) || !sameAmount(a.Limits, b.Limits, name) {
+		if !amount.Same(a.Requests, b.Requests, name) || !amount.Same(a.Limits, b.Limits, name) {
 			out = append(out, name)
 		}
 	}
 	return out
-}
-
-func sameAmount(a, b corev1.ResourceList, name corev1.ResourceName) bool {
-	x, hasX := a[name]
-	y, hasY := b[name]
-	return hasX == hasY && x.Cmp(y) == 0
 }
 
 // hasNoRoom says why the node cannot give pod, which has what had says, what it asks
@@ -206,25 +201,11 @@ func (w *worker) widest() *corev1.Pod {
 	wide := w.pod.DeepCopy()
 	for _, c := range mains(&wide.Spec) {
 		if now := w.seen.Latest(c.Name); now != nil && now.Resources != nil {
-			c.Resources.Limits = larger(c.Resources.Limits, now.Resources.Limits)
-			c.Resources.Requests = larger(c.Resources.Requests, now.Resources.Requests)
+			c.Resources.Limits = amount.Larger(c.Resources.Limits, now.Resources.Limits)
+			c.Resources.Requests = amount.Larger(c.Resources.Requests, now.Resources.Requests)
 		}
 	}
 	return wide
-}
-
-// larger are the larger amounts of what is in both: none is no limit.
-func larger(a, b corev1.ResourceList) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for name, x := range a {
-		if y, ok := b[name]; ok {
-			out[name] = x
-			if y.Cmp(x) > 0 {
-				out[name] = y
-			}
-		}
-	}
-	return out
 }
 
 // believe takes over what containers have that another agent started: what the

@@ -19,7 +19,7 @@ func (a *Agent) sweep() {
 	a.sweepLogs()
 	a.sweepLinks()
 	close(a.swept)
-	a.evict.poke() // what is short at the start need not wait
+	a.evict.Poke() // what is short at the start need not wait
 }
 
 // knowsPods says whether sweep is over.

@@ -49,9 +49,9 @@ func (w *worker) announceKill() {
 // graceLeft is what is left for the containers, counted from when the kill began.
 // A pod already gone from the API has what it had left, at least a second.
 func (w *worker) graceLeft() time.Duration {
-	grace := w.specGrace()
+	grace := spec.OwnGrace(w.pod)
 	if w.pod.DeletionTimestamp != nil {
-		grace = time.Duration(graceOf(w.pod)) * time.Second
+		grace = spec.Grace(w.pod)
 	}
 	if w.hurry != nil {
 		grace = min(grace, *w.hurry)

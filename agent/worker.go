@@ -16,6 +16,7 @@ import (
 
 	"monopod/agent/backoff"
 	"monopod/agent/probe"
+	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/agent/volume"
 )
@@ -148,7 +149,7 @@ func (w *worker) wakeUp() {
 // before interrupts what the worker waits for.
 func (w *worker) changed(pod *corev1.Pod) {
 	old := w.current.Swap(pod)
-	urgent := pod.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || graceOf(pod) < graceOf(old))
+	urgent := pod.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || spec.Grace(pod) < spec.Grace(old))
 	w.update(func(in *inbox) {
 		in.pod = pod
 		if urgent && in.interrupt != nil {
@@ -165,16 +166,6 @@ func (w *worker) removed() {
 			in.interrupt()
 		}
 	})
-}
-
-func graceOf(pod *corev1.Pod) int64 {
-	if g := pod.DeletionGracePeriodSeconds; g != nil {
-		return *g
-	}
-	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		return *g
-	}
-	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
 // run works until the pod is gone from the API and from this node, or ctx ends.

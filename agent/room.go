@@ -2,42 +2,7 @@ package agent
 
 import (
 	"context"
-	"strings"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-
-	"monopod/agent/eviction"
-	"monopod/agent/status"
 )
-
-// makeRoom tells pods to go so that pod, a critical one, fits that was refused
-// with f for want of resources. False: it cannot be done.
-func (e *evictor) makeRoom(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, f *status.Failure) (victims []*worker, ok bool) {
-	resource, ok := strings.CutPrefix(f.Reason, "OutOf")
-	if !ok {
-		return nil, false
-	}
-	used := corev1.ResourceList{}
-	var candidates []*corev1.Pod
-	for _, other := range others {
-		add(used, eviction.Asks(other))
-		if !e.critical(other) {
-			candidates = append(candidates, other)
-		}
-	}
-	lowly, ok := eviction.Victims(pod, candidates, used, node.Status.Allocatable)
-	if !ok || len(lowly) == 0 {
-		return nil, false
-	}
-	for _, victim := range lowly {
-		w := e.a.worker(victim.UID)
-		e.evict(w, eviction.Preempted(), time.Duration(graceOf(victim))*time.Second)
-		victims = append(victims, w)
-	}
-	e.preempted.WithLabelValues(resource).Inc()
-	return victims, true
-}
 
 // awaitRoom waits until those are gone who make room for this pod, and has the
 // loop let it in then. One that is to end meanwhile waits no longer.

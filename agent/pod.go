@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/evictor"
+	"monopod/agent/status"
+)
+
+// What follows is what other parts see of a worker. It may be used on any goroutine.
+
+var _ evictor.Pod = (*worker)(nil)
+
+// Object is the pod as it is now; it is shared.
+func (w *worker) Object() *corev1.Pod { return w.current.Load() }
+
+// Ending says that the pod is being stopped, or has ended.
+func (w *worker) Ending() bool { return w.quiet.Load() }
+
+// Over says that nothing of the pod runs any more, or will.
+func (w *worker) Over() bool { return w.over.Load() }
+
+// AwaitOver waits until the pod is over; false: limit came first, or the end of ctx.
+func (w *worker) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
+	for !w.over.Load() {
+		changed := w.changes()
+		if w.over.Load() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-limit:
+			return false
+		case <-w.done:
+			return true
+		case <-changed:
+		}
+	}
+	return true
+}
+
+// Evict ends the pod within grace; false: it is ending already.
+func (w *worker) Evict(why *status.Failure, grace time.Duration) bool {
+	if w.quiet.Load() {
+		return false
+	}
+	pod := w.current.Load()
+	w.a.log.Warn("evicting a pod", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("reason", why.Reason), zap.String("message", why.Message))
+	w.a.event(pod, "", corev1.EventTypeWarning, why.Reason, "%s", why.Message)
+	w.update(func(in *inbox) {
+		in.refused, in.hurry = why, &grace
+		if in.interrupt != nil {
+			in.interrupt()
+		}
+	})
+	return true
+}
+
+// workersOf are those of the pods that are still there.
+func (a *Agent) workersOf(pods []evictor.Pod) (out []*worker) {
+	for _, p := range pods {
+		if w := a.worker(p.Object().UID); w != nil {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// evictable are all pods.
+func (a *Agent) evictable() map[types.UID]evictor.Pod {
+	out := map[types.UID]evictor.Pod{}
+	for uid, w := range a.all() {
+		out[uid] = w
+	}
+	return out
+}
