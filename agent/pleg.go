@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"monopod/agent/spec"
-
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/spec"
 )
 
 // listLimit bounds one look at all that the runtime has (upstream:

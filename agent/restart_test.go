@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"monopod/agent"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent"
 )
 
 func TestContainerRestartPolicy(t *testing.T) {
