@@ -38,6 +38,7 @@ import (
 	"monopod/agent/registrar"
 	"monopod/agent/reserve"
 	"monopod/agent/security"
+	"monopod/agent/solo"
 	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/stats"
@@ -238,6 +239,7 @@ type Agent struct {
 	pleg        *pleg.Health
 	admit       []admitHandler
 	users       *userns.Ranges
+	alone       solo.Claims
 	// placement gives containers what they have for themselves.
 	placement *placement
 	devices   *devices

@@ -124,8 +124,13 @@ func (f *claimFeed) claim(c *corev1.PersistentVolumeClaim) {
 	if c.Status.Phase != corev1.ClaimBound {
 		return
 	}
-	for _, w := range f.a.all() {
-		if pod := w.current.Load(); !w.mounted.Load() && pod.Namespace == c.Namespace && slices.Contains(claim.AllOf(pod), c.Name) {
+	f.a.wakeForClaim(c.Namespace, c.Name)
+}
+
+// wakeForClaim wakes pods that wait for a claim.
+func (a *Agent) wakeForClaim(namespace, name string) {
+	for _, w := range a.all() {
+		if pod := w.current.Load(); !w.mounted.Load() && pod.Namespace == namespace && slices.Contains(claim.AllOf(pod), name) {
 			w.update(func(in *inbox) { in.refresh = true })
 		}
 	}
@@ -162,7 +167,7 @@ func (w *worker) claimed(ctx context.Context, v *corev1.Volume) (*corev1.Persist
 	case !claim.Reaches(pv, w.a.node.Current()):
 		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
 	}
-	return pv, nil
+	return pv, w.takeAlone(ctx, c)
 }
 
 // mayUse says why the pod cannot have what is behind a claim. One that is being
@@ -174,7 +179,7 @@ func (w *worker) mayUse(v *corev1.Volume, c *corev1.PersistentVolumeClaim) error
 		}
 	}
 	switch {
-	case c.DeletionTimestamp != nil && len(w.seen.Containers) == 0 && !ranBefore(w.pod):
+	case c.DeletionTimestamp != nil && !w.hasRun():
 		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", c.Namespace, c.Name)
 	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
 		return errors.New("PVC is not bound")

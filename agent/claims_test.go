@@ -118,6 +118,44 @@ func TestPodThatMayNotHaveItsClaim(t *testing.T) {
 	})
 }
 
+// A claim that is for one pod at a time is so also for pods that nobody scheduled, and
+// another agent knows whose it is.
+func TestClaimOfOnePod(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := newClaim("c")
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+		w.create(c)
+		w.bindClaim("c", w.dir)
+		for _, name := range []string{"b", "d"} {
+			w.create(claiming(name, "c"))
+		}
+		w.after(time.Second)
+		first, second := "b", "d"
+		if !ready(w.get(first)) {
+			first, second = second, first
+		}
+		told := `Warning ` + second + ` FailedMount: MountVolume.SetUp failed for volume "v" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+		if !ready(w.get(first)) || ready(w.get(second)) || !w.wasTold(told) {
+			t.Fatalf("%s and %s: told %q", w.get(first).Status.Phase, w.get(second).Status.Phase, w.told())
+		}
+		w.create(claiming("a", "c"))
+		for range 3 {
+			w.stop()
+			w.startAgent()
+			w.after(time.Minute)
+			if !ready(w.get(first)) || ready(w.get(second)) || ready(w.get("a")) {
+				t.Error("another agent gave it to another pod")
+			}
+		}
+		w.delete("a", 0)
+		w.until(time.Second, "a", gone)
+		w.delete(first, 0)
+		if took := w.until(10*time.Second, second, ready); took > 2*time.Second || w.get(first) != nil {
+			t.Errorf("the next one started after %v", took)
+		}
+	})
+}
+
 // A folder made for a claim outlives the agent, and goes with the claim once no pod
 // runs on it, also one whose object was removed by force.
 func TestFolderOfAClaim(t *testing.T) {

@@ -298,6 +298,7 @@ func (a *Agent) add(ctx context.Context, pod *corev1.Pod, v verdict, first func(
 	a.workers.Go(func() {
 		w.run(ctx)
 		a.drop(w, name)
+		w.dropAlone()
 		if w.static && ctx.Err() == nil {
 			a.staticOver(w.current.Load())
 		}

@@ -37,6 +37,7 @@ func (w *worker) terminate(ctx context.Context) (done bool, err error) {
 	}
 	w.state = terminated
 	w.over.Store(true)
+	w.dropAlone()
 	return w.bury()
 }
 
