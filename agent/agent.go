@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
+	"monopod/agent/collector"
 	"monopod/agent/cpumanager"
 	"monopod/agent/deviceplugin"
 	"monopod/agent/eviction"
@@ -27,6 +28,7 @@ import (
 	"monopod/agent/garbage"
 	"monopod/agent/host"
 	"monopod/agent/image"
+	"monopod/agent/logdir"
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
 	"monopod/agent/mount"
@@ -225,12 +227,12 @@ type Agent struct {
 	caller      probe.Caller
 	tokens      *token.Keeper
 	status      *statuswriter.Writer
-	links       sync.Map // path of a link to a log that this process made → UID of its pod
+	logs        *logdir.Dir
 	node        *registrar.Registrar
-	collect     *collector
+	collect     *collector.Collector
 	imagesAt    *image.Place
 	preload     *preload.Importer
-	rotate      *rotator
+	rotate      *logs.Rotator
 	evict       *evictor.Evictor
 	drain       *drain
 	stats       *stats.Source
@@ -279,6 +281,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		swept: make(chan struct{}),
 		roomy: make(chan *worker),
 	}
+	a.logs = logdir.New(filepath.Join(cfg.DataDir, "logs"), a.Log)
 	a.imagesAt = image.NewPlace(a.Runtime, cfg.ImageRoot)
 	if a.Signals == nil {
 		a.Signals = func() eviction.Observations { return evictor.Machine(cfg.DataDir, a.imagesAt.Root()) }
@@ -363,14 +366,14 @@ func (a *Agent) prepare() error {
 		}
 	}
 	a.manifests, a.mirrors, a.statics = newManifests(a), newMirrors(a), newStatics()
-	if a.rotate, err = newRotator(a); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if a.collect, err = newCollector(a); err != nil {
+	if a.rotate, err = a.newRotator(); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.preload = preload.New(preload.Config{
 		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
+	if a.collect, err = a.newCollector(); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	a.stats = newStats(a)
 	if a.evict, err = a.newEvictor(); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -402,7 +405,7 @@ func (a *Agent) newRegistrar() (*registrar.Registrar, error) {
 func (a *Agent) newEvictor() (*evictor.Evictor, error) {
 	return evictor.New(evictor.Deps{
 		Clock: a.Clock, Log: a.log, Metrics: a.Metrics, Node: a.node, Usage: a.stats, Signals: a.Signals,
-		Pods: a.evictable, Known: a.knowsPods, Static: a.isStatic, Reclaim: a.reclaim,
+		Pods: a.evictable, Known: a.knowsPods, Static: a.isStatic, Reclaim: a.collect.Reclaim,
 		WatchMemory: a.WatchMemory, WatchUsage: a.WatchUsage,
 	}, a.cfg.Eviction)
 }
@@ -410,10 +413,8 @@ func (a *Agent) newEvictor() (*evictor.Evictor, error) {
 // Run registers the node and runs its pods until ctx ends; then it returns and
 // leaves the pods running. It fails only where nothing could ever work.
 func (a *Agent) Run(ctx context.Context) error {
-	for _, dir := range []string{a.podsDir(), a.logsDir(), a.linksDir()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("agent: %w", err)
-		}
+	if err := errors.Join(os.MkdirAll(a.podsDir(), 0o755), a.logs.Make()); err != nil {
+		return fmt.Errorf("agent: %w", err)
 	}
 	if err := a.enforce(); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -421,7 +422,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.Look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.Run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.run, a.rotate.run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.Run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)
@@ -436,7 +437,6 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (a *Agent) podsDir() string { return filepath.Join(a.cfg.DataDir, "pods") }
-func (a *Agent) logsDir() string { return filepath.Join(a.cfg.DataDir, "logs", "pods") }
 
 func (a *Agent) podDir(uid types.UID) string { return filepath.Join(a.podsDir(), string(uid)) }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -69,7 +68,21 @@ func (w *worker) readMessage(c *status.Container) {
 }
 
 func (w *worker) logPath(c *status.Container) string {
-	return filepath.Join(spec.LogDir(w.a.logsDir(), w.pod), spec.LogPath(c.Name, c.Attempt))
+	return w.a.logs.Path(w.pod, c)
+}
+
+// linkLog makes the link to the log of an instance.
+func (w *worker) linkLog(id string) {
+	if c := w.seen.ByID(id); c != nil {
+		w.a.logs.Link(w.pod, c)
+	}
+}
+
+// unlinkLogs removes the links of a pod that goes.
+func (w *worker) unlinkLogs() {
+	for i := range w.seen.Containers {
+		w.a.logs.Unlink(w.pod, &w.seen.Containers[i])
+	}
 }
 
 // look reads the pod anew from the runtime, if that is called for.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"go.uber.org/zap"
@@ -43,6 +44,21 @@ func (w *worker) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
 		}
 	}
 	return true
+}
+
+// running are the containers that run, as they were last seen.
+func (w *worker) running() iter.Seq[*status.Container] {
+	return func(yield func(*status.Container) bool) {
+		seen := w.snapshot.Load()
+		if seen == nil {
+			return
+		}
+		for i := range seen.Containers {
+			if c := &seen.Containers[i]; c.State == status.Running && !yield(c) {
+				return
+			}
+		}
+	}
 }
 
 // Evict ends the pod within grace; false: it is ending already.

@@ -96,7 +96,7 @@ func (w *worker) removeOne(ctx context.Context, c *status.Container) error {
 	if err := w.a.Runtime.RemoveContainer(ctx, c.ID); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove container to restart all: %w", err)
 	}
-	w.a.removeLogs(w.pod, c)
+	w.a.logs.Remove(w.pod, c)
 	_ = os.Remove(w.messagePath(c.Name, c.Attempt)) // goes with the pod at the latest
 	w.seen.Forget(c.ID)
 	return nil

@@ -124,7 +124,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 	attempt := w.nextAttempt(c.Name, last)
 	config, err := w.containerConfig(ctx, c, attempt, img)
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(spec.LogDir(w.a.logsDir(), w.pod), c.Name), 0o755)
+		err = os.MkdirAll(filepath.Join(w.a.logs.Pod(w.pod), c.Name), 0o755)
 	}
 	if err != nil {
 		return "", w.refuseStart(c, "CreateContainerConfigError", err)
@@ -302,7 +302,7 @@ func (w *worker) launch(ctx context.Context, c *corev1.Container, id string) err
 	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	w.a.metrics.startedContainers.Inc()
 	now := w.seen.ByID(id)
-	w.linkLog(c.Name, id)
+	w.linkLog(id)
 	if now == nil || now.State != status.Running {
 		w.wakeUp() // it has ended already
 		return nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -27,7 +26,7 @@ func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOp
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(spec.LogDir(a.logsDir(), pod), spec.LogPath(c.Name, c.Attempt))
+	path := a.logs.Path(pod, c)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if c.State == status.Exited {

@@ -195,7 +195,7 @@ func (w *worker) sandboxConfig(attempt uint32) *cri.PodSandboxConfig {
 	o := spec.SandboxOptions{
 		Users:   w.users,
 		Attempt: attempt, Instance: w.a.cfg.Instance,
-		LogDir: spec.LogDir(w.a.logsDir(), w.pod), Domain: w.a.cfg.ClusterDomain,
+		LogDir: w.a.logs.Pod(w.pod), Domain: w.a.cfg.ClusterDomain,
 		DNS: spec.DNS(w.pod, w.a.resolv, spec.Cluster{DNS: w.a.cfg.ClusterDNS, Domain: w.a.cfg.ClusterDomain}),
 	}
 	if w.a.cgroups != nil {

@@ -147,7 +147,7 @@ func (w *worker) removeTraces() error {
 	w.unlinkLogs()
 	w.seen = status.Observed{}
 	w.a.tokens.Forget(w.uid)
-	return os.RemoveAll(spec.LogDir(w.a.logsDir(), w.pod))
+	return os.RemoveAll(w.a.logs.Pod(w.pod))
 }
 
 // removeSandbox removes a sandbox and the containers in it.

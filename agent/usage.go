@@ -36,7 +36,7 @@ func (a *Agent) measured() []stats.Pod {
 			}
 		}
 		if pod := w.current.Load(); len(started) > 0 {
-			out = append(out, stats.Pod{Pod: pod, Started: started, LogDir: spec.LogDir(a.logsDir(), pod), Dir: a.podDir(uid)})
+			out = append(out, stats.Pod{Pod: pod, Started: started, LogDir: a.logs.Pod(pod), Dir: a.podDir(uid)})
 		}
 	}
 	return out
