@@ -266,7 +266,7 @@ func hooks(w *world) {
 func crashes(w *world) {
 	w.create(pod("a", "sleep", "1s", "exit", "3"))
 	w.await("a", restarts(2))
-	w.after(50 * time.Millisecond)
+	w.after(500 * time.Millisecond)
 	p := w.get("a")
 	list, _ := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{LabelSelector: of(p)})
 	attempts := map[uint32]bool{}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/cutoff"
 	"monopod/agent/probe"
 	"monopod/agent/spec"
 	"monopod/agent/status"
@@ -39,8 +40,12 @@ func (w *worker) postStart(ctx context.Context, s *corev1.Container, c *status.C
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if cutoff.Lost(err) {
+		return fmt.Errorf("postStart hook: %w", err) // it runs again
+	}
 	w.a.event(w.pod, s.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.a.event(w.pod, s.Name, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
+	delete(w.starting, s.Name)
 	if err := w.killOne(ctx, c, spec.OwnGrace(w.pod)); err != nil {
 		return err
 	}
@@ -66,12 +71,22 @@ func (w *worker) hookRan(id string) bool {
 }
 
 // runPreStop lets the hook have what is left of the grace. Its failure does not
-// keep the container from being stopped.
-func (w *worker) runPreStop(ctx context.Context, c *status.Container, h *corev1.LifecycleHandler, left time.Duration) {
+// keep the container from being stopped; one that the runtime was kept from running
+// runs again.
+func (w *worker) runPreStop(ctx context.Context, c *status.Container, h *corev1.LifecycleHandler, left time.Duration) error {
 	s := w.containerSpec(c.Name)
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	if err := w.handle(ctx, h, c, s, left); err != nil && ctx.Err() == nil {
+	err := w.handle(ctx, h, c, s, left)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case cutoff.Lost(err):
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.hooked, c.ID)
+		return fmt.Errorf("preStop hook: %w", err)
+	default:
 		w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
+	return nil
 }

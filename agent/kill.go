@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -108,9 +109,8 @@ func (w *worker) killOne(ctx context.Context, c *status.Container, grace time.Du
 func (w *worker) stop(ctx context.Context, c *status.Container, deadline time.Time) error {
 	left := deadline.Sub(w.a.Clock.Now())
 	if hook := w.preStop(c); hook != nil && left > 0 {
-		w.runPreStop(ctx, c, hook, left)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := cmp.Or(w.runPreStop(ctx, c, hook, left), ctx.Err()); err != nil {
+			return err
 		}
 		left = max(deadline.Sub(w.a.Clock.Now()), minAfterHook)
 	}

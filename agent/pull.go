@@ -11,6 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/backoff"
+	"monopod/agent/cutoff"
 	"monopod/agent/image"
 	"monopod/agent/status"
 	"monopod/apiserver/client"
@@ -141,6 +142,10 @@ func (w *worker) pulled(name string, r imageResult) {
 	s.image, s.err = r.image, nil
 	if r.err == nil {
 		return
+	}
+	if cutoff.Lost(r.err) {
+		w.a.node.Poke()
+		return // this step pulls again, once the runtime is back
 	}
 	if !errors.As(r.err, &s.err) {
 		s.err = &image.Error{Reason: image.ReasonPull, Message: r.err.Error(), Retry: backoff.Initial}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/amount"
+	"monopod/agent/cutoff"
 	"monopod/agent/plan"
 	"monopod/agent/spec"
 	"monopod/agent/status"
@@ -169,7 +170,12 @@ func (w *worker) actuate(ctx context.Context, list []*corev1.Container) {
 	memory := w.a.capacity[corev1.ResourceMemory]
 	for _, c := range list {
 		now := w.seen.Latest(c.Name)
-		if err := w.a.Runtime.UpdateContainerResources(ctx, now.ID, spec.Resources(w.pod, c, memory.Value())); err != nil {
+		err := w.a.Runtime.UpdateContainerResources(ctx, now.ID, spec.Resources(w.pod, c, memory.Value()))
+		if cutoff.Lost(err) {
+			w.retryIn(time.Second)
+			return
+		}
+		if err != nil {
 			failed = err
 			w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "ResizeError", "Error resizing container %s: %v", c.Name, err)
 			continue

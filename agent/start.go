@@ -41,22 +41,27 @@ func (w *worker) startAll(ctx context.Context, list []*corev1.Container) (again 
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		b := &blocked{}
-		switch {
-		case err == nil:
-			again = true
-		case errors.As(err, &b):
-			if b.Reason != "" {
-				w.waiting[c.Name] = b.Waiting
-			}
-			if b.retry > 0 {
-				w.retryIn(b.retry)
-			}
-		default:
+		again = again || err == nil
+		if err := w.blockedBy(c.Name, err); err != nil {
 			return false, err
 		}
 	}
 	return again && w.moreAfter(list), nil
+}
+
+// blockedBy is err, unless it only says why the container has to wait.
+func (w *worker) blockedBy(name string, err error) error {
+	b := &blocked{}
+	if !errors.As(err, &b) {
+		return err
+	}
+	if b.Reason != "" {
+		w.waiting[name] = b.Waiting
+	}
+	if b.retry > 0 {
+		w.retryIn(b.retry)
+	}
+	return nil
 }
 
 // moreAfter says whether starting list may let others start: only init
@@ -80,13 +85,16 @@ func (w *worker) start(ctx context.Context, c *corev1.Container) error {
 	if err != nil {
 		return err
 	}
+	restarts, ended := last != nil && last.State == status.Exited && w.anew[c.Name] == 0, time.Time{}
+	if restarts {
+		ended = last.FinishedAt
+	}
 	id, err := w.create(ctx, c, last, img)
 	if err != nil {
 		return err
 	}
-	if last != nil && last.State == status.Exited {
-		now := w.a.Clock.Now()
-		w.crashes.Attempt(c.Name, last.FinishedAt, now)
+	if restarts {
+		w.crashes.Attempt(c.Name, ended, w.a.Clock.Now())
 		delete(w.announced, c.Name)
 	}
 	return w.launch(ctx, c, id)
@@ -94,7 +102,7 @@ func (w *worker) start(ctx context.Context, c *corev1.Container) error {
 
 // crashed holds back a container that ended too short a time ago.
 func (w *worker) crashed(c *corev1.Container, last *status.Container) error {
-	if last == nil || last.State != status.Exited {
+	if last == nil || last.State != status.Exited || w.anew[c.Name] > 0 {
 		return nil
 	}
 	rest, delay := w.crashes.Remaining(c.Name, last.FinishedAt, w.a.Clock.Now())
@@ -122,6 +130,11 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		return last.ID, nil
 	}
 	attempt := w.nextAttempt(c.Name, last)
+	if last != nil && last.State == status.Created { // of an older spec, or in a sandbox that is no more
+		if err := w.unmake(last.ID); err != nil {
+			return "", err
+		}
+	}
 	config, err := w.containerConfig(ctx, c, attempt, img)
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(w.a.logs.Pod(w.pod), c.Name), 0o755)
@@ -130,6 +143,9 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		return "", w.refuseStart(c, "CreateContainerConfigError", err)
 	}
 	id, err := w.a.Runtime.CreateContainer(w.life, w.seen.Sandbox().ID, config, w.presentSandbox())
+	if w.undecided(err) {
+		return "", fmt.Errorf("create container: %w", err)
+	}
 	if err != nil {
 		delete(w.images, c.Name) // it may have been removed since it was looked for
 		return "", w.refuseStart(c, "CreateContainerError", err)
@@ -153,7 +169,10 @@ func (w *worker) refuseStart(c *corev1.Container, reason string, err error) erro
 
 // nextAttempt counts on from what the runtime has, else from what was stored.
 func (w *worker) nextAttempt(name string, last *status.Container) uint32 {
-	if last != nil {
+	switch {
+	case last != nil && last.State == status.Created:
+		return last.Attempt
+	case last != nil:
 		return last.Attempt + 1
 	}
 	known := &w.pod.Status
@@ -162,8 +181,12 @@ func (w *worker) nextAttempt(name string, last *status.Container) uint32 {
 	}
 	for _, list := range [][]corev1.ContainerStatus{known.InitContainerStatuses, known.ContainerStatuses} {
 		for _, s := range list {
-			if s.Name == name && s.ContainerID != "" {
+			switch {
+			case s.Name != name || s.ContainerID == "":
+			case status.Ran(&s):
 				return uint32(s.RestartCount) + 1
+			default: // it was removed before it ran
+				return uint32(s.RestartCount)
 			}
 		}
 	}
@@ -286,58 +309,4 @@ func writeFile(path, text string, mode os.FileMode) error {
 		return err
 	}
 	return os.Chmod(path, mode)
-}
-
-// launch starts a container that was made, and its hook and probes.
-func (w *worker) launch(ctx context.Context, c *corev1.Container, id string) error {
-	startErr := w.a.Runtime.StartContainer(w.life, id)
-	if err := w.refreshContainer(ctx, id); err != nil {
-		return errors.Join(startErr, err)
-	}
-	w.forgetStarted(c.Name)
-	if startErr != nil {
-		w.a.event(w.pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: %v", startErr)
-		return w.failedStart(c, id, startErr)
-	}
-	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
-	w.a.metrics.startedContainers.Inc()
-	now := w.seen.ByID(id)
-	w.linkLog(id)
-	if now == nil || now.State != status.Running {
-		w.wakeUp() // it has ended already
-		return nil
-	}
-	w.a.placement.started(ctx, w.uid, now)
-	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		if err := w.postStart(ctx, c, now); err != nil {
-			return err
-		}
-	}
-	w.watch(now, false)
-	return nil
-}
-
-// refreshContainer reads one container anew.
-func (w *worker) refreshContainer(ctx context.Context, id string) error {
-	old := w.seen.ByID(id)
-	c, err := w.readContainer(ctx, id, old.SandboxID)
-	if err != nil || c == nil {
-		return err
-	}
-	c.OOM, c.Resources = c.OOM || old.OOM, old.Resources
-	if old.State != status.Exited {
-		*old = *c
-	}
-	return nil
-}
-
-// failedStart makes a container that the runtime could not start one that has
-// ended, so that it waits as a crashed one does.
-func (w *worker) failedStart(c *corev1.Container, id string, err error) error {
-	if now := w.seen.ByID(id); now != nil && now.State != status.Exited {
-		now.State, now.ExitCode, now.Reason, now.Message = status.Exited, 128, "StartError", err.Error()
-		now.FinishedAt = w.a.Clock.Now()
-	}
-	rest, _ := w.crashes.Remaining(c.Name, w.a.Clock.Now(), w.a.Clock.Now())
-	return &blocked{retry: max(rest, time.Second), Waiting: status.Waiting{Reason: "RunContainerError", Message: err.Error()}}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -39,6 +40,9 @@ func (w *worker) sync(ctx context.Context) error {
 func (w *worker) round(ctx context.Context) (again bool, err error) {
 	w.waiting = map[string]status.Waiting{}
 	w.probes.Keep(w.isRunning)
+	if err := w.settleStarts(ctx); err != nil {
+		return false, err
+	}
 	p := plan.For(plan.Input{Pod: w.pod, Seen: &w.seen, Started: w.probes.Started, Failed: w.condemned})
 	if p.RestartAll != nil {
 		return w.restartAll(ctx, p)
@@ -153,7 +157,9 @@ func (w *worker) dropSandbox(ctx context.Context) error {
 	if old == nil {
 		return nil
 	}
-	w.a.event(w.pod, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	if slices.ContainsFunc(w.seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
+		w.a.event(w.pod, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
 	if err := w.kill(ctx, w.seen.Alive(), "Pod sandbox changed"); err != nil {
 		return err
 	}
@@ -173,6 +179,9 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	id := ""
 	if err == nil {
 		id, err = w.a.Runtime.RunPodSandbox(w.life, config, handler)
+	}
+	if w.undecided(err) {
+		return fmt.Errorf("create sandbox: %w", err)
 	}
 	if err != nil {
 		w.blameClass(err)

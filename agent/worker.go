@@ -105,6 +105,8 @@ type worker struct {
 	unmounted error             // why not all of them are there
 	immutable volume.Immutable  // of what they show
 	crashes   backoff.Backoff
+	starting  map[string]start                   // by container; nil: none yet
+	anew      map[string]int                     // how often a container was made anew since it last started
 	announced map[string]bool                    // containers whose crash backoff was told of
 	devices   map[string][]corev1.ResourceStatus // of each container, as they were last
 	errors    int                                // failed steps in a row

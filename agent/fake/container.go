@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ type container struct {
 
 	state                 cri.ContainerState
 	process               *process // nil: never started
+	stray                 bool     // it runs though the container could not start
 	startedAt, finishedAt time.Time
 	exitCode              int32
 	reason, message       string
@@ -35,9 +37,12 @@ type container struct {
 
 // CreateContainer wants a ready sandbox and an image that is there.
 func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
-	if err := r.begin(ctx, "CreateContainer", config.GetMetadata().GetName()); err != nil {
-		return "", err
-	}
+	return answer(ctx, r, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
+		return r.createContainer(sandboxID, config, sandbox)
+	})
+}
+
+func (r *Runtime) createContainer(sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
 	if config.GetMetadata().GetName() == "" {
 		return "", status.Error(codes.InvalidArgument, "a container needs a name")
 	}
@@ -81,9 +86,14 @@ func (r *Runtime) add(c *container, sandboxID string) error {
 // StartContainer runs a created container. One that cannot start is dead with
 // code 128 and reason StartError, as under containerd.
 func (r *Runtime) StartContainer(ctx context.Context, id string) error {
-	if err := r.begin(ctx, "StartContainer", id); err != nil {
-		return err
+	err := answerErr(ctx, r, "StartContainer", id, func() error { return r.startContainer(id) })
+	if errors.Is(err, ErrTaskExists) {
+		return r.taskExists(id)
 	}
+	return err
+}
+
+func (r *Runtime) startContainer(id string) error {
 	c, err := r.lookup(id)
 	if err != nil {
 		return err
@@ -149,9 +159,10 @@ func (c *container) exited(code int32, reason string, at time.Time) {
 // StopContainer sends the config's or the image's stop signal, else SIGTERM;
 // with no grace it kills at once. Grace counts in whole seconds, rounded up.
 func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	if err := r.begin(ctx, "StopContainer", id); err != nil {
-		return err
-	}
+	return answerErr(ctx, r, "StopContainer", id, func() error { return r.stopContainer(ctx, id, grace) })
+}
+
+func (r *Runtime) stopContainer(ctx context.Context, id string, grace time.Duration) error {
 	c, err := r.lookup(id)
 	if err != nil {
 		return nil
@@ -177,8 +188,8 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 
 // kill ends a container that runs and waits until it is dead.
 func (r *Runtime) kill(ctx context.Context, c *container) error {
-	p, running := r.running(c)
-	if !running {
+	p, alive := r.alive(c)
+	if !alive {
 		return nil
 	}
 	p.kill(errKilled)
@@ -192,9 +203,10 @@ func (r *Runtime) kill(ctx context.Context, c *container) error {
 
 // RemoveContainer kills it if it runs.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
-	if err := r.begin(ctx, "RemoveContainer", id); err != nil {
-		return err
-	}
+	return answerErr(ctx, r, "RemoveContainer", id, func() error { return r.removeContainer(ctx, id) })
+}
+
+func (r *Runtime) removeContainer(ctx context.Context, id string) error {
 	c, err := r.lookup(id)
 	if err != nil {
 		return nil
@@ -319,6 +331,13 @@ func (r *Runtime) running(c *container) (p *process, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return c.process, c.state == cri.ContainerState_CONTAINER_RUNNING
+}
+
+// alive is running, for those who end also what the runtime does not know to run.
+func (r *Runtime) alive(c *container) (p *process, alive bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.process, c.stray || c.state == cri.ContainerState_CONTAINER_RUNNING
 }
 
 func (r *Runtime) lookupRunning(id string) (*container, *process, error) {

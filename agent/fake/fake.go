@@ -53,7 +53,8 @@ type Config struct {
 	// Fail, if set, is asked before every call and can make it fail. op is the name
 	// of the method; id is the sandbox, container or image that it is about,
 	// "namespace/name" of the pod for RunPodSandbox, the container's name for
-	// CreateContainer, the path for ImportImages. It must not call the Runtime.
+	// CreateContainer, the path for ImportImages. It must not call the Runtime. ErrLost
+	// and ErrTaskExists stand for more than themselves.
 	Fail func(op, id string) error
 
 	// Stats is what a container uses, its attributes included; nil: the runtime
@@ -156,8 +157,17 @@ func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	}, nil
 }
 
-// begin is the start of every call: its latency and its failures.
+// begin is the start of every call that only looks.
 func (r *Runtime) begin(ctx context.Context, op, id string) error {
+	err := r.enter(ctx, op, id)
+	if errors.Is(err, ErrLost) {
+		return errBroken
+	}
+	return err
+}
+
+// enter is the start of every call: its latency and its failures.
+func (r *Runtime) enter(ctx context.Context, op, id string) error {
 	if r.cfg.Latency > 0 {
 		select {
 		case <-ctx.Done():

@@ -95,9 +95,10 @@ func (r *Runtime) untag(name string) {
 // PullImage pretends: every well-formed name can be pulled, and Config.Fail decides
 // otherwise. Only a registry on loopback is really asked.
 func (r *Runtime) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
-	if err := r.begin(ctx, "PullImage", name); err != nil {
-		return "", err
-	}
+	return answer(ctx, r, "PullImage", name, func() (string, error) { return r.pullImage(ctx, name, auth) })
+}
+
+func (r *Runtime) pullImage(ctx context.Context, name string, auth *cri.AuthConfig) (string, error) {
 	named, err := normalize(name)
 	if err != nil {
 		return "", err

@@ -95,7 +95,9 @@ func (r *Runtime) ended(c *container, code int32, cause error) {
 	if reason == "OOMKilled" {
 		r.events.publish(c.event(agent.EventContainerOOM, now))
 	}
-	c.exited(code, reason, now)
+	if !c.stray { // else it ended before it began
+		c.exited(code, reason, now)
+	}
 	event := c.event(agent.EventContainerExited, now)
 	event.ExitCode = code
 	r.events.publish(event)

@@ -31,9 +31,13 @@ type sandbox struct {
 // RunPodSandbox makes a sandbox; it is ready when the call returns.
 func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	meta := config.GetMetadata()
-	if err := r.begin(ctx, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName()); err != nil {
-		return "", err
-	}
+	return answer(ctx, r, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
+		return r.runPodSandbox(config, handler)
+	})
+}
+
+func (r *Runtime) runPodSandbox(config *cri.PodSandboxConfig, handler string) (string, error) {
+	meta := config.GetMetadata()
 	if meta.GetName() == "" || meta.GetUid() == "" {
 		return "", status.Error(codes.InvalidArgument, "a sandbox needs a name and a uid")
 	}
@@ -69,10 +73,7 @@ func (r *Runtime) handles(name string) bool {
 
 // StopPodSandbox kills the containers in it and takes its address.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
-	if err := r.begin(ctx, "StopPodSandbox", id); err != nil {
-		return err
-	}
-	return r.stopSandbox(ctx, id)
+	return answerErr(ctx, r, "StopPodSandbox", id, func() error { return r.stopSandbox(ctx, id) })
 }
 
 // stopSandbox lets nothing new in, then kills what is inside.
@@ -109,9 +110,10 @@ func (r *Runtime) sandboxEnded(s *sandbox) {
 
 // RemovePodSandbox stops what still runs, then forgets it and its containers.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	if err := r.begin(ctx, "RemovePodSandbox", id); err != nil {
-		return err
-	}
+	return answerErr(ctx, r, "RemovePodSandbox", id, func() error { return r.removeSandbox(ctx, id) })
+}
+
+func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if err := r.stopSandbox(ctx, id); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/backoff"
+	"monopod/agent/cutoff"
 	"monopod/agent/image/keyring"
 )
 
@@ -81,7 +82,8 @@ type Request struct {
 }
 
 // Present answers at once: the image, if it is here and the policy does not ask
-// for a pull; nil if it must be pulled.
+// for a pull; nil if it must be pulled. An error that is not an Error tells of the
+// runtime, which went away.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
 		return nil, r.refuse(ReasonInvalid, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
@@ -91,6 +93,8 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	}
 	img, err := p.Runtime.ImageStatus(ctx, Named(r.Image))
 	switch {
+	case cutoff.Lost(err):
+		return nil, err
 	case err != nil:
 		return nil, r.refuse(ReasonInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 	case img != nil:
@@ -109,7 +113,8 @@ func (r Request) refuse(reason, event, message string) *Error {
 }
 
 // Pull pulls the image, unless it failed too short a time ago, and returns it. It
-// waits for its turn where Limits want that.
+// waits for its turn where Limits want that. An error that is not an Error is none of
+// the image's: it may be pulled again at once.
 func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	key := r.Owner + "_" + r.Image
 	if err := p.waits(key, r); err != nil {
@@ -124,11 +129,13 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	defer release()
 	began := p.Clock.Now()
 	img, err := p.pull(ctx, r)
-	if err != nil && ctx.Err() == nil {
-		return nil, p.note(key, r, err)
-	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
+	case cutoff.Broken(err):
+		return nil, err
+	case err != nil:
+		return nil, p.note(key, r, err)
 	}
 	p.forget(key)
 	took, whole := p.Clock.Since(began).Truncate(time.Millisecond), p.Clock.Since(asked).Truncate(time.Millisecond)
@@ -155,6 +162,9 @@ func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
 		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth, r.Sandbox)
 		if err == nil {
 			return p.arrived(ctx, ref, r.Image)
+		}
+		if cutoff.Broken(err) {
+			return nil, err
 		}
 		errs = append(errs, err)
 	}

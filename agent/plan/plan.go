@@ -161,7 +161,7 @@ func (in *Input) ephemeral(p *Plan) {
 func (in *Input) ran(name string) bool {
 	for i := range in.Pod.Status.EphemeralContainerStatuses {
 		if s := &in.Pod.Status.EphemeralContainerStatuses[i]; s.Name == name {
-			return s.ContainerID != ""
+			return status.Ran(s)
 		}
 	}
 	return false

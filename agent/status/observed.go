@@ -147,6 +147,12 @@ func (o *Observed) Clone() Observed {
 	return Observed{Sandboxes: slices.Clone(o.Sandboxes), Containers: slices.Clone(o.Containers)}
 }
 
+// Ran says whether a stored status knows of its instance that it was started.
+func Ran(s *corev1.ContainerStatus) bool {
+	last := s.LastTerminationState.Terminated
+	return s.ContainerID != "" && (s.State.Waiting == nil || last != nil && last.ContainerID == s.ContainerID)
+}
+
 // Exit records an end that an event told of, before the runtime's own status
 // does.
 func (c *Container) Exit(code int32, at time.Time) {

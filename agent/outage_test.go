@@ -1,0 +1,163 @@
+package agent_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/fake"
+)
+
+// exists is when a call finds that the runtime, before it died, had started the
+// container already.
+const exists moment = "exists"
+
+// outage kills the runtime at one call, before it took effect or after. It is back a
+// little later, and all that ran runs on.
+type outage struct {
+	w     *world
+	point failpoint
+	when  moment
+
+	mu     sync.Mutex // guards what follows
+	counts map[string]int
+	seen   []failpoint
+	down   bool
+	met    bool
+}
+
+const outageTime = 200 * time.Millisecond
+
+// call is fake.Config.Fail.
+func (o *outage) call(op, _ string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.down {
+		return status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
+	}
+	if slices.Contains([]string{"Status", "Version", "Events", "ListPodSandbox", "ListContainers", "ListContainerStats"}, op) {
+		return nil // they are of no pod, or the test's own
+	}
+	o.counts[op]++
+	p := failpoint{op, o.counts[op]}
+	if !o.met {
+		o.seen = append(o.seen, p)
+	}
+	if p != o.point {
+		return nil
+	}
+	o.met = true
+	if o.when == exists {
+		return fake.ErrTaskExists
+	}
+	o.down = true
+	time.AfterFunc(outageTime, o.back)
+	if o.when == after {
+		return fake.ErrLost
+	}
+	return status.Error(codes.Unavailable, "error reading from server: EOF")
+}
+
+func (o *outage) back() {
+	o.mu.Lock()
+	o.down = false
+	o.mu.Unlock()
+	o.w.rt.Resync()
+}
+
+// moments are those that make a difference at the call.
+func (o *outage) moments(op string) []moment {
+	switch op {
+	case "StartContainer":
+		return []moment{before, after, exists}
+	case "RunPodSandbox", "CreateContainer", "StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox", "PullImage":
+		return []moment{before, after}
+	}
+	return []moment{before}
+}
+
+// liveThrough tells the story with one outage in it, and checks that no user is told of a
+// failure.
+func (s story) liveThrough(w *world, point failpoint, when moment) *outage {
+	o := &outage{w: w, point: point, when: when, counts: map[string]int{}}
+	w.failing(o.call)
+	s.tell(w)
+	w.nothingLeft()
+	for _, e := range w.told() {
+		if reason := strings.Fields(e)[2]; strings.Contains(reason, "Failed") || strings.Contains(reason, "Error") {
+			w.Errorf("told: %s", e)
+		}
+	}
+	return o
+}
+
+// TestOutages kills the runtime at every call in pods' lives, once each. Every story
+// must be the same: what the runtime was kept from doing is nobody's failure, and no
+// restart.
+func TestOutages(t *testing.T) {
+	stories := slices.DeleteFunc(stories(), func(s story) bool {
+		return !slices.Contains([]string{"inits", "hooks", "crashes", "finishes", "unhealthy"}, s.name)
+	})
+	for _, s := range append(stories, story{name: "pulls", tell: pulls}, story{name: "debugged", tell: debugged}) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			var o *outage
+			t.Run("none", func(t *testing.T) {
+				openWorld(t, func(w *world) { o = s.liveThrough(w, failpoint{}, "") })
+			})
+			if len(o.seen) < 10 {
+				t.Fatalf("a life of %d calls: %v", len(o.seen), o.seen)
+			}
+			var missed atomic.Int32
+			t.Cleanup(func() { // some come in one life and not in the next
+				if int(missed.Load()) > len(o.seen)/5 {
+					t.Errorf("%d of %d calls were not come to", missed.Load(), len(o.seen))
+				}
+			})
+			for _, p := range o.seen {
+				for _, when := range o.moments(p.op) {
+					t.Run(fmt.Sprintf("%s_%s", when, p), func(t *testing.T) {
+						inWorld(t, func(w *world) {
+							if !s.liveThrough(w, p, when).met {
+								missed.Add(1)
+							}
+						})
+					})
+				}
+			}
+		})
+	}
+}
+
+// pulls its image anew at each start.
+func pulls(w *world) {
+	p := pod("a")
+	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+	w.create(p)
+	w.await("a", ready)
+	w.oneOf("a", "c")
+	w.delete("a", 5)
+	w.await("a", gone)
+}
+
+// debugged has an ephemeral container, which runs once.
+func debugged(w *world) {
+	w.create(pod("a"))
+	w.await("a", ready)
+	w.debug("a", "e", "", "sleep", "1h")
+	w.await("a", func(p *corev1.Pod) bool {
+		s := p.Status.EphemeralContainerStatuses
+		return len(s) == 1 && s[0].State.Running != nil && s[0].RestartCount == 0
+	})
+	w.oneOf("a", "c", "e")
+	w.delete("a", 5)
+	w.await("a", gone)
+}
