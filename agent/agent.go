@@ -19,6 +19,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/admission"
 	"monopod/agent/cgroup"
 	"monopod/agent/collector"
 	"monopod/agent/cpumanager"
@@ -239,7 +240,7 @@ type Agent struct {
 	source      *source
 	metrics     *metrics
 	pleg        *pleg.Health
-	admit       []admitHandler
+	admit       []admission.Handler
 	users       *userns.Ranges
 	alone       solo.Claims
 	// placement gives containers what they have for themselves.

@@ -116,13 +116,6 @@ func (d *devices) room(node *corev1.Node) *corev1.Node {
 	return node
 }
 
-// foreign says of a resource that this node does not count it: a request for it is
-// another's to fulfil.
-func foreign(name corev1.ResourceName, node *corev1.Node) bool {
-	_, counted := node.Status.Allocatable[name]
-	return !counted && deviceplugin.Extended(string(name))
-}
-
 // prepareDevices has the plugins allocate what the pod's containers were given,
 // before the first of them starts. Where a plugin will not, the pod fails; where
 // one is not there since the node started, the pod waits for it.

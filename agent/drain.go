@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/admission"
 	"monopod/agent/evictor"
 	"monopod/agent/shutdown"
 	"monopod/agent/status"
@@ -71,7 +72,7 @@ func (d *drain) refuse() *status.Failure {
 	if !d.down() {
 		return nil
 	}
-	return rejected(shutdown.Refused, shutdown.RefusedText)
+	return admission.Rejected(shutdown.Refused, shutdown.RefusedText)
 }
 
 // run waits to be asked, then stops the pods.

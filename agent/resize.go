@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/admission"
 	"monopod/agent/amount"
 	"monopod/agent/cutoff"
 	"monopod/agent/plan"
@@ -116,11 +117,11 @@ func (a *Agent) hasNoRoom(had, pod *corev1.Pod) *status.Resize {
 	if why := a.placement.infeasible(had, pod); why != "" {
 		return &status.Resize{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible, Message: why}
 	}
-	if f := admitResources(pod, nil, node); f != nil {
+	if f := admission.Resources(pod, nil, node); f != nil {
 		return pending(corev1.PodReasonInfeasible, f)
 	}
 	others := slices.DeleteFunc(a.active(), func(p *corev1.Pod) bool { return p.UID == pod.UID })
-	if f := admitResources(pod, others, node); f != nil {
+	if f := admission.Resources(pod, others, node); f != nil {
 		return pending(corev1.PodReasonDeferred, f)
 	}
 	return nil

@@ -1,0 +1,127 @@
+// Package admission says why a pod cannot run on a node beside others, as the
+// scheduler's predicates do that bind a node as well.
+package admission
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	compresource "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"monopod/agent/amount"
+	"monopod/agent/deviceplugin"
+	"monopod/agent/status"
+)
+
+// Handler says why a pod cannot run on node beside others; nil: it can.
+type Handler func(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure
+
+// Rejected is the failure of a pod that is not let in, in upstream's words.
+func Rejected(reason, format string, args ...any) *status.Failure {
+	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + fmt.Sprintf(format, args...)}
+}
+
+// NodeName: the pod is bound to this node.
+func NodeName(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
+	if pod.Spec.NodeName != node.Name {
+		return Rejected("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name")
+	}
+	return nil
+}
+
+// Affinity: the node is one that the pod wants.
+func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
+		return Rejected("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+	}
+	return nil
+}
+
+// Taints heeds NoExecute only: others bind the scheduler.
+func Taints(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
+	for i := range node.Spec.Taints {
+		t := &node.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectNoExecute && !slices.ContainsFunc(pod.Spec.Tolerations, func(tol corev1.Toleration) bool {
+			return tolerates(&tol, t)
+		}) {
+			return Rejected("TaintToleration", "Predicate TaintToleration failed: node had taint {%s: %s} that the pod didn't tolerate", t.Key, t.Value)
+		}
+	}
+	return nil
+}
+
+func tolerates(tol *corev1.Toleration, t *corev1.Taint) bool {
+	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
+		return false
+	}
+	return tol.Operator == corev1.TolerationOpExists || tol.Key != "" && tol.Value == t.Value
+}
+
+// Ports: no other pod has a port of the host that this one wants.
+func Ports(pod *corev1.Pod, others []*corev1.Pod, _ *corev1.Node) *status.Failure {
+	for _, other := range others {
+		for _, have := range hostPorts(other) {
+			for _, want := range hostPorts(pod) {
+				if clash(have, want) {
+					return Rejected("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func hostPorts(pod *corev1.Pod) []corev1.ContainerPort {
+	var out []corev1.ContainerPort
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			if p.HostPort > 0 {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+func clash(a, b corev1.ContainerPort) bool {
+	wild := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
+	return a.HostPort == b.HostPort && a.Protocol == b.Protocol && (a.HostIP == b.HostIP || wild(a.HostIP) || wild(b.HostIP))
+}
+
+// Resources: what the pod asks for is left beside others.
+func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure {
+	if limit := node.Status.Allocatable[corev1.ResourcePods]; int64(len(others)+1) > limit.Value() {
+		return Rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), limit.Value())
+	}
+	used := corev1.ResourceList{}
+	for _, other := range others {
+		amount.Add(used, compresource.PodRequests(other, compresource.PodResourcesOptions{}))
+	}
+	for name, want := range compresource.PodRequests(pod, compresource.PodResourcesOptions{}) {
+		have, sum := node.Status.Allocatable[name], used[name]
+		left := have.DeepCopy()
+		left.Sub(sum)
+		if !want.IsZero() && want.Cmp(left) > 0 && !foreign(name, node) {
+			return Rejected("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+				name, count(name, want), count(name, sum), count(name, have))
+		}
+	}
+	return nil
+}
+
+func count(name corev1.ResourceName, q resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// foreign says of a resource that this node does not count it: a request for it is
+// another's to fulfil.
+func foreign(name corev1.ResourceName, node *corev1.Node) bool {
+	_, counted := node.Status.Allocatable[name]
+	return !counted && deviceplugin.Extended(string(name))
+}
