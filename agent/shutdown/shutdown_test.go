@@ -1,12 +1,14 @@
 package shutdown_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/shutdown"
@@ -37,18 +39,72 @@ func TestStages(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestStagesByPriority(t *testing.T) {
 	t.Parallel()
-	for p, want := range map[shutdown.Periods]string{
-		shutdown.Default():                          "",
-		{Total: time.Second, Critical: time.Second}: "",
-		{}: "--shutdown-grace-period: ",
-		{Total: time.Minute, Critical: time.Hour}: "--shutdown-grace-period-critical-pods: 1h0m0s is more than",
-		{Total: time.Minute, Critical: -1}:        "--shutdown-grace-period-critical-pods: -1ns is below 0",
+	pod := func(priority int32) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{Priority: &priority}} }
+	p := shutdown.Periods{ByPriority: shutdown.Shares{{Priority: 1000, Time: 3 * time.Second}, {Priority: 10, Time: time.Second}, {Priority: 100, Time: 2 * time.Second}}}
+	vital := func(p *corev1.Pod) bool { return *p.Spec.Priority == 9 }
+	var got []string
+	for _, s := range p.Stages([]*corev1.Pod{pod(5000), pod(9), pod(10), pod(0), pod(1000), pod(-5)}, vital) {
+		for _, pod := range s.Pods {
+			got = append(got, fmt.Sprint(*pod.Spec.Priority))
+		}
+		got = append(got, s.Time.String())
+	}
+	if all := strings.Join(got, " "); all != "10 0 -5 1s 5000 9 1000 3s" {
+		t.Error(all)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[time.Duration]string{
+		time.Minute:      "[]", // as they are
+		32 * time.Second: "[]",
+		17 * time.Second: "[{0 10s} {2000000000 5s}]",
+		time.Second:      "[{0 0s} {2000000000 0s}]",
 	} {
-		err := p.Check()
-		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%+v: %v", p, err)
+		if got := shutdown.Default().Within(limit); fmt.Sprint([]shutdown.Share(got.ByPriority)) != want {
+			t.Errorf("%v: %v", limit, got.ByPriority)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"":                            "off",
+		"--shutdown-grace-period=30s": "30s",
+		"--shutdown-grace-period=30s --shutdown-grace-period-critical-pods=10s":   "30s",
+		"--shutdown-grace-period-by-pod-priority=0=20s,1000=10s":                  "30s",
+		"--shutdown-grace-period=999ms":                                           "--shutdown-grace-period: 999ms is less than a second",
+		"--shutdown-grace-period-critical-pods=1s":                                "--shutdown-grace-period: 0s is less than a second",
+		"--shutdown-grace-period=1m --shutdown-grace-period-critical-pods=1h":     "--shutdown-grace-period-critical-pods: 1h0m0s is more than the 1m0s of --shutdown-grace-period",
+		"--shutdown-grace-period=1m --shutdown-grace-period-critical-pods=-1ns":   "--shutdown-grace-period-critical-pods: -1ns is below 0",
+		"--shutdown-grace-period=1m --shutdown-grace-period-by-pod-priority=0=1s": "--shutdown-grace-period-by-pod-priority: it goes without",
+		"--shutdown-grace-period-by-pod-priority=0=1s,0=2s":                       "--shutdown-grace-period-by-pod-priority: priority 0 is there twice",
+		"--shutdown-grace-period-by-pod-priority=0=-1s,1=3s":                      "--shutdown-grace-period-by-pod-priority: -1s of priority 0 is below 0",
+		"--shutdown-grace-period-by-pod-priority=0=0s":                            "--shutdown-grace-period-by-pod-priority: 0s in all is less than a second",
+		"--shutdown-grace-period-by-pod-priority=x=1s":                            `invalid argument "x=1s" for "--shutdown-grace-period-by-pod-priority" flag: "x" is no priority`,
+		"--shutdown-grace-period-by-pod-priority=99999999999=1s":                  `invalid argument "99999999999=1s" for "--shutdown-grace-period-by-pod-priority" flag: "99999999999" is no priority`,
+		"--shutdown-grace-period-by-pod-priority=7":                               `invalid argument "7" for "--shutdown-grace-period-by-pod-priority" flag: priority 7: "" is no duration`,
+	} {
+		var p shutdown.Periods
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		p.Flags(f)
+		err := f.Parse(strings.Fields(args))
+		if err == nil {
+			err = p.CheckServe()
+		}
+		got := p.Bound().String()
+		switch {
+		case err != nil:
+			got = err.Error()
+		case p.Off():
+			got = "off"
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", args, got)
 		}
 	}
 }

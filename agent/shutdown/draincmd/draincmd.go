@@ -28,7 +28,7 @@ type command struct {
 
 // New is the command; dataDir is the default of --data-dir.
 func New(dataDir string) *cobra.Command {
-	c := &command{}
+	c := &command{periods: shutdown.Default()}
 	cmd := &cobra.Command{
 		Use:   "drain --shutdown",
 		Short: "Stop all pods of the node, critical ones last, before the machine goes down",
@@ -37,7 +37,12 @@ func New(dataDir string) *cobra.Command {
 			"reason Terminated; the node is not ready and refuses new ones until monopod starts again.\n" +
 			"Ending monopod itself leaves pods running. kubectl drain empties a node that stays up.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f := cmd.Flags(); f.Changed(shutdown.PriorityFlag) && !f.Changed(shutdown.TotalFlag) && !f.Changed(shutdown.CriticalFlag) {
+				c.periods.Total, c.periods.Critical = 0, 0
+			}
+			return c.run(cmd.Context(), cmd.OutOrStdout())
+		},
 	}
 	cmd.Flags().StringVar(&c.dataDir, "data-dir", dataDir, "the folder that serve was given")
 	cmd.Flags().BoolVar(&c.shutdown, "shutdown", false, "the machine is about to go down")
@@ -72,7 +77,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 	case err != nil:
 		return err
 	case len(p.Running) > 0:
-		return fmt.Errorf("not all pods ended in %v: %s", c.periods.Total, strings.Join(p.Running, ", "))
+		return fmt.Errorf("not all pods ended in %v: %s", c.periods.Bound(), strings.Join(p.Running, ", "))
 	}
 	fmt.Fprintln(out, "all pods have ended")
 	return nil

@@ -1,0 +1,115 @@
+package logind
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// Where logind is on the bus.
+const (
+	name      = "org.freedesktop.login1"
+	path      = dbus.ObjectPath("/org/freedesktop/login1")
+	iface     = name + ".Manager"
+	goingDown = "PrepareForShutdown"
+
+	busName  = "org.freedesktop.DBus"
+	newOwner = "NameOwnerChanged"
+)
+
+// patience is how long logind has for an answer: it may have to start first.
+const patience = 10 * time.Second
+
+// connect to the bus, with a connection that is nobody else's. Only connecting ends
+// with ctx.
+func connect(ctx context.Context, address string) (*dbus.Conn, error) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, cancel)()
+	options := []dbus.ConnOption{
+		dbus.WithContext(life), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()), // which keeps their order
+		dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Getuid()))), // looks up no names
+	}
+	if address != "" {
+		return dbus.Connect(address, options...)
+	}
+	return dbus.ConnectSystemBus(options...)
+}
+
+// manager is logind.
+type manager struct{ conn *dbus.Conn }
+
+func (m manager) object() dbus.BusObject { return m.conn.Object(name, path) }
+
+// listen tells when the machine goes down or stays up, and of each new logind. The
+// channel is closed when the connection ends.
+func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	news := make(chan *dbus.Signal, 1)
+	m.conn.Signal(news)
+	err := m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(name), dbus.WithMatchObjectPath(path), dbus.WithMatchInterface(iface), dbus.WithMatchMember(goingDown))
+	if err == nil {
+		err = m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchMember(newOwner), dbus.WithMatchArg(0, name), dbus.WithMatchArg(1, ""))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen to logind: %w", err)
+	}
+	return news, nil
+}
+
+// ask is how to know whether the machine goes down: the signal says it, or tells of a
+// logind that started, which must be asked; nil: it is about something else, as the
+// bus's own are that come unasked.
+func (m manager) ask(s *dbus.Signal) func(context.Context) (bool, error) {
+	switch {
+	case s.Name == iface+"."+goingDown && len(s.Body) == 1:
+		if down, ok := s.Body[0].(bool); ok {
+			return func(context.Context) (bool, error) { return down, nil }
+		}
+	case s.Name == busName+"."+newOwner:
+		return m.goesDown
+	}
+	return nil
+}
+
+// goesDown says whether the machine does.
+func (m manager) goesDown(ctx context.Context) (down bool, err error) {
+	return down, m.property(ctx, "PreparingForShutdown", &down)
+}
+
+// limit is how long logind waits at most.
+func (m manager) limit(ctx context.Context) (time.Duration, error) {
+	var micros uint64
+	err := m.property(ctx, "InhibitDelayMaxUSec", &micros)
+	return time.Duration(micros) * time.Microsecond, err
+}
+
+func (m manager) property(ctx context.Context, name string, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var v dbus.Variant
+	if err := m.object().CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, name).Store(&v); err != nil {
+		return fmt.Errorf("read %s of logind: %w", name, err)
+	}
+	if err := v.Store(to); err != nil {
+		return fmt.Errorf("read %s of logind: %w", name, err)
+	}
+	return nil
+}
+
+// inhibit has the machine wait until the file is closed. It does not end with ctx: an
+// answer that nobody waits for any more would be held for ever.
+func (m manager) inhibit(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	var fd dbus.UnixFD
+	err := m.object().CallWithContext(ctx, iface+".Inhibit", 0, "shutdown", "monopod", "Pods need time to end", "delay").Store(&fd)
+	if err != nil {
+		return nil, fmt.Errorf("take an inhibitor of logind: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "inhibitor"), nil
+}

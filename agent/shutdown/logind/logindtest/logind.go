@@ -1,0 +1,206 @@
+// Package logindtest is a bus of its own with a systemd-logind on it that puts
+// nothing down.
+package logindtest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+const (
+	name  = "org.freedesktop.login1"
+	path  = dbus.ObjectPath("/org/freedesktop/login1")
+	iface = name + ".Manager"
+)
+
+// ErrNoDaemon is a machine without dbus-daemon.
+var ErrNoDaemon = errors.New("there is no dbus-daemon on this machine: apt-get install dbus-daemon")
+
+// Bus is a dbus-daemon. Its Address may stop answering and come back.
+type Bus struct {
+	Address string
+	config  string
+	daemon  *exec.Cmd
+}
+
+const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><listen>%s</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy></busconfig>`
+
+// StartBus starts one whose files lie in dir, which must have a short name. Stop ends
+// it.
+func StartBus(dir string) (*Bus, error) {
+	b := &Bus{Address: "unix:path=" + filepath.Join(dir, "bus"), config: filepath.Join(dir, "bus.conf")}
+	if err := os.WriteFile(b.config, fmt.Appendf(nil, busConfig, b.Address), 0o600); err != nil {
+		return nil, err
+	}
+	return b, b.Start()
+}
+
+// Start starts the daemon, and returns when it answers.
+func (b *Bus) Start() error {
+	program, err := exec.LookPath("dbus-daemon")
+	if err != nil {
+		return ErrNoDaemon
+	}
+	b.daemon = exec.Command(program, "--config-file", b.config, "--nofork", "--print-address")
+	out, err := b.daemon.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := b.daemon.Start(); err != nil {
+		return err
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		b.Stop()
+		return fmt.Errorf("dbus-daemon: %w", err)
+	}
+	return nil
+}
+
+// Stop ends the daemon and every connection to it.
+func (b *Bus) Stop() {
+	_ = b.daemon.Process.Kill()
+	_ = b.daemon.Wait()
+	_ = os.Remove(b.Address[len("unix:path="):])
+}
+
+// Logind is a systemd-logind on a bus.
+type Logind struct {
+	conn *dbus.Conn
+	most time.Duration
+	life sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	down  bool
+	held  int      // inhibitors that somebody holds
+	asked []string // what each inhibitor was asked for with
+}
+
+// Start puts a logind on the bus that waits most for those who hold an inhibitor.
+func Start(b *Bus, most time.Duration) (*Logind, error) {
+	conn, err := dbus.Connect(b.Address)
+	if err != nil {
+		return nil, err
+	}
+	// Calls are answered here and not by package dbus, which does not say when it has
+	// sent an answer, and with it an inhibitor.
+	calls := make(chan *dbus.Message, 100)
+	l := &Logind{conn: conn, most: most}
+	if _, err := conn.RequestName(name, dbus.NameFlagDoNotQueue); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	conn.Eavesdrop(calls)
+	l.life.Go(func() {
+		for m := range calls {
+			if m.Type == dbus.TypeMethodCall {
+				l.answer(m)
+			}
+		}
+	})
+	return l, nil
+}
+
+// Stop takes it off the bus.
+func (l *Logind) Stop() {
+	l.conn.Close()
+	l.life.Wait()
+}
+
+// PowerOff says that the machine goes down, as poweroff has it do, or with false that
+// it stays up after all.
+func (l *Logind) PowerOff(down bool) error {
+	l.mu.Lock()
+	l.down = down
+	l.mu.Unlock()
+	return l.conn.Emit(path, iface+".PrepareForShutdown", down)
+}
+
+// Held is how many inhibitors somebody holds.
+func (l *Logind) Held() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+// Asked is what the inhibitors so far were asked for with.
+func (l *Logind) Asked() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked
+}
+
+func (l *Logind) answer(m *dbus.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch member, _ := m.Headers[dbus.FieldMember].Value().(string); member {
+	case "Inhibit":
+		l.inhibit(m)
+	case "Get":
+		l.property(m)
+	default:
+		l.fail(m, "org.freedesktop.DBus.Error.UnknownMethod")
+	}
+}
+
+// inhibit gives out an inhibitor, unless the machine goes down already. It is held
+// until no process has the writing end of its pipe any more.
+func (l *Logind) inhibit(m *dbus.Message) {
+	if l.down {
+		l.fail(m, "org.freedesktop.login1.OperationInProgress")
+		return
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		l.fail(m, "org.freedesktop.DBus.Error.NoMemory")
+		return
+	}
+	l.held++
+	l.asked = append(l.asked, fmt.Sprintf("%s of %s: %s (%s)", m.Body...))
+	l.reply(m, dbus.TypeMethodReply, dbus.UnixFD(w.Fd()))
+	w.Close()
+	go func() { // ends with the holder
+		_, _ = io.Copy(io.Discard, r)
+		r.Close()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held--
+	}()
+}
+
+func (l *Logind) property(m *dbus.Message) {
+	switch m.Body[1] {
+	case "PreparingForShutdown":
+		l.reply(m, dbus.TypeMethodReply, dbus.MakeVariant(l.down))
+	case "InhibitDelayMaxUSec":
+		l.reply(m, dbus.TypeMethodReply, dbus.MakeVariant(uint64(l.most.Microseconds())))
+	default:
+		l.fail(m, "org.freedesktop.DBus.Error.UnknownProperty")
+	}
+}
+
+func (l *Logind) fail(m *dbus.Message, name string) {
+	l.reply(m, dbus.TypeError, name)
+}
+
+// reply returns when it is sent. An error's body is its name.
+func (l *Logind) reply(call *dbus.Message, kind dbus.Type, body any) {
+	m := &dbus.Message{Type: kind, Body: []any{body}, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldReplySerial: dbus.MakeVariant(call.Serial()),
+		dbus.FieldDestination: call.Headers[dbus.FieldSender],
+		dbus.FieldSignature:   dbus.MakeVariant(dbus.SignatureOf(body)),
+	}}
+	if kind == dbus.TypeError {
+		m.Headers[dbus.FieldErrorName] = dbus.MakeVariant(body)
+	}
+	l.conn.Send(m, nil)
+}
