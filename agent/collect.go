@@ -16,7 +16,7 @@ import (
 func (a *Agent) newCollector() (*collector.Collector, error) {
 	return collector.New(collector.Deps{
 		Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Metrics: a.Metrics, Node: a.node,
-		Pods: a.collectable, Known: a.knowsPods, Sweep: a.sweepFolders, Preloaded: a.preload.Names, Images: a.imagesAt,
+		Pods: a.collectable, Known: a.knowsPods, Sweep: a.sweepFolders, Preloaded: a.preload.Names, InUse: a.shownImages, Images: a.imagesAt,
 	}, a.cfg.Garbage)
 }
 

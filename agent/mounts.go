@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/abilities"
 	"monopod/agent/env"
 	"monopod/agent/status"
 	"monopod/agent/volume"
@@ -19,7 +20,9 @@ func (w *worker) mounts(ctx context.Context, c *corev1.Container, vars []env.Var
 	if err != nil {
 		return nil, err
 	}
-	return w.volumeSet(ctx).Mounts(w.pod, c, w.volumes, vars, can)
+	set := w.volumeSet(ctx)
+	set.Images = w.shown()
+	return set.Mounts(w.pod, c, w.volumes, vars, can)
 }
 
 // envFile reads a file of one of the pod's volumes, for the environment of a
@@ -69,6 +72,16 @@ func (w *worker) waitForVolumes() {
 // canMount asks the runtime what it can do, if the container wants more than the
 // usual.
 func (w *worker) canMount(ctx context.Context, c *corev1.Container) (volume.Features, error) {
+	can, err := w.canBind(ctx, c)
+	if err == nil && len(w.imageVolumes(c)) > 0 {
+		var v *cri.VersionResponse
+		v, err = w.a.Runtime.Version(ctx)
+		can.ImageSubPaths = abilities.Of(v).ImageSubPaths
+	}
+	return can, err
+}
+
+func (w *worker) canBind(ctx context.Context, c *corev1.Container) (volume.Features, error) {
 	unusual := func(m corev1.VolumeMount) bool { return m.RecursiveReadOnly != nil || len(m.BindMountOptions) > 0 }
 	if !slices.ContainsFunc(c.VolumeMounts, unusual) {
 		return volume.Features{}, nil

@@ -17,7 +17,20 @@ import (
 	"monopod/apiserver/client"
 )
 
-// imageState is what is known of a container's image before it starts.
+// need is what wants an image: a container for itself, or one of its volumes.
+type need struct {
+	key       string // among the pod's images
+	container string // whose events tell of it
+	image     string
+	policy    corev1.PullPolicy
+}
+
+// needOf is a container's own.
+func needOf(c *corev1.Container) need {
+	return need{key: c.Name, container: c.Name, image: c.Image, policy: c.ImagePullPolicy}
+}
+
+// imageState is what is known of an image before a container starts.
 type imageState struct {
 	image   *cri.Image // present, or pulled
 	pulling bool
@@ -26,13 +39,13 @@ type imageState struct {
 	until   time.Time // err holds
 }
 
-// image returns a container's image. One that must be pulled is, in the
-// background, and the worker woken when it has come.
-func (w *worker) image(ctx context.Context, c *corev1.Container) (*cri.Image, error) {
-	s := w.images[c.Name]
+// image returns the image needed. One that must be pulled is, in the background,
+// and the worker woken when it has come.
+func (w *worker) image(ctx context.Context, n need) (*cri.Image, error) {
+	s := w.images[n.key]
 	if s == nil {
 		s = &imageState{}
-		w.images[c.Name] = s
+		w.images[n.key] = s
 	}
 	now := w.a.Clock.Now()
 	switch {
@@ -44,17 +57,17 @@ func (w *worker) image(ctx context.Context, c *corev1.Container) (*cri.Image, er
 	case s.err != nil && now.Before(s.until):
 		return nil, &blocked{Waiting: status.Waiting{Reason: s.err.Reason, Message: s.err.Message}, retry: s.until.Sub(now)}
 	}
-	present, err := w.a.images.Present(ctx, w.request(c, nil))
+	present, err := w.a.images.Present(ctx, w.request(n, nil))
 	if err != nil {
 		return nil, w.imageFailed(s, err)
 	}
 	if present != nil {
 		s.image = present
-		w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", c.Image)
+		w.a.event(w.pod, n.container, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", n.image)
 		return present, nil
 	}
 	if s.recheck = false; !s.pulling {
-		w.pull(c, s)
+		w.pull(n, s)
 	}
 	return nil, s.blocked()
 }
@@ -84,28 +97,28 @@ func (w *worker) imageFailed(s *imageState, err error) error {
 	return &blocked{Waiting: status.Waiting{Reason: e.Reason, Message: e.Message}, retry: e.Retry}
 }
 
-// request is a container's need of its image.
-func (w *worker) request(c *corev1.Container, secrets []*corev1.Secret) image.Request {
-	pod, name := w.pod, c.Name
+// request is the need as the puller knows it.
+func (w *worker) request(n need, secrets []*corev1.Secret) image.Request {
+	pod := w.pod
 	return image.Request{
-		Image: c.Image, Policy: c.ImagePullPolicy, Owner: string(w.uid), Secrets: secrets,
-		Note: func(eventType, reason, message string) { w.a.event(pod, name, eventType, reason, "%s", message) },
+		Image: n.image, Policy: n.policy, Owner: string(w.uid), Secrets: secrets,
+		Note: func(eventType, reason, message string) { w.a.event(pod, n.container, eventType, reason, "%s", message) },
 	}
 }
 
 // pull fetches an image on a goroutine of its own.
-func (w *worker) pull(c *corev1.Container, s *imageState) {
+func (w *worker) pull(n need, s *imageState) {
 	s.pulling = true
-	r := w.request(c, nil)
+	r := w.request(n, nil)
 	r.Sandbox = w.presentSandbox()
-	pod, name, ctx := w.pod, c.Name, w.life
+	pod, ctx := w.pod, w.life
 	w.background.Go(func() {
 		img, err := w.fetch(ctx, pod, r)
 		w.update(func(in *inbox) {
 			if in.images == nil {
 				in.images = map[string]imageResult{}
 			}
-			in.images[name] = imageResult{img, err}
+			in.images[n.key] = imageResult{img, err}
 		})
 	})
 }

@@ -81,7 +81,7 @@ func (w *worker) start(ctx context.Context, c *corev1.Container) error {
 	if err := w.crashed(c, last); err != nil {
 		return err
 	}
-	img, err := w.image(ctx, c)
+	img, err := w.bringImages(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		return "", fmt.Errorf("create container: %w", err)
 	}
 	if err != nil {
-		delete(w.images, c.Name) // it may have been removed since it was looked for
+		w.forgetImages(c) // they may have been removed since they were looked for
 		return "", w.refuseStart(c, "CreateContainerError", err)
 	}
 	w.a.own(id, w.uid)
@@ -220,6 +220,9 @@ func (w *worker) containerConfig(ctx context.Context, c *corev1.Container, attem
 		return nil, err
 	}
 	allotment, err := w.a.placement.Allotment(ctx, w.pod, c)
+	if err == nil {
+		err = w.canName(ctx, allotment.CDI)
+	}
 	if err != nil {
 		return nil, err
 	}

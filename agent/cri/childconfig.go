@@ -98,7 +98,10 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.bt
     use_internal_loopback = true
 `}
 
+// What shims mount for a moment is where containerd's own is, which tidies it at
+// its start; else it were in /tmp.
 const commonConfig = `{{define "common"}}
+temp = {{q (print .Root "/tmpmounts")}}
 [grpc]
   address = {{q .Socket}}
 [debug]

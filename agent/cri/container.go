@@ -9,6 +9,9 @@ import (
 
 // CreateContainer is CRI's.
 func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+	if err := r.nameImages(ctx, config.GetMounts()); err != nil {
+		return "", err
+	}
 	resp, err := r.pods.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: sandboxID, Config: config, SandboxConfig: sandbox,
 	})

@@ -34,6 +34,10 @@ func (l *lineLog) Write(p []byte) (int, error) {
 	}
 }
 
+// klogPattern is a line of CRI's streaming server, such as of each kubectl exec,
+// which tries a WebSocket before SPDY: its caller is told, too.
+var klogPattern = regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^ \]]+\] (.*)$`)
+
 var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
 
 // parseLine reads a line of logrus' text format. Levels go down by one: each pod's
@@ -43,6 +47,9 @@ var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*
 func parseLine(line string) (zapcore.Level, string) {
 	m := linePattern.FindStringSubmatch(line)
 	if m == nil {
+		if m = klogPattern.FindStringSubmatch(line); m != nil {
+			return zapcore.DebugLevel, m[1]
+		}
 		return zapcore.ErrorLevel, line
 	}
 	text, err := strconv.Unquote(m[2])

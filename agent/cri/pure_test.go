@@ -53,6 +53,8 @@ func TestRender(t *testing.T) {
 		{2, `bin_dirs = ["/bin"]`, "sandbox_image"},
 		{2, `BinaryName = "/x/runc"`, "runtime_path"},
 		{2, `root = "/a \"b\"/root"`, "<no value>"},
+		{1, `temp = "/a \"b\"/root/tmpmounts"`, "/tmp\""},
+		{2, `temp = "/a \"b\"/root/tmpmounts"`, "/tmp\""},
 	} {
 		s.Major = tt.major
 		text, err := s.render()
@@ -107,7 +109,8 @@ func TestLines(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	l := &lineLog{log: zap.New(core)}
 	for _, chunk := range []string{
-		`time="x" level=warning msg="it says \"no\"" id=1` + "\n" + `time="x" level=error ms`, "g=short\npanic: oh\n", "no end",
+		`time="x" level=warning msg="it says \"no\"" id=1` + "\n" + `time="x" level=error ms`, "g=short\npanic: oh\n",
+		`E1121 12:29:48.602327   26446 runtime.go:31] "Unhandled Error" err="no websocket"` + "\n", "no end",
 	} {
 		if n, err := l.Write([]byte(chunk)); n != len(chunk) || err != nil {
 			t.Fatal(n, err)
@@ -117,7 +120,7 @@ func TestLines(t *testing.T) {
 	for _, e := range logs.All() {
 		got = append(got, e.Level.String()+": "+e.ContextMap()["text"].(string))
 	}
-	if want := `[debug: it says "no" id=1 warn: short error: panic: oh]`; fmt.Sprint(got) != want {
+	if want := `[debug: it says "no" id=1 warn: short error: panic: oh debug: "Unhandled Error" err="no websocket"]`; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
 }

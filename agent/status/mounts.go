@@ -7,7 +7,8 @@ import (
 )
 
 // mounts are the container's volumes as they were mounted. Only of those that are
-// read-only it is said whether they are so all the way down.
+// read-only it is said whether they are so all the way down, and of those that show an
+// image, which.
 func mounts(spec *corev1.Container, c *Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for i := range spec.VolumeMounts {
@@ -18,6 +19,9 @@ func mounts(spec *corev1.Container, c *Container) []corev1.VolumeMountStatus {
 		}
 		if m.ReadOnly && slices.Contains(c.Recursive, m.MountPath) {
 			one.RecursiveReadOnly = new(corev1.RecursiveReadOnlyEnabled)
+		}
+		if id := c.Shown[m.MountPath]; id != "" {
+			one.VolumeStatus = &corev1.VolumeStatus{Image: &corev1.ImageVolumeStatus{ImageRef: id}}
 		}
 		out = append(out, one)
 	}

@@ -55,6 +55,9 @@ type Container struct {
 
 	// Recursive are the paths of its mounts that are read-only all the way down.
 	Recursive []string
+
+	// Shown are the IDs of the images that its image volumes show, by mount path.
+	Shown map[string]string
 }
 
 // Sandbox is one pod sandbox.
@@ -187,6 +190,12 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 	for _, m := range s.Mounts {
 		if m.RecursiveReadOnly {
 			c.Recursive = append(c.Recursive, m.ContainerPath)
+		}
+		if id := m.GetImage().GetImage(); id != "" {
+			if c.Shown == nil {
+				c.Shown = map[string]string{}
+			}
+			c.Shown[m.ContainerPath] = id
 		}
 	}
 	switch s.State {

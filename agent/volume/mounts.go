@@ -16,6 +16,7 @@ import (
 type Features struct {
 	RecursiveReadOnly bool
 	Options           bool // noexec, nodev, nosuid
+	ImageSubPaths     bool // folders of image volumes
 }
 
 // Mounts are the mounts of a container of pod: its volumeMounts, whose volumes lie at
@@ -33,18 +34,29 @@ func (s *Set) Mounts(pod *corev1.Pod, c *corev1.Container, paths map[string]stri
 		if err != nil {
 			return nil, err
 		}
-		if sub != "" {
-			if host, err = s.subPath(host, sub, s.subPathTarget(m.Name, c.Name, i)); err != nil {
-				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
-			}
-		}
-		mount, err := mountOf(m, host, readOnly(pod, m.Name), can)
+		mount, err := s.mount(pod, c, i, host, sub, can)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, mount)
 	}
 	return out, nil
+}
+
+// mount is the one of the container's i-th volumeMount.
+func (s *Set) mount(pod *corev1.Pod, c *corev1.Container, i int, host, sub string, can Features) (*cri.Mount, error) {
+	m := &c.VolumeMounts[i]
+	if id := s.Images[m.Name]; id != "" {
+		return imageMount(m, id, sub, can)
+	}
+	if sub != "" {
+		shown, err := s.subPath(host, sub, s.subPathTarget(m.Name, c.Name, i))
+		if err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
+		}
+		host = shown
+	}
+	return mountOf(m, host, readOnly(pod, m.Name), can)
 }
 
 // expand is the subPath that a mount says, empty: none.

@@ -102,6 +102,38 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// An image is mounted by the runtime, read-only, and only as it can be.
+func TestImageMounts(t *testing.T) {
+	t.Parallel()
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Images: map[string]string{"v": "sha256:1"}}
+	for _, tc := range []struct {
+		mount corev1.VolumeMount
+		can   volume.Features
+		want  *cri.Mount
+	}{
+		{corev1.VolumeMount{}, volume.Features{}, &cri.Mount{}},
+		{corev1.VolumeMount{SubPath: "a/b"}, volume.Features{ImageSubPaths: true}, &cri.Mount{ImageSubPath: "a/b"}},
+		{corev1.VolumeMount{SubPathExpr: "$(X)/b"}, volume.Features{ImageSubPaths: true}, &cri.Mount{ImageSubPath: "x/b"}},
+		{corev1.VolumeMount{SubPath: "a"}, volume.Features{}, nil},
+		{corev1.VolumeMount{BindMountOptions: []string{"noexec"}}, volume.Features{Options: true}, nil},
+	} {
+		tc.mount.Name, tc.mount.MountPath = "v", "/v"
+		pod := &corev1.Pod{}
+		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{tc.mount}}
+		got, err := set.Mounts(pod, c, map[string]string{"v": ""}, []env.Var{{Name: "X", Value: "x"}}, tc.can)
+		if tc.want == nil {
+			if !errors.Is(err, env.ErrConfig) {
+				t.Errorf("%v: %v, %v", tc.mount, got, err)
+			}
+			continue
+		}
+		tc.want.ContainerPath, tc.want.Readonly, tc.want.Image = "/v", true, &cri.ImageSpec{Image: "sha256:1"}
+		if err != nil || len(got) != 1 || got[0].String() != tc.want.String() {
+			t.Errorf("%v: %v, %v", tc.mount, got, err)
+		}
+	}
+}
+
 func TestPropagation(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[corev1.MountPropagationMode]cri.MountPropagation{

@@ -11,9 +11,6 @@ import (
 // unsupported words why a volume cannot be had, with the words that users of
 // kubelet look for.
 func unsupported(v *corev1.VolumeSource) error {
-	if v.Image != nil {
-		return fmt.Errorf("image volumes are not supported by this node: image %q cannot be mounted", v.Image.Reference)
-	}
 	value := reflect.ValueOf(*v)
 	for i := range value.NumField() {
 		if !value.Field(i).IsNil() {

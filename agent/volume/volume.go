@@ -53,6 +53,8 @@ type Set struct {
 	Claim func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error)
 	// Have are volumes that Prepare has made before, for this pod, and where.
 	Have map[string]string
+	// Images are those that image volumes show, by the volumes' names: their IDs.
+	Images map[string]string
 	// Token is the token that a projection asks for; nil: there are none.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
 }
@@ -107,6 +109,8 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (strin
 			return s.secret("projected", v.Name, files, err, facts.Pod)
 		}
 		return s.files("projected", v.Name, files, err, facts.Pod)
+	case v.Image != nil:
+		return "", nil // mounted by the runtime; see Images
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return s.claim(ctx, v, facts.Pod)
 	}

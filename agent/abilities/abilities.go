@@ -1,0 +1,29 @@
+// Package abilities is what a runtime can do of what CRI has no words to ask for:
+// one that cannot leaves it out without a word, so only its version tells.
+package abilities
+
+import (
+	"k8s.io/apimachinery/pkg/util/version"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Abilities are what pods may ask for.
+type Abilities struct {
+	Images        bool // volumes that show an image: containerd 2.1
+	ImageSubPaths bool // folders of such alone: containerd 2.2
+	CDI           bool // devices that device plugins name by CDI: containerd 1.7
+}
+
+// Of a runtime by its version. One that is not containerd can do all; of a version
+// that cannot be read nothing is believed.
+func Of(v *cri.VersionResponse) Abilities {
+	if v.GetRuntimeName() != "containerd" {
+		return Abilities{Images: true, ImageSubPaths: true, CDI: true}
+	}
+	is, err := version.ParseGeneric(v.GetRuntimeVersion())
+	if err != nil {
+		return Abilities{}
+	}
+	from := func(major, minor uint) bool { return is.AtLeast(version.MajorMinor(major, minor)) }
+	return Abilities{Images: from(2, 1), ImageSubPaths: from(2, 2), CDI: from(1, 7)}
+}
