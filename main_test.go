@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"monopod/store/etcd/etcdtest"
 )
@@ -215,6 +216,7 @@ func setup(env *testscript.Env, runtime, kubectl string) error {
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() {
 		s.cleanUp(runtime == "containerd")
+		unix.Unmount(dir, unix.MNT_DETACH) // a script may have mounted a small disk there
 		os.RemoveAll(dir)
 	})
 	if err := os.MkdirAll(filepath.Join(dir, "images"), 0o700); err != nil {

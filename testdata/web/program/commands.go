@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ func commands() map[string]command {
 		"ls":          {(*run).ls, 0, 1},
 		"stat":        {(*run).stat, 1, math.MaxInt},
 		"write":       {(*run).write, 1, math.MaxInt},
+		"fill":        {(*run).fill, 2, 2},
 		"get":         {(*run).get, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
 		"do":          {(*run).do, 1, math.MaxInt},
@@ -205,6 +207,20 @@ func (r *run) stat(_ context.Context, args []string) int {
 func (r *run) write(_ context.Context, args []string) int {
 	if err := r.System.WriteFile(args[0], []byte(strings.Join(args[1:], " ")+"\n")); err != nil {
 		return r.failed(err)
+	}
+	return 0
+}
+
+func (r *run) fill(_ context.Context, args []string) int {
+	mib, err := strconv.ParseUint(args[1], 10, 31)
+	if err != nil {
+		return r.misused(err)
+	}
+	data := make([]byte, 1<<20)
+	for i := range mib {
+		if err := r.System.WriteFile(path.Join(args[0], strconv.FormatUint(i, 10)), data); err != nil {
+			return r.failed(err)
+		}
 	}
 	return 0
 }

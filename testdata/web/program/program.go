@@ -15,6 +15,7 @@
 //	ls [DIR]                   print the names in a directory
 //	stat FILE…                 print their modes, owners and groups
 //	write FILE WORD…           write the words and a newline to a file
+//	fill DIR MIB               write that much to files of 1 MiB in a directory
 //	get URL                    print what an HTTP server answers
 //	alloc MIB                  use that much memory and wait
 //	do COMMAND then COMMAND …  run them one after the other while they end with 0

@@ -96,6 +96,24 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+func TestFill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if code := <-start(t.Context(), Host{}, nil, "/web", "fill", dir, "2").code; code != 0 {
+		t.Fatalf("code %d", code)
+	}
+	for _, name := range []string{"0", "1"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() != 1<<20 {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+	for _, args := range [][]string{{"/web", "fill", dir, "-1"}, {"/web", "fill", dir + "/none", "1"}} {
+		if code := <-start(t.Context(), Host{}, nil, args...).code; code == 0 {
+			t.Errorf("%q went well", args)
+		}
+	}
+}
+
 // TestWaiting runs the commands that wait, with a signal after a second.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
