@@ -14,11 +14,11 @@ type Abilities struct {
 	CDI           bool // devices that device plugins name by CDI: containerd 1.7
 }
 
-// Of a runtime by its version. One that is not containerd can do all; of a version
-// that cannot be read nothing is believed.
+// Of a runtime by its version; of one that cannot be read nothing is believed. The
+// fake runtime keeps no files of images.
 func Of(v *cri.VersionResponse) Abilities {
 	if v.GetRuntimeName() != "containerd" {
-		return Abilities{Images: true, ImageSubPaths: true, CDI: true}
+		return Abilities{CDI: true}
 	}
 	is, err := version.ParseGeneric(v.GetRuntimeVersion())
 	if err != nil {
