@@ -41,13 +41,16 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resou
 	return err
 }
 
-// RemoveContainer is CRI's.
+// RemoveContainer is CRI's, but ends also what CRI does not know to run.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
-	_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
-	if present(err) == nil {
+	err := r.removed(ctx, func() error {
+		_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+		return err
+	}, func() ([]string, error) { return []string{id}, nil })
+	if err == nil {
 		r.known.forget(id)
 	}
-	return present(err)
+	return err
 }
 
 // ListContainers is CRI's, but knows of every exit whose event was sent.

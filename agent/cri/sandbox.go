@@ -28,11 +28,14 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 
 // RemovePodSandbox also removes the containers in it.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	_, err := r.pods.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
-	if present(err) == nil {
+	err := r.removed(ctx, func() error {
+		_, err := r.pods.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
+		return err
+	}, func() ([]string, error) { return r.strays(ctx, id) })
+	if err == nil {
 		r.known.forgetSandbox(id)
 	}
-	return present(err)
+	return err
 }
 
 // PodSandboxStatus is CRI's.

@@ -1,0 +1,63 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A containerd that is killed within the start of a container may leave a task of
+// which CRI knows nothing: the container cannot start, since its task exists already,
+// and cannot be removed, since its task runs.
+
+// removed is the removal of what may have such tasks in it: where they are in the way
+// they end first.
+func (r *Runtime) removed(ctx context.Context, remove func() error, strays func() ([]string, error)) error {
+	err := remove()
+	if status.Code(err) != codes.FailedPrecondition {
+		return present(err)
+	}
+	ids, errs := strays()
+	for _, id := range ids {
+		errs = errors.Join(errs, r.endTask(ctx, id))
+	}
+	if errs != nil {
+		return errors.Join(err, errs)
+	}
+	return present(remove())
+}
+
+// strays are the containers of a sandbox that do not run.
+func (r *Runtime) strays(ctx context.Context, sandboxID string) ([]string, error) {
+	list, err := r.ListContainers(ctx, &cri.ContainerFilter{PodSandboxId: sandboxID})
+	var ids []string
+	for _, c := range list {
+		if c.State != cri.ContainerState_CONTAINER_RUNNING {
+			ids = append(ids, c.Id)
+		}
+	}
+	return ids, err
+}
+
+// endTask kills the processes of a container, whatever CRI says of it.
+func (r *Runtime) endTask(ctx context.Context, id string) error {
+	ctx = inNamespace(ctx)
+	c, err := r.client.LoadContainer(ctx, id)
+	if err == nil {
+		var task containerd.Task
+		if task, err = c.Task(ctx, nil); err == nil {
+			_, err = task.Delete(ctx, containerd.WithProcessKill)
+		}
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("end the task of %s: %w", id, errgrpc.ToGRPC(err))
+	}
+	return nil
+}
