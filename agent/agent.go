@@ -42,6 +42,7 @@ import (
 	"monopod/agent/reserve"
 	"monopod/agent/security"
 	"monopod/agent/solo"
+	"monopod/agent/source"
 	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/stats"
@@ -237,7 +238,7 @@ type Agent struct {
 	evict       *evictor.Evictor
 	drain       *drain
 	stats       *stats.Source
-	source      *source
+	source      *source.Source
 	metrics     *metrics
 	pleg        *pleg.Health
 	admit       []admission.Handler
@@ -352,7 +353,8 @@ func (a *Agent) prepare() error {
 	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
 	a.tokens = token.New(a.Client, a.Clock)
 	a.status = statuswriter.New(a.Client, a.Clock, a.log)
-	a.source, a.drain = newSource(a), newDrain(a)
+	a.source = source.New(source.Follower{Client: a.Client, Clock: a.Clock, Log: a.log}, a.cfg.NodeName, a.refresh)
+	a.drain = newDrain(a)
 	a.admit = a.admitHandlers()
 	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
 	if a.devices, err = newDevices(a); err != nil {
@@ -423,7 +425,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.Look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.Run, a.source.run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.Run, a.source.Run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/component-helpers/storage/ephemeral"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -38,93 +37,12 @@ func (a *Agent) provideVolumes(ctx context.Context) {
 		Busy:   func(namespace, name string) bool { return a.usesClaim(namespace, name, "") },
 		Remove: func(path string) error { return mount.RemoveAll(path, a.Mounter) },
 	}, provision.Config{Dir: a.volumesDir(), Node: a.cfg.NodeName})
-	f := claimFeed{a: a, p: p}
-	var parts sync.WaitGroup
-	parts.Go(func() {
-		a.source.follow(ctx, client.Selector{Resource: client.PersistentVolumes}, handler{list: f.volumes, one: f.event})
-	})
-	parts.Go(func() {
-		a.source.follow(ctx, client.Selector{Resource: client.PersistentVolumeClaims}, handler{list: f.claims, one: f.event})
-	})
+	var feed sync.WaitGroup
+	feed.Go(func() { provision.NewFeed(a.source.Follower, p, a.wakeForClaim).Run(ctx) })
 	if err := p.Run(ctx); err != nil {
 		a.log.Error("no volumes are made or removed on this node", zap.Error(err))
 	}
-	parts.Wait()
-}
-
-// claimFeed brings claims and volumes from the API to those who care.
-type claimFeed struct {
-	a *Agent
-	p *provision.Provisioner
-
-	mu   sync.Mutex // guards what follows
-	told bool       // of folders that nobody has
-	all  []*corev1.PersistentVolume
-	open []*corev1.PersistentVolumeClaim
-	seen int // 1: volumes, 2: claims, 3: both
-}
-
-func (f *claimFeed) volumes(_ context.Context, objs []client.Object) bool {
-	all := make([]*corev1.PersistentVolume, len(objs))
-	for i, obj := range objs {
-		all[i] = obj.(*corev1.PersistentVolume)
-		f.p.Volume(all[i])
-	}
-	f.leftovers(1, func() { f.all = all })
-	return true
-}
-
-func (f *claimFeed) claims(_ context.Context, objs []client.Object) bool {
-	all := make([]*corev1.PersistentVolumeClaim, len(objs))
-	for i, obj := range objs {
-		all[i] = obj.(*corev1.PersistentVolumeClaim)
-		f.claim(all[i])
-	}
-	f.leftovers(2, func() { f.open = all })
-	return true
-}
-
-// leftovers tells, once both lists are known, of folders that nobody has.
-func (f *claimFeed) leftovers(which int, keep func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.told {
-		return
-	}
-	keep()
-	if f.seen |= which; f.seen != 3 {
-		return
-	}
-	names, err := f.p.Leftovers(f.all, f.open)
-	if err != nil {
-		f.a.log.Warn("cannot look for folders that no volume stands for", zap.Error(err))
-	}
-	if len(names) > 0 {
-		f.a.log.Warn("folders that no PersistentVolume stands for are left as they are", zap.String("dir", f.a.volumesDir()), zap.Strings("folders", names))
-	}
-	f.told, f.all, f.open = true, nil, nil
-}
-
-func (f *claimFeed) event(_ context.Context, ev watch.Event) bool {
-	if ev.Type != watch.Added && ev.Type != watch.Modified {
-		return true
-	}
-	switch obj := ev.Object.(type) {
-	case *corev1.PersistentVolume:
-		f.p.Volume(obj)
-	case *corev1.PersistentVolumeClaim:
-		f.claim(obj)
-	}
-	return true
-}
-
-// claim wakes the provisioner, and the pods that can have their volume now.
-func (f *claimFeed) claim(c *corev1.PersistentVolumeClaim) {
-	f.p.Claim(c)
-	if c.Status.Phase != corev1.ClaimBound {
-		return
-	}
-	f.a.wakeForClaim(c.Namespace, c.Name)
+	feed.Wait()
 }
 
 // wakeForClaim wakes pods that wait for a claim.

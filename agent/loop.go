@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/backoff"
+	"monopod/agent/source"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 )
@@ -37,9 +39,9 @@ func (a *Agent) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case u := <-a.source.updates:
+		case u := <-a.source.Updates():
 			a.configChanged(ctx, u, found)
-			if u.list != nil {
+			if u.List != nil {
 				found = nil
 			}
 		case pods := <-a.manifests.updates:
@@ -85,14 +87,7 @@ func (a *Agent) connect(ctx context.Context) (<-chan Event, bool) {
 }
 
 func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
-	timer := a.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
-	}
+	return backoff.Sleep(ctx, a.Clock, d)
 }
 
 // inRuntime is what the runtime holds of one pod.
@@ -232,14 +227,23 @@ func (a *Agent) ownerOf(ev Event) types.UID {
 	return a.owner[ev.SandboxID]
 }
 
+// refresh has pods look anew at what they show.
+func (a *Agent) refresh(uses func(*corev1.Pod) bool) {
+	for _, w := range a.all() {
+		if uses(w.current.Load()) {
+			w.update(func(in *inbox) { in.refresh = true })
+		}
+	}
+}
+
 // configChanged brings workers in line with the API. found is what the runtime
 // held when the agent started, given with the first list only.
-func (a *Agent) configChanged(ctx context.Context, u update, found map[types.UID]*inRuntime) {
-	if u.list == nil {
-		a.podChanged(ctx, u.pod, u.gone, false)
+func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[types.UID]*inRuntime) {
+	if u.List == nil {
+		a.podChanged(ctx, u.Pod, u.Gone, false)
 		return
 	}
-	pods := a.mirrors.take(ctx, *u.list)
+	pods := a.mirrors.take(ctx, *u.List)
 	slices.SortStableFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	listed := map[types.UID]bool{}
 	for _, pod := range pods {
