@@ -110,7 +110,7 @@ func resources(e *exposition) {
 			in := append([]string{"container", c.Name}, of...)
 			e.add(counter, "container_cpu_usage_seconds_total", "Processor time used by the container", c.CPU.UsageCoreNanoSeconds, nano, in...)
 			e.add(gauge, "container_memory_working_set_bytes", "Working set of the container", c.Memory.WorkingSetBytes, 1, in...)
-			e.put(gauge, "container_start_time_seconds", "Start of the container, in seconds of the epoch", seconds(c), in)
+			e.start(c, "Start of the container, in seconds of the epoch", in)
 			if c.Swap != nil {
 				e.add(gauge, "container_swap_usage_bytes", "Swap used by the container", c.Swap.SwapUsageBytes, 1, in...)
 			}
@@ -118,11 +118,12 @@ func resources(e *exposition) {
 	}
 }
 
-func seconds(c *statsapi.ContainerStats) float64 {
-	if c.StartTime.IsZero() {
-		return 0
+// start adds when the container began, where that is known: neither the zero time
+// nor the runtime's 0, which would be an age of half a century.
+func (e *exposition) start(c *statsapi.ContainerStats, help string, labels []string) {
+	if c.StartTime.Unix() > 0 {
+		e.put(gauge, "container_start_time_seconds", help, float64(c.StartTime.UnixNano())/1e9, labels)
 	}
-	return float64(c.StartTime.UnixNano()) * nano
 }
 
 // cadvisor are the figures of /metrics/cadvisor that dashboards are made of, with
@@ -152,7 +153,7 @@ func cadvisor(e *exposition) {
 			c := &p.Containers[j]
 			in := append([]string{"container", c.Name}, of...)
 			e.usage(c.CPU, c.Memory, in...)
-			e.put(gauge, "container_start_time_seconds", "Start, in seconds of the epoch", seconds(c), in)
+			e.start(c, "Start, in seconds of the epoch", in)
 			if c.Rootfs != nil {
 				e.add(gauge, "container_fs_usage_bytes", "Bytes on disk", c.Rootfs.UsedBytes, 1, in...)
 			}

@@ -163,6 +163,19 @@ func TestForPrometheus(t *testing.T) {
 	}
 }
 
+func TestNoStartIsToldOfContainersThatHaveNone(t *testing.T) {
+	t.Parallel()
+	s, _ := source(t, &runtime{began: map[string]time.Time{"a/began": time.Unix(1000, 0), "a/not": {}, "a/zero": time.Unix(0, 0)}})
+	for path, id := range map[string]string{"/metrics/resource": "", "/metrics/cadvisor": `id="poda",`} {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+		body, want := w.Body.String(), `container_start_time_seconds{container="began",`+id+`namespace="default",pod="a"} 1000`+"\n"
+		if !strings.Contains(body, want) || strings.Count(body, "\ncontainer_start_time_seconds{") != 1 || !strings.Contains(body, `container="not"`) {
+			t.Errorf("%s: want only %s of the starts, got %s", path, want, body)
+		}
+	}
+}
+
 func TestSizeOf(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
