@@ -24,6 +24,14 @@ var mayKnow = map[string][]string{
 	"monopod/agent":                   {"monopod/apiserver/client", "monopod/store"},
 	"monopod/agent/cri":               {"monopod/agent", "monopod/apiserver/client", "monopod/store"},
 	"monopod/agent/fake":              {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
+	"monopod/agent/launch":            {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
+	"monopod/agent/runtimetest":       {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
+	"monopod/agent/cni":               {},
+	"monopod/agent/plan":              {"monopod/agent"}, // what decides knows nothing of the API's client
+	"monopod/agent/admission":         {"monopod/agent"},
+	"monopod/agent/eviction":          {"monopod/agent"},
+	"monopod/agent/garbage":           {"monopod/agent"},
+	"monopod/agent/collector":         {"monopod/agent"},
 	"monopod/web":                     {},
 	"monopod/apiserver/client/record": {"monopod/apiserver/client", "monopod/store"},
 }

@@ -5,7 +5,7 @@
 // worker does goes out to the Runtime and the API.
 //
 //	source ── pods of the API ──┐                         ┌── Runtime (cri, fake)
-//	manifests ─ static pods ────┤   loop → worker → round ├── volume, cgroup, image
+//	static ─── pods of files ───┤   loop → worker → round ├── volume, cgroup, image
 //	Runtime.Events, relist ─────┤                         └── statuswriter → API
 //	probe, timers ──────────────┘
 //
@@ -14,23 +14,33 @@
 // volumes, then containers one by one (start.go), or a kill (kill.go). At its end
 // (terminate.go) containers, sandbox, volumes, cgroup and logs go in this order, the
 // final status is stored before what it was made from is gone, and the object is
-// deleted last. Every step can be done again: an agent may die between any two.
+// deleted last. Every step can be done again: an agent may die between any two, and
+// so may the runtime, whose death is no failure of a pod (starting.go).
 //
-// What pods share is beside the workers: who is let in (admit.go, placement.go,
-// devices.go, preempt.go), what is taken from them when the node runs short
-// (evict.go), what is swept up (collect.go, sweep.go), the Node object (node.go),
-// and the mirrors of static pods (mirror.go).
+// What pods share is beside the workers, in packages of their own; files of this one
+// tie them to the workers: who is let in (admit.go, room.go, secure.go), what pods
+// have for themselves (placement.go, devices.go, alone.go), what other parts see of a
+// pod, such as the evictor (pod.go), what is swept up (collect.go, sweep.go), the end
+// before the machine's (drain.go), static pods (manifests.go) and their mirrors
+// (mirror.go).
 //
 // The packages below know nothing of Agent:
 //
-//   - what to do: plan, status, spec, env, eviction, garbage, backoff, topology,
-//     cpumanager, memorymanager, security
-//   - doing it: volume, provision, cgroup, image, preload, probe, logs, token,
+//   - what to do: plan, status, spec, env, eviction, garbage, admission, amount,
+//     cutoff, abilities, backoff, pleg, topology, cpumanager, memorymanager, solo,
+//     security
+//   - doing it for one pod: volume, mount, cgroup, image, probe, logs, logdir, token,
 //     deviceplugin, statuswriter, userns
+//   - doing it for the node, each with a Run of its own: registrar (Node and lease),
+//     evictor, collector, logs.Rotator, provision with its Feed, preload,
+//     shutdown/logind
+//   - hearing of it: source (the API), static over folder (files), shutdown
 //   - telling of it: stats, podresources, socket
 //   - reading the machine: host, numa, oom, reserve
 //   - state that outlives the process, beside what the runtime's labels say:
 //     checkpoint
-//   - the runtimes: cri over containerd with cni beneath it, fake in memory;
-//     runtimetest is the contract of both, launch runs the agent on one of them
+//   - memory that is not needed any more goes back to the system: frugal
+//
+// Above it: the runtimes, cri over containerd with cni beneath it and fake in memory;
+// runtimetest, the contract of both; launch, which runs the agent on one of them.
 package agent
