@@ -49,6 +49,7 @@ import (
 	"monopod/agent/statuswriter"
 	"monopod/agent/token"
 	"monopod/agent/topology"
+	"monopod/agent/turns"
 	"monopod/agent/userns"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
@@ -257,6 +258,7 @@ type Agent struct {
 	workers sync.WaitGroup
 	swept   chan struct{} // closed when the pods of the API are known
 	roomy   chan *worker  // those who wait to be let in, now that there is room
+	starts  *turns.Turns  // for those who start from nothing
 
 	mu    sync.RWMutex // guards what follows
 	pods  map[types.UID]*worker
@@ -277,11 +279,12 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		Deps: deps.withDefaults(), cfg: cfg,
-		pods:  map[types.UID]*worker{},
-		names: map[types.NamespacedName]*worker{},
-		owner: map[string]types.UID{},
-		swept: make(chan struct{}),
-		roomy: make(chan *worker),
+		pods:   map[types.UID]*worker{},
+		names:  map[types.NamespacedName]*worker{},
+		owner:  map[string]types.UID{},
+		swept:  make(chan struct{}),
+		roomy:  make(chan *worker),
+		starts: turns.New(startsAtOnce, longestStart),
 	}
 	a.logs = logdir.New(filepath.Join(cfg.DataDir, "logs"), a.Log)
 	a.imagesAt = image.NewPlace(a.Runtime, cfg.ImageRoot)

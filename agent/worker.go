@@ -184,11 +184,38 @@ func (w *worker) run(ctx context.Context) {
 	}
 	w.awaitRoom(ctx)
 	for ctx.Err() == nil {
-		if w.stepAside(ctx) {
+		back := w.turn(ctx)
+		done := w.stepAside(ctx)
+		if back(); done {
 			return
 		}
 		w.rest(ctx)
 	}
+}
+
+// So many pods start from nothing at a time: more would only share the same
+// processors, and all of them the memory that a start needs. A start that takes
+// longer no longer holds up others.
+const (
+	startsAtOnce = 8
+	longestStart = 2 * time.Second
+)
+
+// turn waits until this pod may start from nothing, or is to end instead.
+func (w *worker) turn(ctx context.Context) (back func()) {
+	if w.state != syncing || w.seen.Sandbox() != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.mu.Lock()
+	w.in.interrupt = cancel
+	ending := w.in.gone || w.in.pod != nil && w.in.pod.DeletionTimestamp != nil
+	w.mu.Unlock()
+	if ending || w.pod.DeletionTimestamp != nil {
+		return func() {}
+	}
+	return w.a.starts.Take(ctx)
 }
 
 // stepAside is step on a goroutine of its own: the stack that it needs goes with it,

@@ -26,7 +26,7 @@ const (
 	every = 5 * time.Minute
 	// worthFreeing is how much heap must lie idle to be worth a collection, in
 	// bytes.
-	worthFreeing = 4 << 20
+	worthFreeing = 1 << 20
 )
 
 // Run gives back what is not needed until ctx ends. It is silent: a system that

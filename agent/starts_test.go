@@ -1,0 +1,31 @@
+package agent_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Pods whose start hangs hold up those behind them for a moment only, and one that
+// is deleted while it waits behind them is gone at once.
+func TestStartsThatHangHoldUpNobodyForLong(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for n := range 8 {
+			slow := pod(fmt.Sprintf("slow-%d", n))
+			slow.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 20}}}
+			w.create(slow)
+		}
+		w.after(time.Second)
+		w.create(pod("next"))
+		w.create(pod("unwanted"))
+		w.after(200 * time.Millisecond)
+		if p := w.get("next"); p.Status.Phase != corev1.PodPending || len(p.Status.PodIPs) > 0 {
+			t.Errorf("more than eight pods start at a time: %+v", p.Status)
+		}
+		w.delete("unwanted", 30)
+		w.until(200*time.Millisecond, "unwanted", gone)
+		w.until(2*time.Second, "next", ready)
+	})
+}
