@@ -59,8 +59,8 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := &reader{path: path, f: f, in: bufio.NewReader(f), out: &printer{w: w, o: o, left: o.Limit, fresh: true}}
-	defer func() { r.f.Close() }()
+	r := &reader{path: path, now: newSource(f), out: &printer{w: w, o: o, left: o.Limit, fresh: true}}
+	defer r.close()
 	if o.Done == nil {
 		return end(r.rest())
 	}
@@ -86,28 +86,60 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 // reader is where in which of a log's files a reader is.
 type reader struct {
 	path string
+	// now is read, and before it last, nil at first: containerd has a writer for
+	// each stream, and one may end its line in the old file while the other has
+	// begun the new one.
+	last, now *source
+	out       *printer
+}
+
+// source is a file of a log.
+type source struct {
 	f    *os.File
 	in   *bufio.Reader
 	part []byte
-	out  *printer
 }
+
+func newSource(f *os.File) *source { return &source{f: f, in: bufio.NewReader(f)} }
 
 // rest prints what there is now, through every file that followed.
 func (r *reader) rest() error {
 	for {
-		if err := r.out.drain(r.in, &r.part); err != nil {
+		if err := r.drain(); err != nil {
 			return err
 		}
-		next, err := successor(r.path, r.f)
+		next, err := successor(r.path, r.now.f)
 		if err != nil || next == nil {
 			return err
 		}
-		err = r.out.drain(r.in, &r.part) // what came until it was put aside
-		r.f.Close()
-		r.f, r.in, r.part = next, bufio.NewReader(next), nil
+		err = r.drain() // what came until it was left
+		r.moveTo(next)
 		if err != nil {
 			return err
 		}
+	}
+}
+
+func (r *reader) drain() error {
+	if r.last != nil {
+		if err := r.out.drain(r.last.in, &r.last.part); err != nil {
+			return err
+		}
+	}
+	return r.out.drain(r.now.in, &r.now.part)
+}
+
+func (r *reader) moveTo(next *os.File) {
+	if r.last != nil {
+		r.last.f.Close()
+	}
+	r.last, r.now = r.now, newSource(next)
+}
+
+func (r *reader) close() {
+	r.now.f.Close()
+	if r.last != nil {
+		r.last.f.Close()
 	}
 }
 
@@ -132,7 +164,7 @@ func wait(ctx context.Context, watch *fsnotify.Watcher, path string, done <-chan
 		case err := <-watch.Errors:
 			return false, err
 		case ev := <-watch.Events:
-			if ev.Name == path && (ev.Has(fsnotify.Write) || ev.Has(fsnotify.Create)) {
+			if isPlain(path, ev.Name) && (ev.Has(fsnotify.Write) || ev.Has(fsnotify.Create)) {
 				return false, nil
 			}
 		}

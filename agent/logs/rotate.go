@@ -168,36 +168,11 @@ func plain(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files = slices.DeleteFunc(files, func(f string) bool {
-		return strings.HasSuffix(f, compressed) || strings.HasSuffix(f, unfinished)
-	})
+	files = slices.DeleteFunc(files, func(f string) bool { return !isPlain(path, f) })
 	return append(files, path), nil
 }
 
-// successor opens the file that f's writer went on in; nil: f is the one that is
-// written. Of files that were put aside meanwhile none is left out, unless it is
-// compressed by now.
-func successor(path string, f *os.File) (*os.File, error) {
-	mine, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if now, err := os.Stat(path); err == nil && os.SameFile(now, mine) {
-		return nil, nil
-	}
-	files, err := plain(path)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(files, func(name string) bool {
-		info, err := os.Stat(name)
-		return err == nil && os.SameFile(info, mine)
-	})
-	for _, name := range files[i+1:] {
-		next, err := os.Open(name)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return next, err
-		}
-	}
-	return nil, nil
+// isPlain says whether a file is the log at path or was, and is not compressed.
+func isPlain(path, file string) bool {
+	return file == path || strings.HasPrefix(file, path+".") && !strings.HasSuffix(file, compressed) && !strings.HasSuffix(file, unfinished)
 }

@@ -19,24 +19,25 @@ func openTail(path string, n int64) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	missing := n
 	f, err := os.Open(path)
 	if len(files) == 1 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return seekTail(f, err, n)
 	}
 	if f != nil {
 		lines, err := seek(f, n)
-		if err != nil || n >= 0 && lines >= n {
+		if err != nil || n >= 0 && lines >= n && hasContent(f) { // empty, the one before may be written yet
 			return f, err
 		}
 		f.Close()
-		n = max(n-lines, min(n, 0))
+		missing = max(n-lines, min(n, 0))
 	}
 	before, err := os.Open(files[len(files)-2])
 	if errors.Is(err, fs.ErrNotExist) { // compressed just now
 		f, err = os.Open(path)
 		return seekTail(f, err, n)
 	}
-	return seekTail(before, err, n)
+	return seekTail(before, err, missing)
 }
 
 func seekTail(f *os.File, err error, n int64) (*os.File, error) {

@@ -1,0 +1,89 @@
+package logs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// successor opens the file that f's writer went on in; nil: f is the one that is
+// written. A file that was put aside is written until the runtime has opened the
+// new one and turned to it, so f is left only when a later file has content. Of
+// files that were put aside meanwhile none is left out, unless it is compressed by
+// now.
+func successor(path string, f *os.File) (*os.File, error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if now, err := os.Stat(path); err == nil && os.SameFile(now, mine) {
+		return nil, nil
+	}
+	files, err := openLater(path, mine)
+	if err != nil || !slices.ContainsFunc(files, hasContent) {
+		closeAll(files)
+		return nil, err
+	}
+	closeAll(files[1:])
+	return files[0], nil
+}
+
+// openLater opens the plain files after mine in the order in which they were
+// written. The log itself is opened before the others are listed: put aside
+// meanwhile, it is among them too, and none is skipped.
+func openLater(path string, mine fs.FileInfo) (files []*os.File, err error) {
+	last, err := os.Open(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if last != nil {
+		if now, err := last.Stat(); err != nil || os.SameFile(now, mine) { // a rotation was undone
+			last.Close()
+			return nil, err
+		}
+		defer func() { files = append(files, last) }()
+	}
+	names, err := plain(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range later(names[:len(names)-1], mine) {
+		f, err := os.Open(name)
+		switch {
+		case err == nil:
+			files = append(files, f)
+		case !errors.Is(err, fs.ErrNotExist):
+			return files, err
+		}
+	}
+	return files, nil
+}
+
+// later are the names after mine's. Where that is compressed or removed they are
+// those of the files that were not written last before it was.
+func later(names []string, mine fs.FileInfo) (out []string) {
+	listed := false
+	for _, name := range names {
+		info, err := os.Stat(name)
+		switch {
+		case err != nil: // compressed just now
+		case os.SameFile(info, mine):
+			out, listed = nil, true
+		case listed || !info.ModTime().Before(mine.ModTime()):
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func hasContent(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Size() > 0
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
