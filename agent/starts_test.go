@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,10 +13,15 @@ import (
 // is deleted while it waits behind them is gone at once.
 func TestStartsThatHangHoldUpNobodyForLong(t *testing.T) {
 	inWorld(t, func(w *world) {
+		var sandboxes atomic.Int64
+		w.failing(func(op, _ string) error {
+			if op == "RunPodSandbox" && sandboxes.Add(1) <= 8 {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
 		for n := range 8 {
-			slow := pod(fmt.Sprintf("slow-%d", n))
-			slow.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 20}}}
-			w.create(slow)
+			w.create(pod(fmt.Sprintf("slow-%d", n)))
 		}
 		w.after(time.Second)
 		w.create(pod("next"))
