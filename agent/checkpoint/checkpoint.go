@@ -84,6 +84,16 @@ func (f File) SetAside() (to string, err error) {
 	return to, os.Rename(string(f), to)
 }
 
+// StartOver sets a file aside that is of no use. lost says why, where it went and
+// what follows from it; err is that it could not be set aside.
+func (f File) StartOver(why error, follows string) (lost, err error) {
+	to, err := f.SetAside()
+	if err != nil {
+		return nil, fmt.Errorf("%w; it cannot be set aside: %w", why, err)
+	}
+	return fmt.Errorf("%w: it was moved to %s, and %s; nothing needs to be done", why, to, follows), nil
+}
+
 // Write puts text, as it is, in the place of the file, by way of one of another
 // name.
 func (f File) Write(text []byte) error {

@@ -85,3 +85,19 @@ func TestSetAside(t *testing.T) {
 		t.Error(found, err)
 	}
 }
+
+func TestStartOver(t *testing.T) {
+	t.Parallel()
+	f := checkpoint.File(filepath.Join(t.TempDir(), "state"))
+	if err := f.Write([]byte("no")); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := f.StartOver(checkpoint.ErrDamaged, "all is new")
+	if err != nil || !errors.Is(lost, checkpoint.ErrDamaged) || !strings.Contains(lost.Error(), string(f)+".damaged, and all is new") {
+		t.Errorf("lost %v, error %v", lost, err)
+	}
+	lost, err = f.StartOver(checkpoint.ErrDamaged, "all is new")
+	if lost != nil || !errors.Is(err, checkpoint.ErrDamaged) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a file: lost %v, error %v", lost, err)
+	}
+}

@@ -55,11 +55,9 @@ func (m *Manager) restore() error {
 		return nil
 	}
 	clear(m.given)
-	to, asideErr := m.File.SetAside()
-	if asideErr != nil {
-		return fmt.Errorf("%w; it cannot be set aside: %w", err, asideErr)
+	if m.lost, err = m.File.StartOver(err, "processors are given out anew: containers that had their own may run on others"); err != nil {
+		return err
 	}
-	m.lost = fmt.Errorf("%w: it was moved to %s, and processors are given out anew: containers that had their own may run on others; nothing needs to be done", err, to)
 	m.Log.Error("the file of processors given out is of no use", zap.Error(m.lost))
 	m.save()
 	return nil

@@ -109,11 +109,9 @@ func (m *Manager) restore() error {
 		return nil
 	}
 	clear(m.ledger.given)
-	to, asideErr := m.File.SetAside()
-	if asideErr != nil {
-		return fmt.Errorf("%w; it cannot be set aside: %w", err, asideErr)
+	if m.lost, err = m.File.StartOver(err, "memory is given out anew: containers keep what they have until they start again"); err != nil {
+		return err
 	}
-	m.lost = fmt.Errorf("%w: it was moved to %s, and memory is given out anew: containers keep what they have until they start again; nothing needs to be done", err, to)
 	m.Log.Error("the file of memory given out is of no use", zap.Error(m.lost))
 	m.save()
 	return nil
