@@ -1,6 +1,7 @@
 // Package disruption keeps the status of PodDisruptionBudgets: how many of the
 // pods they guard are healthy, how many must be, and so how many may be evicted.
-// The eviction subresource spends what it allows.
+// The eviction subresource spends what it allows. Pods that were to be disrupted
+// and stayed are no longer said to be.
 package disruption
 
 import (
@@ -33,6 +34,12 @@ type Controller struct {
 	events record.Eventer
 }
 
+// key is a budget to count for, or a pod whose condition may be stale.
+type key struct {
+	loop.Key
+	pod bool
+}
+
 var _ loop.Controller = (*Controller)(nil)
 
 // New makes the controller.
@@ -43,29 +50,34 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements loop.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[loop.Key]{
+	return loop.New(c.deps, loop.Config[key]{
 		Name: Name,
-		Sources: []loop.Source[loop.Key]{
+		Sources: []loop.Source[key]{
 			{Selector: client.Selector{Resource: client.PodDisruptionBudgets}, Keys: onBudget},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: c.onPod},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: func(old, new client.Object) []key { return append(c.onPod(old, new), onCondition(new)...) }},
 		},
-		Reconcile: c.reconcile,
+		Reconcile: func(ctx context.Context, k key) (time.Duration, error) {
+			if k.pod {
+				return c.recheck(ctx, k.Key)
+			}
+			return c.reconcile(ctx, k.Key)
+		},
 	}).Run(ctx)
 }
 
 // onBudget wakes a budget; its own status, which the eviction of a pod changes too,
 // only when disruptions were spent.
-func onBudget(old, new client.Object) []loop.Key {
+func onBudget(old, new client.Object) []key {
 	was, _ := old.(*policyv1.PodDisruptionBudget)
 	is, _ := new.(*policyv1.PodDisruptionBudget)
 	if is == nil || was != nil && was.Generation == is.Generation && len(is.Status.DisruptedPods) <= len(was.Status.DisruptedPods) {
 		return nil
 	}
-	return []loop.Key{loop.KeyOf(is)}
+	return []key{{Key: loop.KeyOf(is)}}
 }
 
 // onPod wakes the budgets that guard a pod, or did.
-func (c *Controller) onPod(old, new client.Object) []loop.Key {
+func (c *Controller) onPod(old, new client.Object) []key {
 	pods := make([]*corev1.Pod, 0, 2)
 	for _, obj := range []client.Object{old, new} {
 		if obj != nil && len(obj.GetLabels()) > 0 {
@@ -79,13 +91,23 @@ func (c *Controller) onPod(old, new client.Object) []loop.Key {
 	if err != nil {
 		return nil
 	}
-	var out []loop.Key
+	var out []key
 	for _, b := range budgets {
 		if guards(b, pods...) {
-			out = append(out, loop.KeyOf(b))
+			out = append(out, key{Key: loop.KeyOf(b)})
 		}
 	}
 	return out
+}
+
+// onCondition wakes a pod that is said to be disrupted.
+func onCondition(new client.Object) []key {
+	if p, _ := new.(*corev1.Pod); p != nil {
+		if _, waits := staleIn(p, time.Time{}); waits {
+			return []key{{Key: loop.KeyOf(p), pod: true}}
+		}
+	}
+	return nil
 }
 
 // guards says whether the budget picks one of the pods. One whose selector is
