@@ -55,7 +55,7 @@ func (w *worker) launch(ctx context.Context, c *corev1.Container, id string) err
 		return errors.Join(startErr, err) // once it answers, settleStarts finds out
 	}
 	if now := w.seen.ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
-		return w.notStarted(ctx, c, id, startErr)
+		return w.notStarted(c, id, startErr)
 	}
 	return w.begun(ctx, c, id)
 }
@@ -121,7 +121,7 @@ func (w *worker) failedStart(c *corev1.Container, id string, err error) error {
 
 // notStarted decides what it means that a container did not start: nothing, when
 // the call was cut off or an earlier one had done half of it.
-func (w *worker) notStarted(ctx context.Context, c *corev1.Container, id string, startErr error) error {
+func (w *worker) notStarted(c *corev1.Container, id string, startErr error) error {
 	now := w.seen.ByID(id)
 	if !cutoff.Lost(startErr) {
 		delete(w.starting, c.Name)

@@ -24,7 +24,7 @@ func Rejected(reason, format string, args ...any) *status.Failure {
 	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + fmt.Sprintf(format, args...)}
 }
 
-// NodeName: the pod is bound to this node.
+// NodeName says whether the pod is bound to this node.
 func NodeName(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if pod.Spec.NodeName != node.Name {
 		return Rejected("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name")
@@ -32,7 +32,7 @@ func NodeName(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failu
 	return nil
 }
 
-// Affinity: the node is one that the pod wants.
+// Affinity says whether the node is one that the pod wants.
 func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
 		return Rejected("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
@@ -60,7 +60,7 @@ func tolerates(tol *corev1.Toleration, t *corev1.Taint) bool {
 	return tol.Operator == corev1.TolerationOpExists || tol.Key != "" && tol.Value == t.Value
 }
 
-// Ports: no other pod has a port of the host that this one wants.
+// Ports says whether the ports of the host that the pod wants are free.
 func Ports(pod *corev1.Pod, others []*corev1.Pod, _ *corev1.Node) *status.Failure {
 	for _, other := range others {
 		for _, have := range hostPorts(other) {
@@ -91,7 +91,7 @@ func clash(a, b corev1.ContainerPort) bool {
 	return a.HostPort == b.HostPort && a.Protocol == b.Protocol && (a.HostIP == b.HostIP || wild(a.HostIP) || wild(b.HostIP))
 }
 
-// Resources: what the pod asks for is left beside others.
+// Resources says whether what the pod asks for is left beside others.
 func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if limit := node.Status.Allocatable[corev1.ResourcePods]; int64(len(others)+1) > limit.Value() {
 		return Rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), limit.Value())
