@@ -4,42 +4,60 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/admission"
 	"monopod/agent/evictor"
 	"monopod/agent/shutdown"
+	"monopod/agent/shutdown/logind"
 	"monopod/agent/status"
 )
 
-// drain stops the pods of the node before the machine goes down. What has begun
-// stays so until the agent ends.
+// drain stops the pods of the node before the machine goes down.
 type drain struct {
-	a      *Agent
-	asked  chan shutdown.Periods
-	mu     sync.Mutex // guards what follows
-	begun  bool
-	done   bool
-	ending []*worker
+	a     *Agent
+	wake  chan struct{}
+	mu    sync.Mutex         // guards what follows
+	now   *descent           // nil: the node stays up
+	again map[types.UID]bool // static pods that the last descent kept from running
 }
 
-func newDrain(a *Agent) *drain { return &drain{a: a, asked: make(chan shutdown.Periods, 1)} }
+// descent is one way down. It ends with the agent, or when it is called off.
+type descent struct {
+	periods shutdown.Periods
+	cancel  context.CancelFunc // nil: it has not begun
+	over    chan struct{}      // closed when nothing more will be ended
+	ending  []*worker
+	kept    []types.UID // told to end, or refused
+}
 
-var _ shutdown.Node = (*Agent)(nil)
+func newDrain(a *Agent) *drain { return &drain{a: a, wake: make(chan struct{}, 1)} }
+
+var (
+	_ shutdown.Node = (*Agent)(nil)
+	_ logind.Node   = (*Agent)(nil)
+)
 
 // Shutdown implements shutdown.Node.
-func (a *Agent) Shutdown(p shutdown.Periods) {
-	d := a.drain
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.begun {
-		return
+func (a *Agent) Shutdown(p shutdown.Periods) { a.drain.begin(p) }
+
+// StopPods implements logind.Node.
+func (a *Agent) StopPods(ctx context.Context, p shutdown.Periods) {
+	select {
+	case <-ctx.Done():
+	case <-a.drain.begin(p).over:
 	}
-	d.begun = true
-	d.asked <- p
+}
+
+// StayUp implements logind.Node. Pods that were told to end do so; those of files
+// start again.
+func (a *Agent) StayUp() {
+	a.drain.callOff()
+	a.node.Poke()
+	a.retryStatics()
 }
 
 // Progress implements shutdown.Node.
@@ -47,11 +65,11 @@ func (a *Agent) Progress() *shutdown.Progress {
 	d := a.drain
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.begun {
+	if d.now == nil {
 		return nil
 	}
-	p := &shutdown.Progress{Done: d.done}
-	for _, w := range d.ending {
+	p := &shutdown.Progress{Done: d.now.ended()}
+	for _, w := range d.now.ending {
 		if !w.over.Load() {
 			pod := w.current.Load()
 			p.Running = append(p.Running, pod.Namespace+"/"+pod.Name)
@@ -60,62 +78,138 @@ func (a *Agent) Progress() *shutdown.Progress {
 	return p
 }
 
+func (d *descent) ended() bool {
+	select {
+	case <-d.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin begins a descent, or is about the one that has begun.
+func (d *drain) begin(p shutdown.Periods) *descent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil {
+		d.now = &descent{periods: p, over: make(chan struct{})}
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+	return d.now
+}
+
+// callOff ends the descent; when it returns, nobody more is told to end.
+func (d *drain) callOff() {
+	d.mu.Lock()
+	now := d.now
+	d.now = nil
+	d.mu.Unlock()
+	if now == nil {
+		return
+	}
+	if now.cancel != nil {
+		now.cancel()
+		<-now.over
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.again = map[types.UID]bool{}
+	for _, uid := range now.kept {
+		d.again[uid] = true
+	}
+}
+
+// takeAgain are the pods that may run again, if files want them to.
+func (d *drain) takeAgain() (again map[types.UID]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	again, d.again = d.again, nil
+	return again
+}
+
 // down says whether the node is on its way.
 func (d *drain) down() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.begun
+	return d.now != nil
 }
 
 // refuse keeps new pods out meanwhile.
-func (d *drain) refuse() *status.Failure {
-	if !d.down() {
+func (d *drain) refuse(pod *corev1.Pod) *status.Failure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil {
 		return nil
 	}
+	d.now.kept = append(d.now.kept, pod.UID)
 	return admission.Rejected(shutdown.Refused, shutdown.RefusedText)
 }
 
-// run waits to be asked, then stops the pods.
+// run waits to be asked, then stops the pods, until ctx ends.
 func (d *drain) run(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case p := <-d.asked:
-		d.stop(ctx, p)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+		below, cancel := context.WithCancel(ctx)
+		if now := d.take(cancel); now != nil {
+			d.stop(below, now)
+			close(now.over)
+		}
+		cancel()
 	}
-	d.mu.Lock()
-	d.done = true
-	d.mu.Unlock()
 }
 
-func (d *drain) stop(ctx context.Context, p shutdown.Periods) {
-	d.a.log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", p.Total))
+// take is the descent that is to begin; nil: none, or it was called off.
+func (d *drain) take(cancel context.CancelFunc) *descent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil || d.now.cancel != nil {
+		return nil
+	}
+	d.now.cancel = cancel
+	return d.now
+}
+
+func (d *drain) stop(ctx context.Context, now *descent) {
+	d.a.log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", now.periods.Bound()))
 	d.a.node.Poke()
 	workers := d.a.all()
-	var pods []*corev1.Pod
-	for _, w := range workers {
-		if !w.over.Load() {
-			pods = append(pods, w.current.Load())
-			d.note(w)
-		}
-	}
-	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
-	for _, stage := range p.Stages(pods, d.a.evict.Critical) {
+	for _, stage := range now.periods.Stages(d.living(now, workers), d.a.evict.Critical) {
 		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			w := workers[pod.UID]
+			d.keep(now, pod.UID)
 			w.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, w)
 		}
-		d.a.evict.Await(ctx, ending, stage.Time+shutdownSlack)
+		if d.a.evict.Await(ctx, ending, stage.Time+shutdown.Slack); ctx.Err() != nil {
+			return
+		}
 	}
 }
 
-// shutdownSlack is for what follows the end of the last container of a stage.
-const shutdownSlack = time.Second
-
-func (d *drain) note(w *worker) {
+// living are the pods that are to end, the oldest first.
+func (d *drain) living(now *descent, workers map[types.UID]*worker) (pods []*corev1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ending = append(d.ending, w)
+	for _, w := range workers {
+		if !w.over.Load() {
+			pods = append(pods, w.current.Load())
+			now.ending = append(now.ending, w)
+		}
+	}
+	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	return pods
+}
+
+func (d *drain) keep(now *descent, uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now.kept = append(now.kept, uid)
 }

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -61,5 +62,56 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 		w.restart(nil)
 		w.create(pod("later"))
 		w.until(5*time.Second, "later", ready)
+	})
+}
+
+// TestShutdownCalledOff: pods of files start again, and new ones come in.
+func TestShutdownCalledOff(t *testing.T) {
+	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
+		w.a.StayUp() // it does already
+		w.create(pod("web"))
+		w.until(time.Second, "web", ready)
+		w.until(time.Second, "a-n1", ready)
+		static := idOf(w.get("a-n1"))
+		w.a.StopPods(w.Context(), shutdown.Periods{Total: 4 * time.Second, Critical: 2 * time.Second})
+		w.until(time.Second, "web", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated" })
+		w.create(pod("early"))
+		w.until(time.Second, "early", func(p *corev1.Pod) bool { return p.Status.Reason == "NodeShutdown" })
+		w.write("b.yaml", staticPod("b", "serve"))
+		w.after(time.Second)
+		if p := w.a.Progress(); !p.Done || len(p.Running) != 0 || !goesDown(w) {
+			t.Errorf("progress %+v", p)
+		}
+		w.a.StayUp()
+		w.create(pod("late"))
+		w.until(time.Second, "late", ready)
+		w.until(5*time.Second, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != static })
+		w.until(5*time.Second, "b-n1", ready)
+		if w.a.Progress() != nil || goesDown(w) {
+			t.Error("the node says that it goes down")
+		}
+	})
+}
+
+// TestShutdownCalledOffHalfway: who was not told to end yet runs on, and the next
+// shutdown begins anew.
+func TestShutdownCalledOffHalfway(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(pod("stubborn", "-ignore-term", "serve"))
+		w.create(critical("vital"))
+		w.until(time.Second, "stubborn", ready)
+		w.until(time.Second, "vital", ready)
+		periods := shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second}
+		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Second)
+		defer cancel()
+		w.a.StopPods(ctx, periods)
+		w.a.StayUp()
+		w.until(5*time.Second, "stubborn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		w.after(10 * time.Second)
+		if !ready(w.get("vital")) {
+			t.Error("a pod ended that was not told to")
+		}
+		w.a.StopPods(w.Context(), periods)
+		w.until(time.Second, "vital", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	})
 }

@@ -138,6 +138,11 @@ func newStatics() statics { return statics{over: make(chan struct{}, 1)} }
 // staticOver says that nothing is left of a static pod.
 func (a *Agent) staticOver(pod *corev1.Pod) {
 	a.mirrors.ended(pod)
+	a.retryStatics()
+}
+
+// retryStatics has those that may run now do so.
+func (a *Agent) retryStatics() {
 	select {
 	case a.statics.over <- struct{}{}:
 	default:
@@ -174,8 +179,9 @@ func (a *Agent) predecessors(found map[types.UID]*inRuntime) map[types.UID]*inRu
 // runStatics ends the static pods that nobody wants any more and starts those
 // that do not run. One that was ended and is wanted again starts when it is gone.
 func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inRuntime) {
+	again := a.drain.takeAgain()
 	for uid, w := range a.all() {
-		if w.static && a.statics.want[uid] == nil && w.current.Load().DeletionTimestamp == nil {
+		if w.static && (a.statics.want[uid] == nil || again[uid]) && w.current.Load().DeletionTimestamp == nil {
 			w.changed(a.withdrawn(w.current.Load()))
 		}
 	}

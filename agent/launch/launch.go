@@ -38,6 +38,7 @@ import (
 	"monopod/agent/reserve"
 	"monopod/agent/security"
 	"monopod/agent/shutdown"
+	"monopod/agent/shutdown/logind"
 	"monopod/agent/spec"
 	"monopod/agent/topology"
 	"monopod/agent/volume"
@@ -67,6 +68,10 @@ type Config struct {
 
 	// Cgroups says who makes pods' cgroups, and how many processes a pod may have.
 	Cgroups cgroup.Options
+
+	// Shutdown is how long pods may take to end when the machine goes down; Off: it
+	// does not wait for them.
+	Shutdown shutdown.Periods
 
 	// Restored says that a snapshot took the place of the state; "": it did not.
 	Restored string
@@ -230,12 +235,32 @@ func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) erro
 	}
 	n.agent.Store(a)
 	if n.cfg.Restored != "" {
-		node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.NodeName, UID: types.UID(n.cfg.NodeName)}
-		events.Reference(node, corev1.EventTypeWarning, "StateRestored", "%s", n.cfg.Restored)
+		n.event(events)(corev1.EventTypeWarning, "StateRestored", n.cfg.Restored)
 	}
+	stop := n.delayShutdown(ctx, a, n.event(events))
 	err = a.Run(ctx)
+	stop()
 	events.Close()
 	return errors.Join(err, rt.Close())
+}
+
+// event tells of the node.
+func (n *Node) event(events *record.Recorder) func(eventType, reason, message string) {
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.NodeName, UID: types.UID(n.cfg.NodeName)}
+	return func(eventType, reason, message string) { events.Reference(node, eventType, reason, "%s", message) }
+}
+
+// delayShutdown has the machine wait for the pods when it goes down, if so told,
+// until stop is called.
+func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(eventType, reason, message string)) (stop func()) {
+	if n.cfg.Shutdown.Off() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Shutdown, Event: event, Log: n.Log.Named("shutdown")})
+	var running sync.WaitGroup
+	running.Go(func() { delay.Run(ctx) })
+	return func() { cancel(); running.Wait() }
 }
 
 func (n *Node) path(name ...string) string {
