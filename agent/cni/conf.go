@@ -1,5 +1,5 @@
 // Package cni is Monopod's own CNI plugin and the network it works on: one
-// bridge, one /24 and one nftables table for each data folder.
+// bridge, one subnet and one nftables table for each data folder.
 //
 // The plugin is a mode of the monopod program (see Invoked): containerd runs it
 // for each sandbox. ADD takes an address, makes a veth pair whose far end is
@@ -37,7 +37,7 @@ const (
 // Network is one instance's pod network.
 type Network struct {
 	Bridge string       `json:"bridge"` // at most 15 bytes
-	Subnet netip.Prefix `json:"subnet"` // a /24; .1 is the bridge
+	Subnet netip.Prefix `json:"subnet"` // a /24 or larger; its first address is the bridge
 	Table  string       `json:"table"`  // in nftables, family ip
 	Dir    string       `json:"dir"`    // <data-dir>/cni, absolute
 }

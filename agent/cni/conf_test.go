@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 )
 
 func prefixes(s ...string) []netip.Prefix {
@@ -41,6 +42,48 @@ func TestChoose(t *testing.T) {
 		if got := choose(cfg, tt.old, tt.taken).Subnet; !tt.want(got) {
 			t.Errorf("%s: %s", tt.name, got)
 		}
+	}
+}
+
+func TestSubnetHasTwiceAsManyAddressesAsPods(t *testing.T) {
+	t.Parallel()
+	for pods, want := range map[int]int{0: 24, 1: 24, 110: 24, 126: 24, 127: 23, 500: 22, 510: 22, 511: 21, 1 << 20: 14} {
+		got := choose(Config{ID: "abc", Pods: pods}, Network{}, prefixes("10.88.0.0/24")).Subnet
+		if got.Bits() != want || got != got.Masked() || !pool.Contains(got.Addr()) || got.Contains(netip.MustParseAddr("10.88.0.1")) {
+			t.Errorf("%d pods: %s, want a /%d of what is free", pods, got, want)
+		}
+	}
+}
+
+func TestSubnetGrowsWhenNobodyHasAnAddress(t *testing.T) {
+	t.Parallel()
+	n := testNetwork(t, "10.88.7.0/24")
+	data, err := json.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.Dir, "network.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	after := func(pods int) netip.Prefix {
+		t.Helper()
+		got, err := loadFitting(Config{Dir: n.Dir, Pods: pods, Log: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Subnet
+	}
+	if got := after(110); got != n.Subnet {
+		t.Errorf("large enough, yet %s", got)
+	}
+	if got := after(500); got.IsValid() {
+		t.Errorf("too small for 500 pods, yet %s is kept", got)
+	}
+	if _, err := n.allocate(holder{Container: "c", IfName: "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := after(500); got != n.Subnet {
+		t.Errorf("a pod lives in it, yet %s", got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -17,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is where instances take their /24 from: 2,048 of them.
+// pool is where instances take their subnet from: 2,048 of /24, or fewer larger ones.
 var pool = netip.MustParsePrefix("10.88.0.0/13")
 
 // Config says whose network it is.
@@ -25,19 +26,24 @@ type Config struct {
 	Dir        string // <data-dir>/cni, absolute
 	ID         string // the instance: at most 10 bytes, fit for a link's name
 	Executable string // the monopod program
+	Pods       int    // so many at most; the subnet has twice as many addresses, and a /24's at least
 	Log        *zap.Logger
 }
 
 // Prepare makes the network of one instance ready and returns it: it chooses
-// bridge and subnet (once, unless the subnet has meanwhile been taken by
-// another link), writes conflist and plugins, gives back the addresses of pods
+// bridge and subnet (once, unless the subnet has meanwhile been taken by another
+// link, or is too small for more pods and nobody has an address of it), writes conflist and plugins, gives back the addresses of pods
 // that are gone, and sets up the bridge. Root is needed.
 func Prepare(cfg Config) (Network, error) {
 	taken, err := takenSubnets(bridgeName(cfg.ID))
 	if err != nil {
 		return Network{}, err
 	}
-	n := choose(cfg, load(cfg.Dir), taken)
+	old, err := loadFitting(cfg)
+	if err != nil {
+		return Network{}, err
+	}
+	n := choose(cfg, old, taken)
 	if err := n.writeFiles(cfg.Executable); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
@@ -82,6 +88,27 @@ func load(dir string) Network {
 	return n
 }
 
+// loadFitting is load, without a subnet that is too small, unless pods live in it.
+func loadFitting(cfg Config) (Network, error) {
+	n := load(cfg.Dir)
+	if !n.Subnet.IsValid() || n.Subnet.Bits() <= bitsFor(cfg.Pods) {
+		return n, nil
+	}
+	idle, err := n.Idle()
+	if errors.Is(err, fs.ErrNotExist) || err == nil && idle {
+		return Network{}, nil
+	}
+	cfg.Log.Warn("pod network is smaller than twice the number of pods; it grows at a start without pods", zap.Stringer("subnet", n.Subnet))
+	return n, err
+}
+
+// bitsFor is the length of the prefix that leaves twice as many addresses as pods,
+// so that they are reused late: Kubernetes' own measure of a /24 for 110.
+func bitsFor(pods int) int {
+	const gateway, own, broadcast = 1, 1, 1
+	return min(24, 32-bits.Len(uint(2*pods+gateway+own+broadcast-1)))
+}
+
 // choose keeps the old subnet while nobody else uses it; else it takes the first
 // free one at or after the place where the instance's name falls.
 func choose(cfg Config, old Network, taken []netip.Prefix) Network {
@@ -89,10 +116,11 @@ func choose(cfg Config, old Network, taken []netip.Prefix) Network {
 	if old.Subnet.IsValid() && free(old.Subnet, taken) {
 		return n
 	}
-	const subnets = 1 << (24 - 13)
+	length := max(bitsFor(cfg.Pods), pool.Bits()+1)
+	subnets := uint32(1) << (length - pool.Bits())
 	start := hash(cfg.ID)
-	for i := range uint32(subnets) {
-		n.Subnet = subnet((start + i) % subnets)
+	for i := range subnets {
+		n.Subnet = subnet((start+i)%subnets, length)
 		if free(n.Subnet, taken) {
 			break
 		}
@@ -100,12 +128,12 @@ func choose(cfg Config, old Network, taken []netip.Prefix) Network {
 	return n
 }
 
-// subnet is the i-th /24 of the pool.
-func subnet(i uint32) netip.Prefix {
+// subnet is the i-th of the length in the pool.
+func subnet(i uint32, length int) netip.Prefix {
 	base := pool.Addr().As4()
 	var ip [4]byte
-	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(base[:])+i<<8)
-	return netip.PrefixFrom(netip.AddrFrom4(ip), 24)
+	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(base[:])+i<<(32-length))
+	return netip.PrefixFrom(netip.AddrFrom4(ip), length)
 }
 
 func free(p netip.Prefix, taken []netip.Prefix) bool {
@@ -162,8 +190,8 @@ func prefix(n *net.IPNet) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(ip.Unmap(), bits).Masked()
+	length, _ := n.Mask.Size()
+	return netip.PrefixFrom(ip.Unmap(), length).Masked()
 }
 
 // setUp brings up the bridge with its address and, as far as the kernel can, the

@@ -37,6 +37,7 @@ type ChildConfig struct {
 	DataDir    string // monopod's
 	Program    string // containerd; empty: the one in PATH
 	Executable string // monopod itself, as CNI plugin; empty: the running one
+	MaxPods    int    // of the node, so that all have an address; 0: 110
 	Systemd    bool   // makes containers' cgroups, as slices' scopes; else runc does
 	Log        *zap.Logger
 	Clock      clock.Clock // nil: the real one
@@ -149,7 +150,7 @@ func (c *Child) prepare(ctx context.Context) error {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{
-		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Log: c.config.Log,
+		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods, Log: c.config.Log,
 	})
 	if err != nil {
 		return err

@@ -188,7 +188,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs a containerd of our own beneath the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, Systemd: n.cfg.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, MaxPods: n.cfg.MaxPods, Systemd: n.cfg.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
 	if err != nil {
 		return err
 	}
