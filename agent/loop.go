@@ -99,9 +99,10 @@ type inRuntime struct {
 
 func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inRuntime, bool) {
 	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
-		found, err := a.list(ctx)
+		sandboxes, containers, err := a.askRuntime(ctx)
 		if err == nil {
-			return found, true
+			a.placement.recover(containers)
+			return byPod(sandboxes, containers), true
 		}
 		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
 		if !a.sleep(ctx, delay) {
@@ -110,12 +111,7 @@ func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inRuntime, bool) 
 	}
 }
 
-// list asks the runtime for everything of ours.
-func (a *Agent) list(ctx context.Context) (map[types.UID]*inRuntime, error) {
-	sandboxes, containers, err := a.askRuntime(ctx)
-	if err != nil {
-		return nil, err
-	}
+func byPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.UID]*inRuntime {
 	found := map[types.UID]*inRuntime{}
 	of := func(labels map[string]string) *inRuntime {
 		id := spec.IdentityOf(labels)
@@ -132,17 +128,18 @@ func (a *Agent) list(ctx context.Context) (map[types.UID]*inRuntime, error) {
 	for _, c := range containers {
 		of(c.Labels).containers[c.Id] = c.State
 	}
-	return found, nil
+	return found
 }
 
 // relist compares the runtime with what the workers believe; those who are wrong
 // look again, and what belongs to nobody is cleared away.
 func (a *Agent) relist(ctx context.Context) {
-	found, err := a.list(ctx)
+	sandboxes, containers, err := a.askRuntime(ctx)
 	if err != nil {
 		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
 		return
 	}
+	found := byPod(sandboxes, containers)
 	for uid, w := range a.all() {
 		if r := found[uid]; !r.matches(w.snapshot.Load()) {
 			w.update(func(in *inbox) { in.relist = true })

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"monopod/agent/cpumanager"
 	"monopod/agent/memorymanager"
 	"monopod/agent/numa"
+	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/agent/topology"
 )
@@ -211,6 +213,15 @@ func (p *placement) made(id string, config *cri.ContainerConfig) {
 func (p *placement) started(ctx context.Context, uid types.UID, c *status.Container) {
 	if p.pinner != nil && p.leftover == "" {
 		p.pinner.Started(ctx, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})
+	}
+}
+
+// recover tells the providers what the containers were made with that the runtime
+// has after a start.
+func (p *placement) recover(containers []*cri.Container) {
+	slices.SortFunc(containers, func(a, b *cri.Container) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	for _, c := range containers {
+		p.Recover(types.UID(spec.IdentityOf(c.Labels).UID), c.Metadata.Name, c.Annotations)
 	}
 }
 

@@ -126,7 +126,11 @@ func TestProcessorsOfPodsThatWent(t *testing.T) {
 func TestProcessorsAfterATornFile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
+		w.runs(owning("first", "2"))
 		w.runs(owning("own", "2"))
+		w.delete("first", 1)
+		w.until(5*time.Second, "first", gone)
+		calls := w.called("UpdateContainerResources")
 		w.stop()
 		if err := os.WriteFile(filepath.Join(w.dir, cpumanager.FileName), []byte(`{"policyName":"sta`), 0o600); err != nil {
 			t.Fatal(err)
@@ -136,7 +140,10 @@ func TestProcessorsAfterATornFile(t *testing.T) {
 		if !w.wasTold("CPUManagerStateLost") {
 			t.Errorf("events: %v", w.told())
 		}
-		w.on(map[string]string{"own": "1,5"})
+		w.on(map[string]string{"own": "2,6"}) // not 1,5, which it would get today
+		if now := w.called("UpdateContainerResources"); now != calls {
+			w.Errorf("%d updates", now-calls)
+		}
 	})
 }
 

@@ -65,8 +65,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New reads who has what. A file that cannot be true any more is set aside: its
-// processors are given out anew as pods are let in, which Lost tells.
+// New reads who has what. A file that cannot be true any more is set aside, which
+// Lost tells: then Recover learns it from the containers, as far as that can still be.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	choices, err := cfg.choices()
 	if err != nil {
@@ -167,13 +167,18 @@ func (m *Manager) give(pod *corev1.Pod, c *corev1.Container, need int, nodes top
 	if err != nil {
 		return err
 	}
-	if m.given[pod.UID] == nil {
-		m.given[pod.UID] = map[string]cpuset.CPUSet{}
-	}
-	m.given[pod.UID][c.Name] = cpus
+	m.note(pod.UID, c.Name, cpus)
 	m.Log.Info("a container has processors of its own", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
 		zap.String("container", c.Name), zap.Stringer("cpus", cpus))
 	return nil
+}
+
+// note says that the container has the processors. mu is held.
+func (m *Manager) note(uid types.UID, container string, cpus cpuset.CPUSet) {
+	if m.given[uid] == nil {
+		m.given[uid] = map[string]cpuset.CPUSet{}
+	}
+	m.given[uid][container] = cpus
 }
 
 // near takes from the nodes first, as far as they go, then from anywhere.
@@ -315,7 +320,9 @@ func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Contai
 	if own.IsEmpty() {
 		return topology.Allotment{CPUs: m.Shared().String()}, nil
 	}
-	return topology.Allotment{CPUs: own.String(), Exclusive: true}, nil
+	out := topology.Allotment{CPUs: own.String(), Exclusive: true}
+	out.Annotate(annotation, own.String())
+	return out, nil
 }
 
 // Release implements topology.Provider.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -342,6 +343,36 @@ func TestDamaged(t *testing.T) {
 		if b.start(); b.m.Lost() != nil {
 			t.Errorf("%s: again: %v", name, b.m.Lost())
 		}
+	}
+}
+
+// TestRecovered: without the file, containers have what they were made with, as far
+// as that can be.
+func TestRecovered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, laptop)
+	one, two := guaranteed("a", "i3", "c2"), guaranteed("b", "c1")
+	for _, pod := range []*corev1.Pod{one, two} {
+		if err := b.admit(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second, shared := topologytest.Made(t, b.m, one), topologytest.Made(t, b.m, two), b.m.Shared().String()
+	if err := os.Remove(b.file); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	topologytest.Recover(b.m, two, second)
+	topologytest.Recover(b.m, one, first)
+	topologytest.Recover(b.m, guaranteed("thief", "c2"), first)
+	topologytest.Recover(b.m, guaranteed("odd", "c1"), map[string]map[string]string{"c1": {"io.monopod.container.cpus": "0-99"}})
+	b.start() // it is in the file again
+	b.shares(shared)
+	if again := topologytest.Made(t, b.m, one); !cmp.Equal(again, first) {
+		t.Error(cmp.Diff(first, again))
+	}
+	if got := b.m.Exclusive("thief", "c2"); !got.IsEmpty() {
+		t.Errorf("twice given: %s", got)
 	}
 }
 

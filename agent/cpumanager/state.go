@@ -2,6 +2,8 @@ package cpumanager
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,7 +57,7 @@ func (m *Manager) restore() error {
 		return nil
 	}
 	clear(m.given)
-	if m.lost, err = m.File.StartOver(err, "processors are given out anew: containers that had their own may run on others"); err != nil {
+	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
 		return err
 	}
 	m.Log.Error("the file of processors given out is of no use", zap.Error(m.lost))
@@ -69,22 +71,51 @@ func (m *Manager) accept(s state) error {
 		return fmt.Errorf("%s: it is of policy %q", m.File, s.Policy)
 	}
 	for uid, containers := range s.Entries {
-		entry := map[string]cpuset.CPUSet{}
-		var pod cpuset.CPUSet
 		for name, text := range containers {
-			cpus, err := cpuset.Parse(text)
-			if err != nil || cpus.IsEmpty() {
-				return fmt.Errorf("%s: %q is no list of processors", m.File, text)
+			if err := m.take(types.UID(uid), name, text); err != nil {
+				return fmt.Errorf("%s: %w", m.File, err)
 			}
-			if !cpus.IsSubsetOf(m.Allocatable()) {
-				return fmt.Errorf("%s: the processors %s of container %s of pod %s are not all among %s, which may be given out", m.File, cpus, name, uid, m.Allocatable())
-			}
-			entry[name], pod = cpus, pod.Union(cpus)
 		}
-		if twice := pod.Intersection(m.union()); !twice.IsEmpty() {
-			return fmt.Errorf("%s: two pods have the processors %s", m.File, twice)
-		}
-		m.given[types.UID(uid)] = entry
 	}
 	return nil
+}
+
+// take notes that the container has the processors, if that can be. mu is held, or
+// there is nobody else yet.
+func (m *Manager) take(uid types.UID, container, text string) error {
+	cpus, err := cpuset.Parse(text)
+	if err != nil || cpus.IsEmpty() {
+		return fmt.Errorf("%q is no list of processors", text)
+	}
+	if !cpus.IsSubsetOf(m.Allocatable()) {
+		return fmt.Errorf("the processors %s of container %s of pod %s are not all among %s, which may be given out", cpus, container, uid, m.Allocatable())
+	}
+	for other, has := range m.given {
+		if twice := cpus.Intersection(cpuset.New().Union(slices.Collect(maps.Values(has))...)); other != uid && !twice.IsEmpty() {
+			return fmt.Errorf("two pods have the processors %s", twice)
+		}
+	}
+	m.note(uid, container, cpus)
+	return nil
+}
+
+// annotation of a container are the processors that it has for itself.
+const annotation = "io.monopod.container.cpus"
+
+// Recover implements topology.Provider. Processors that the container cannot have
+// any more, with the machine and the flags of today, are given out anew.
+func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
+	text := annotations[annotation]
+	if text == "" || !m.Exclusive(uid, container).IsEmpty() {
+		return
+	}
+	m.mu.Lock()
+	err := m.take(uid, container, text)
+	m.mu.Unlock()
+	if err != nil {
+		m.Log.Warn("a container gets other processors than it had", zap.String("uid", string(uid)), zap.String("container", container), zap.Error(err))
+		return
+	}
+	m.save()
+	m.Changed()
 }

@@ -230,7 +230,13 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		}
 		give(&out, s.response)
 	}
-	return out, nil
+	m.mu.Lock()
+	note, err := m.pool.note(pod.UID, c.Name)
+	m.mu.Unlock()
+	if note != "" {
+		out.Annotate(annotation, note)
+	}
+	return out, err
 }
 
 func preStart(ctx context.Context, e *endpoint, ids []string) error {
@@ -257,10 +263,7 @@ func give(out *topology.Allotment, r *plugin.ContainerAllocateResponse) {
 		out.Mounts = append(out.Mounts, &cri.Mount{ContainerPath: mt.ContainerPath, HostPath: mt.HostPath, Readonly: mt.ReadOnly})
 	}
 	for name, value := range r.Annotations {
-		if out.Annotations == nil {
-			out.Annotations = map[string]string{}
-		}
-		out.Annotations[name] = value
+		out.Annotate(name, value)
 	}
 	for _, d := range r.CdiDevices {
 		out.CDI = append(out.CDI, &cri.CDIDevice{Name: d.Name})

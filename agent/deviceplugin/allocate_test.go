@@ -18,6 +18,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"monopod/agent/topology"
+	"monopod/agent/topology/topologytest"
 	"monopod/testdata/deviceplugin/plugin"
 )
 
@@ -164,8 +165,10 @@ func TestDevicesGoneAfterRestart(t *testing.T) {
 
 func TestTornCheckpoint(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.plug(plugin.Config{Devices: plugin.Devices("d1")})
-		b.mustAdmit(asking("u1", 1))
+		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
+		one := asking("u1", 1)
+		b.mustAdmit(one)
+		made := topologytest.Made(b, b, one)
 		b.stop()
 		path := filepath.Join(b.dir, "kubelet_internal_checkpoint")
 		content, err := os.ReadFile(path)
@@ -179,10 +182,46 @@ func TestTornCheckpoint(t *testing.T) {
 		if half, err := os.ReadFile(path + ".damaged"); err != nil || len(half) != len(content)/2 {
 			t.Errorf("set aside: %v", err)
 		}
-		b.plug(plugin.Config{Devices: plugin.Devices("d1")})
-		b.mustAdmit(asking("u2", 1))
-		if again, err := os.ReadFile(path); err != nil || !strings.Contains(string(again), "u2") {
-			t.Errorf("written again: %s, %v", again, err)
+		topologytest.Recover(b, one, made)
+		topologytest.Recover(b, asking("thief", 1), made)
+		pull()
+		b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
+		two := asking("u2", 1)
+		b.mustAdmit(two)
+		b.mustAdmit(one)
+		if got := b.ids(one, "a") + " " + b.ids(two, "a"); got != "d1 d2" {
+			t.Errorf("they have %s", got)
+		}
+		b.restart()
+		if again := topologytest.Made(b, b, one); !cmp.Equal(again, made) {
+			t.Error(cmp.Diff(made, again))
+		}
+	})
+}
+
+// TestRecoveredPluginStaysAway: what containers were made with is the node's no
+// longer than if the checkpoint had said so.
+func TestRecoveredPluginStaysAway(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1")})
+		one := asking("u1", 1)
+		b.mustAdmit(one)
+		made := topologytest.Made(b, b, one)
+		b.stop()
+		if err := os.Remove(filepath.Join(b.dir, "kubelet_internal_checkpoint")); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		pull()
+		topologytest.Recover(b, one, made)
+		var absent *Absent
+		if err := b.admit(one); !errors.As(err, &absent) {
+			t.Errorf("let in: %v", err)
+		}
+		before := len(b.changes())
+		time.Sleep(stopGrace + time.Second)
+		if len(b.changes()) == before {
+			t.Error("the plugin is waited for still")
 		}
 	})
 }

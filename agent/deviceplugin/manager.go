@@ -71,10 +71,10 @@ type Manager struct {
 	metrics *metrics
 	lost    error // why the checkpoint could not be read
 
-	life      context.Context // of the plugins; set by Run
 	endpoints sync.WaitGroup
 
-	mu   sync.Mutex // guards pool
+	mu   sync.Mutex      // guards pool, and life until it is set
+	life context.Context // of the plugins; set by Run
 	pool pool
 
 	saving sync.Mutex // one writes the checkpoint at a time, what is newest then; guards saved
@@ -83,7 +83,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New reads the checkpoint. One that is damaged is moved aside: Lost says so.
+// New reads the checkpoint. One that is damaged is moved aside, as Lost says: then
+// Recover learns from the containers who has what.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Listen == nil {
 		cfg.Listen = socket.Listen
@@ -108,7 +109,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err != nil {
 		m.lost = err
-		m.log.Error("which containers have which devices is not known any more", zap.Error(err))
+		m.log.Error("the checkpoint of devices is of no use", zap.Error(err))
 	}
 	return m, nil
 }
@@ -119,16 +120,20 @@ func (m *Manager) Lost() error { return m.lost }
 // Run serves plugins until ctx ends. Where it cannot listen it fails at once.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	m.life = ctx
 	defer m.endpoints.Wait()
 	m.mu.Lock()
+	m.life = ctx
 	for name, r := range m.pool.resources {
 		m.endpoints.Go(func() { m.expire(ctx, name, r.back) })
 	}
 	m.mu.Unlock()
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	defer cancel()
+	defer func() {
+		m.mu.Lock() // Recover adds to endpoints while life is not over
+		defer m.mu.Unlock()
+		cancel()
+	}()
 	if m.cfg.Watched != "" {
 		parts.Go(func() { m.watchFolder(ctx) })
 	}

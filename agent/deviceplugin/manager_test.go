@@ -89,6 +89,12 @@ func (b *bench) restart() {
 	b.start()
 }
 
+func (b *bench) changes() [][]types.UID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
 // plug starts a plugin and returns it and what ends it.
 func (b *bench) plug(cfg plugin.Config) (p *plugin.Plugin, pull func()) {
 	b.Helper()
@@ -190,11 +196,9 @@ func TestDevicesComeAndGo(t *testing.T) {
 		if got := b.Health("u1"); !cmp.Equal(got, want) {
 			t.Errorf("health: %s", cmp.Diff(want, got))
 		}
-		b.mu.Lock()
-		if last := b.changed[len(b.changed)-1]; !slices.Equal(last, []types.UID{"u1"}) {
-			t.Errorf("told of %v", last)
+		if all := b.changes(); !slices.Equal(all[len(all)-1], []types.UID{"u1"}) {
+			t.Errorf("told of %v", all)
 		}
-		b.mu.Unlock()
 		p.Set(plugin.Devices("d1", "d2", "d3"))
 		b.has(3, 3)
 

@@ -59,16 +59,7 @@ func newPool() pool {
 
 // free are the devices that nobody has and that work.
 func (p *pool) free(name string) []string {
-	taken := map[string]bool{}
-	for _, containers := range p.pods {
-		for _, has := range containers {
-			if s := has[name]; s != nil {
-				for _, id := range s.ids {
-					taken[id] = true
-				}
-			}
-		}
-	}
+	taken := p.taken(name, "")
 	var out []string
 	for id, d := range p.resources[name].devices {
 		if d.healthy && !taken[id] {
@@ -76,6 +67,21 @@ func (p *pool) free(name string) []string {
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// taken are the devices that pods have, but for one.
+func (p *pool) taken(name string, but types.UID) map[string]bool {
+	out := map[string]bool{}
+	for uid, containers := range p.pods {
+		for _, has := range containers {
+			if s := has[name]; s != nil && uid != but {
+				for _, id := range s.ids {
+					out[id] = true
+				}
+			}
+		}
+	}
 	return out
 }
 

@@ -1,9 +1,12 @@
 package deviceplugin
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/types"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -11,27 +14,102 @@ import (
 	"monopod/agent/deviceplugin/checkpoint"
 )
 
+// annotation of a container are the entries of the checkpoint that are its own.
+const annotation = "io.monopod.container.devices"
+
+// note is what comes into annotation; empty: the container has no devices.
+func (p *pool) note(uid types.UID, container string) (string, error) {
+	var entries []checkpoint.PodDevicesEntry
+	for _, name := range sortedKeys(p.pods[uid][container]) {
+		if e, ok := p.entry(uid, container, name); ok {
+			entries = append(entries, e)
+		}
+	}
+	if entries == nil {
+		return "", nil
+	}
+	text, err := json.Marshal(entries)
+	return string(text), err
+}
+
+// Recover implements topology.Provider.
+func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
+	text := annotations[annotation]
+	if text == "" {
+		return
+	}
+	var entries []checkpoint.PodDevicesEntry
+	err := json.Unmarshal([]byte(text), &entries)
+	if err == nil {
+		err = m.recover(uid, container, entries)
+	}
+	if err != nil {
+		m.log.Warn("which devices a container has is not known any more", zap.String("uid", string(uid)), zap.String("container", container), zap.Error(err))
+		return
+	}
+	m.save()
+}
+
+func (m *Manager) recover(uid types.UID, container string, entries []checkpoint.PodDevicesEntry) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range entries {
+		if e.PodUID != string(uid) || e.ContainerName != container {
+			return fmt.Errorf("they are noted for container %s of pod %s", e.ContainerName, e.PodUID)
+		}
+		if m.pool.pods[uid][container][e.ResourceName] != nil {
+			continue // what a newer container had
+		}
+		if err := m.pool.take(e); err != nil {
+			return err
+		}
+		if r, fresh := m.pool.known(e.ResourceName); fresh && m.life != nil && m.life.Err() == nil {
+			m.endpoints.Go(func() { m.expire(m.life, e.ResourceName, r.back) })
+		}
+	}
+	return nil
+}
+
 // restore takes over what the checkpoint says. Of the devices themselves it knows
 // nothing until their plugins come back: until then the node has none.
 func (p *pool) restore(d checkpoint.Data) error {
 	for name := range d.Registered {
-		p.resources[name] = &resource{back: make(chan struct{})}
+		p.known(name)
 	}
 	for _, e := range d.Entries {
-		resp := &plugin.ContainerAllocateResponse{}
-		if err := proto.Unmarshal(e.AllocResp, resp); err != nil {
+		p.known(e.ResourceName)
+		if err := p.take(e); err != nil {
 			return err
 		}
-		var ids []string
-		for _, some := range e.DeviceIDs {
-			ids = append(ids, some...)
-		}
-		slices.Sort(ids)
-		if p.resources[e.ResourceName] == nil {
-			p.resources[e.ResourceName] = &resource{back: make(chan struct{})}
-		}
-		p.put(types.UID(e.PodUID), e.ContainerName, e.ResourceName, &share{ids: slices.Compact(ids), response: resp, restored: true})
 	}
+	return nil
+}
+
+// known is the resource of the name; fresh: it was not known before, and waits for
+// its plugin.
+func (p *pool) known(name string) (r *resource, fresh bool) {
+	if r = p.resources[name]; r == nil {
+		r, fresh = &resource{back: make(chan struct{})}, true
+		p.resources[name] = r
+	}
+	return r, fresh
+}
+
+// take gives a container what it had before.
+func (p *pool) take(e checkpoint.PodDevicesEntry) error {
+	resp := &plugin.ContainerAllocateResponse{}
+	if err := proto.Unmarshal(e.AllocResp, resp); err != nil {
+		return err
+	}
+	var ids []string
+	for _, some := range e.DeviceIDs {
+		ids = append(ids, some...)
+	}
+	slices.Sort(ids)
+	if others := p.taken(e.ResourceName, types.UID(e.PodUID)); slices.ContainsFunc(ids, func(id string) bool { return others[id] }) {
+		return fmt.Errorf("another pod has some of %v of %s", ids, e.ResourceName)
+	}
+	p.put(types.UID(e.PodUID), e.ContainerName, e.ResourceName, &share{ids: slices.Compact(ids), response: resp, restored: true})
 	return nil
 }
 

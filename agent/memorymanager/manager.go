@@ -14,6 +14,7 @@ package memorymanager
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,8 +61,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New reads who has what. A file that cannot be true any more is set aside: memory
-// is given out anew as pods are let in, which Lost tells.
+// New reads who has what. A file that cannot be true any more is set aside, which
+// Lost tells: then Recover learns it from the containers, as far as that can still be.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	if err := cfg.agrees(deps.Machine, deps.Reserved); err != nil {
 		return nil, err
@@ -208,11 +209,18 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 
 // Allotment implements topology.Provider.
 func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
+	blocks := m.Blocks(pod.UID, c.Name)
+	if len(blocks) == 0 {
+		return topology.Allotment{}, nil
+	}
 	var nodes topology.Nodes
-	for _, b := range m.Blocks(pod.UID, c.Name) {
+	for _, b := range blocks {
 		nodes |= b.Nodes
 	}
-	return topology.Allotment{Mems: nodes.String()}, nil
+	note, err := json.Marshal(states(blocks))
+	out := topology.Allotment{Mems: nodes.String()}
+	out.Annotate(annotation, string(note))
+	return out, err
 }
 
 // Blocks are what the container has.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -278,6 +279,41 @@ func TestDamaged(t *testing.T) {
 		if err := b.admit(guaranteed("z", "c7Gi"), topology.Hint{}); err != nil {
 			t.Errorf("%s: it does not begin anew: %v", name, err)
 		}
+	}
+}
+
+// TestRecovered: without the file, containers have what they were made with, as far
+// as that can be.
+func TestRecovered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two := guaranteed("a", "i3Gi", "c2Gi"), guaranteed("b", "c1Gi+4Mi")
+	for _, pod := range []*corev1.Pod{one, two} {
+		if err := b.admit(pod, topology.Hint{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := topologytest.Made(t, b.m, one), topologytest.Made(t, b.m, two)
+	if err := os.Remove(b.file); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	topologytest.Recover(b.m, two, second)
+	topologytest.Recover(b.m, one, first)
+	topologytest.Recover(b.m, guaranteed("more", "i3Gi", "c2Gi"), first)
+	for _, odd := range []string{"{", `[{"numaAffinity":[7],"type":"memory","size":1}]`} {
+		topologytest.Recover(b.m, guaranteed("odd", "c1Gi"), map[string]map[string]string{"c1Gi": {"io.monopod.container.memory": odd}})
+	}
+	b.start() // it is in the file again
+	if b.m.Lost() != nil {
+		t.Fatal(b.m.Lost())
+	}
+	if again := topologytest.Made(t, b.m, one); !cmp.Equal(again, first) {
+		t.Error(cmp.Diff(first, again))
+	}
+	b.has(two, "c1Gi+4Mi=1")
+	if got := b.m.Blocks("more", "c2Gi"); len(got) > 0 {
+		t.Errorf("twice given: %v", got)
 	}
 }
 

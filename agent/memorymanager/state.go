@@ -1,6 +1,7 @@
 package memorymanager
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -62,13 +63,19 @@ func (l *ledger) state() state {
 	for uid, containers := range l.given {
 		entry := map[string][]blockState{}
 		for name, blocks := range containers {
-			for _, b := range blocks {
-				entry[name] = append(entry[name], blockState{b.Nodes.IDs(), b.Type, b.Size})
-			}
+			entry[name] = states(blocks)
 		}
 		s.Entries[string(uid)] = entry
 	}
 	return s
+}
+
+func states(blocks []Block) []blockState {
+	var out []blockState
+	for _, b := range blocks {
+		out = append(out, blockState{b.Nodes.IDs(), b.Type, b.Size})
+	}
+	return out
 }
 
 // nodeState is what a node gives. Blocks on several nodes fill them in their order.
@@ -109,7 +116,7 @@ func (m *Manager) restore() error {
 		return nil
 	}
 	clear(m.ledger.given)
-	if m.lost, err = m.File.StartOver(err, "memory is given out anew: containers keep what they have until they start again"); err != nil {
+	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
 		return err
 	}
 	m.Log.Error("the file of memory given out is of no use", zap.Error(m.lost))
@@ -122,22 +129,69 @@ func (l *ledger) accept(s state) error {
 	if s.Policy != Static {
 		return fmt.Errorf("the memory manager's file is of policy %q", s.Policy)
 	}
-	all := l.all()
 	for _, uid := range slices.Sorted(maps.Keys(s.Entries)) {
-		entry := map[string][]Block{}
-		l.given[types.UID(uid)] = entry
 		for name, blocks := range s.Entries[uid] {
-			for _, b := range blocks {
-				for _, id := range b.Nodes {
-					if id < 0 || id > 63 || !all.Has(id) {
-						return fmt.Errorf("container %s of pod %s has memory on NUMA node %d, which is not there", name, uid, id)
-					}
-				}
-				entry[name] = append(entry[name], Block{topology.NewNodes(b.Nodes...), b.Type, b.Size})
+			if err := l.put(types.UID(uid), name, blocks); err != nil {
+				return err
 			}
 		}
 	}
 	return l.sound()
+}
+
+// put notes what the container has.
+func (l *ledger) put(uid types.UID, container string, states []blockState) error {
+	all := l.all()
+	blocks := make([]Block, 0, len(states))
+	for _, b := range states {
+		for _, id := range b.Nodes {
+			if id < 0 || id > 63 || !all.Has(id) {
+				return fmt.Errorf("container %s of pod %s has memory on NUMA node %d, which is not there", container, uid, id)
+			}
+		}
+		blocks = append(blocks, Block{topology.NewNodes(b.Nodes...), b.Type, b.Size})
+	}
+	if l.given[uid] == nil {
+		l.given[uid] = map[string][]Block{}
+	}
+	l.given[uid][container] = blocks
+	return nil
+}
+
+// annotation of a container are its blocks, as in the file.
+const annotation = "io.monopod.container.memory"
+
+// Recover implements topology.Provider. What the container cannot have any more,
+// with the machine and the flags of today, is given out anew.
+func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
+	text := annotations[annotation]
+	if text == "" || len(m.Blocks(uid, container)) > 0 {
+		return
+	}
+	m.mu.Lock()
+	err := m.ledger.recover(uid, container, text)
+	m.mu.Unlock()
+	if err != nil {
+		m.Log.Warn("a container's memory is given out anew", zap.String("uid", string(uid)), zap.String("container", container), zap.Error(err))
+		return
+	}
+	m.save()
+}
+
+// recover takes over what the container was made with, if that can be.
+func (l *ledger) recover(uid types.UID, container, text string) error {
+	var blocks []blockState
+	err := json.Unmarshal([]byte(text), &blocks)
+	if err == nil {
+		err = l.put(uid, container, blocks)
+	}
+	if err == nil {
+		err = l.sound()
+	}
+	if err != nil {
+		delete(l.given[uid], container)
+	}
+	return err
 }
 
 // sound checks that nodes are in one set each, and none gives more than it has.

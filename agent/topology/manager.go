@@ -192,6 +192,13 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return sum, nil
 }
 
+// Recover has the providers look at what a container was made with.
+func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
+	for _, p := range m.providers {
+		p.Recover(uid, container, annotations)
+	}
+}
+
 // Release takes back what the pod has.
 func (m *Manager) Release(uid types.UID) {
 	for _, p := range m.providers {

@@ -98,6 +98,11 @@ type Provider interface {
 	// made, be it for the first time or again. It is called for every container,
 	// ephemeral ones too.
 	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error)
+	// Recover is told, before Retain, what a container was made with that the runtime
+	// has after a start; of each container of a pod the newest comes first. One that does
+	// not know of it, since its file was damaged, takes it from its note among the
+	// annotations of the Allotment.
+	Recover(uid types.UID, container string, annotations map[string]string)
 	// Release takes back what a pod has whose containers are dead, or that was
 	// refused. Of one that has nothing, it does nothing.
 	Release(uid types.UID)
@@ -122,7 +127,7 @@ type Allotment struct {
 	Devices     []*cri.Device
 	Mounts      []*cri.Mount
 	Envs        []env.Var // those that the spec has too are left out
-	Annotations map[string]string
+	Annotations map[string]string // the providers' own notes among them
 	CDI         []*cri.CDIDevice
 }
 
@@ -140,9 +145,14 @@ func (a *Allotment) add(b Allotment) {
 	a.Envs = append(a.Envs, b.Envs...)
 	a.CDI = append(a.CDI, b.CDI...)
 	for k, v := range b.Annotations {
-		if a.Annotations == nil {
-			a.Annotations = map[string]string{}
-		}
-		a.Annotations[k] = v
+		a.Annotate(k, v)
 	}
+}
+
+// Annotate sets an annotation.
+func (a *Allotment) Annotate(key, value string) {
+	if a.Annotations == nil {
+		a.Annotations = map[string]string{}
+	}
+	a.Annotations[key] = value
 }

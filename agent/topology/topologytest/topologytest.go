@@ -57,6 +57,27 @@ func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(topo
 	return out
 }
 
+// Recover tells p of the pod's containers as they were made.
+func Recover(p topology.Provider, pod *corev1.Pod, made map[string]map[string]string) {
+	for _, c := range containers(pod) {
+		p.Recover(pod.UID, c.Name, made[c.Name])
+	}
+}
+
+// Made are the annotations that each container of the pod is made with.
+func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) map[string]map[string]string {
+	t.Helper()
+	out := map[string]map[string]string{}
+	for _, c := range containers(pod) {
+		a, err := p.Allotment(t.Context(), pod, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[c.Name] = a.Annotations
+	}
+	return out
+}
+
 func containers(pod *corev1.Pod) []*corev1.Container {
 	var out []*corev1.Container
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
