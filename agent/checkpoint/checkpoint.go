@@ -77,18 +77,12 @@ func (f File) Exists() bool {
 // Remove removes the file; none is no error.
 func (f File) Remove() error { return os.RemoveAll(string(f)) }
 
-// SetAside moves the file to where nobody looks but a human, and says where that
-// is. Only the last one set aside is kept.
-func (f File) SetAside() (to string, err error) {
-	to = string(f) + ".damaged"
-	return to, os.Rename(string(f), to)
-}
-
-// StartOver sets a file aside that is of no use. lost says why, where it went and
-// what follows from it; err is that it could not be set aside.
+// StartOver sets a file aside that is of no use, to where nobody looks but a human;
+// only the last one is kept. lost says why, where it went and what follows from it;
+// err is that it could not be set aside.
 func (f File) StartOver(why error, follows string) (lost, err error) {
-	to, err := f.SetAside()
-	if err != nil {
+	to := string(f) + ".damaged"
+	if err := os.Rename(string(f), to); err != nil {
 		return nil, fmt.Errorf("%w; it cannot be set aside: %w", why, err)
 	}
 	return fmt.Errorf("%w: it was moved to %s, and %s; nothing needs to be done", why, to, follows), nil

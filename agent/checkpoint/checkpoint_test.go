@@ -66,37 +66,25 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-func TestSetAside(t *testing.T) {
+func TestStartOver(t *testing.T) {
 	t.Parallel()
 	f := checkpoint.File(filepath.Join(t.TempDir(), "state"))
 	for _, text := range []string{"first", "second"} {
 		if err := os.WriteFile(string(f), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		to, err := f.SetAside()
-		if err != nil {
-			t.Fatal(err)
+		lost, err := f.StartOver(checkpoint.ErrDamaged, "all is new")
+		if err != nil || !errors.Is(lost, checkpoint.ErrDamaged) || !strings.Contains(lost.Error(), string(f)+".damaged, and all is new") {
+			t.Errorf("lost %v, error %v", lost, err)
 		}
-		if got, _ := os.ReadFile(to); string(got) != text {
-			t.Errorf("%s has %q, want %q", to, got, text)
+		if got, _ := os.ReadFile(string(f) + ".damaged"); string(got) != text {
+			t.Errorf("set aside is %q, want %q", got, text)
 		}
 	}
 	if found, err := f.Load(&state{}); found || err != nil {
 		t.Error(found, err)
 	}
-}
-
-func TestStartOver(t *testing.T) {
-	t.Parallel()
-	f := checkpoint.File(filepath.Join(t.TempDir(), "state"))
-	if err := f.Write([]byte("no")); err != nil {
-		t.Fatal(err)
-	}
 	lost, err := f.StartOver(checkpoint.ErrDamaged, "all is new")
-	if err != nil || !errors.Is(lost, checkpoint.ErrDamaged) || !strings.Contains(lost.Error(), string(f)+".damaged, and all is new") {
-		t.Errorf("lost %v, error %v", lost, err)
-	}
-	lost, err = f.StartOver(checkpoint.ErrDamaged, "all is new")
 	if lost != nil || !errors.Is(err, checkpoint.ErrDamaged) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a file: lost %v, error %v", lost, err)
 	}

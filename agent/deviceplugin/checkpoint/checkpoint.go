@@ -92,8 +92,8 @@ func Read(dir string) (Data, error) {
 	}
 	d, err := Decode(b)
 	if err != nil {
-		to, aside := checkpoint.File(path).SetAside()
-		return Data{}, errors.Join(fmt.Errorf("%w; the file is now %s", err, to), aside)
+		lost, err := checkpoint.File(path).StartOver(err, "which devices containers have is taken from the runtime")
+		return Data{}, errors.Join(lost, err)
 	}
 	return d, nil
 }
