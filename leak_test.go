@@ -193,7 +193,7 @@ func shapes() (ready, others []corev1.PodSpec) {
 	limited.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("100m")}
 	probed := one()
 	probed.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "echo"}}}}
-	probed.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
+	probed.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 10, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
 	hooked := one()
 	run := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "sleep", "20ms"}}}
 	hooked.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: run, PreStop: run}
@@ -227,7 +227,9 @@ func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 		time.Sleep(time.Duration(r.IntN(150)) * time.Millisecond)
 	case 1:
 		if calm {
-			s.await(t, name, isReady)
+			if now := s.await(t, name, isReady); strings.Contains(strings.ReplaceAll(instances(now), "#0", ""), "#") {
+				t.Errorf("%s was restarted on its way to ready: %s", name, describe(now))
+			}
 		}
 	case 2:
 		time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
