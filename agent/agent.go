@@ -27,11 +27,11 @@ import (
 	"monopod/agent/eviction"
 	"monopod/agent/evictor"
 	"monopod/agent/garbage"
-	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/logdir"
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
+	"monopod/agent/mirror"
 	"monopod/agent/mount"
 	"monopod/agent/oom"
 	"monopod/agent/pleg"
@@ -43,7 +43,6 @@ import (
 	"monopod/agent/security"
 	"monopod/agent/solo"
 	"monopod/agent/source"
-	"monopod/agent/spec"
 	"monopod/agent/static"
 	"monopod/agent/stats"
 	"monopod/agent/statuswriter"
@@ -251,8 +250,8 @@ type Agent struct {
 	// podResources tells of it; nil: nobody does.
 	podResources *podresources.Server
 
-	manifests *manifests
-	mirrors   *mirrors
+	manifests *static.Source
+	mirrors   *mirror.Mirrors
 	statics   statics
 
 	workers sync.WaitGroup
@@ -314,107 +313,12 @@ func (d Deps) withDefaults() Deps {
 	if d.Mounter == nil {
 		d.Mounter = mount.Kernel{}
 	}
-	if d.Notify == nil {
-		d.Notify = static.Notify
-	}
 	return d
 }
 
 type silent struct{}
 
 func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) {}
-
-// prepare reads the machine and makes the parts.
-func (a *Agent) prepare() error {
-	var err error
-	if a.capacity, err = host.Capacity(a.cfg.DataDir, a.cfg.MaxPods); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if err := a.cfg.Reserve.Fits(a.capacity); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	a.allocatable = a.cfg.Reserve.Allocatable(a.capacity, a.cfg.Eviction.Reservation(a.capacity))
-	ip := a.cfg.NodeIP
-	if ip == "" {
-		ip = host.IP().String()
-	}
-	a.hostIPs = []string{ip}
-	if a.node, err = a.newRegistrar(); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	text, err := os.ReadFile(a.cfg.ResolvConf)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("agent: %w", err)
-	}
-	a.resolv = spec.ParseResolv(string(text))
-	a.cgroups = a.newCgroups()
-	pulls, err := image.NewMetrics(a.Metrics)
-	if err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	a.images = &image.Puller{Runtime: a.Runtime, Clock: a.Clock, Limits: a.cfg.Pulls, ConfigFile: a.cfg.PullConfig, Metrics: pulls}
-	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
-	a.tokens = token.New(a.Client, a.Clock)
-	a.status = statuswriter.New(a.Client, a.Clock, a.log)
-	a.source = source.New(source.Follower{Client: a.Client, Clock: a.Clock, Log: a.log}, a.cfg.NodeName, a.refresh)
-	a.drain = newDrain(a)
-	a.admit = a.admitHandlers()
-	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
-	if a.devices, err = newDevices(a); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if a.placement, err = newPlacement(a); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if a.cfg.PodResources != "" {
-		if a.podResources, err = podresources.New(holdings{a}, a.Metrics); err != nil {
-			return fmt.Errorf("agent: %w", err)
-		}
-	}
-	a.manifests, a.mirrors, a.statics = newManifests(a), newMirrors(a), newStatics()
-	if a.rotate, err = a.newRotator(); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	a.preload = preload.New(preload.Config{
-		Dir: a.cfg.ImageDir, Record: filepath.Join(a.cfg.DataDir, "imported.json"), Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Arrived: a.imagesArrived})
-	if a.collect, err = a.newCollector(); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	a.stats = newStats(a)
-	if a.evict, err = a.newEvictor(); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if a.pleg, err = pleg.New(a.Clock, a.Metrics); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	return nil
-}
-
-func (a *Agent) newRegistrar() (*registrar.Registrar, error) {
-	c := &a.cfg
-	return registrar.New(registrar.Deps{
-		Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Recorder: a.Recorder,
-		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.capacity, a.allocatable },
-		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.devices.offer(next, cur, first) },
-		Pressure:  func() []corev1.NodeConditionType { return a.evict.Pressure() },
-		Down:      func() bool { return a.drain.down() },
-		Learns:    a.PLEG, Ready: a.imagesAt.Find,
-	}, registrar.Config{
-		NodeName: c.NodeName, HostIPs: a.hostIPs, Labels: c.Labels, Taints: c.Taints, StateRestored: c.StateRestored,
-		HeartbeatPeriod: c.HeartbeatPeriod, StatusPeriod: c.StatusPeriod, LeaseDuration: c.LeaseDuration,
-	})
-}
-
-func (a *Agent) newEvictor() (*evictor.Evictor, error) {
-	return evictor.New(evictor.Deps{
-		Clock: a.Clock, Log: a.log, Metrics: a.Metrics, Node: a.node, Usage: a.stats, Signals: a.Signals,
-		Pods: a.evictable, Known: a.knowsPods, Static: a.isStatic, Reclaim: a.collect.Reclaim,
-		WatchMemory: a.WatchMemory, WatchUsage: a.WatchUsage,
-	}, a.cfg.Eviction)
-}
 
 // Run registers the node and runs its pods until ctx ends; then it returns and
 // leaves the pods running. It fails only where nothing could ever work.
@@ -428,7 +332,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.Look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.Run, a.source.Run, a.provideVolumes, a.manifests.run, a.mirrors.run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.Run, a.source.Run, a.provideVolumes, a.manifests.Run, a.mirrors.Run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -21,8 +21,8 @@
 // tie them to the workers: who is let in (admit.go, room.go, secure.go), what pods
 // have for themselves (placement.go, devices.go, alone.go), what other parts see of a
 // pod, such as the evictor (pod.go), what is swept up (collect.go, sweep.go), the end
-// before the machine's (drain.go), static pods (manifests.go) and their mirrors
-// (mirror.go).
+// before the machine's (drain.go), static pods (statics.go), the making of all these
+// parts (prepare.go).
 //
 // The packages below know nothing of Agent:
 //
@@ -32,9 +32,9 @@
 //   - doing it for one pod: volume, mount, cgroup, image, probe, logs, logdir, token,
 //     deviceplugin, statuswriter, userns
 //   - doing it for the node, each with a Run of its own: registrar (Node and lease),
-//     evictor, collector, logs.Rotator, provision with its Feed, preload,
-//     shutdown/logind
-//   - hearing of it: source (the API), static over folder (files), shutdown
+//     evictor, collector, logs.Rotator, provision with its Feed, preload, mirror (static
+//     pods in the API), shutdown/logind
+//   - hearing of it: source (the API), static (files), shutdown
 //   - telling of it: stats, podresources, socket
 //   - reading the machine: host, numa, oom, reserve
 //   - state that outlives the process, beside what the runtime's labels say:

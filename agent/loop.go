@@ -30,7 +30,7 @@ func (a *Agent) loop(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case pods := <-a.manifests.updates:
+	case pods := <-a.manifests.Updates():
 		a.staticsChanged(ctx, pods, found)
 	}
 	relist := a.Clock.NewTicker(a.cfg.RelistPeriod)
@@ -44,7 +44,7 @@ func (a *Agent) loop(ctx context.Context) {
 			if u.List != nil {
 				found = nil
 			}
-		case pods := <-a.manifests.updates:
+		case pods := <-a.manifests.Updates():
 			a.staticsChanged(ctx, pods, found)
 		case w := <-a.roomy:
 			a.judgeAgain(ctx, w)
@@ -240,7 +240,7 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 		a.podChanged(ctx, u.Pod, u.Gone, false)
 		return
 	}
-	pods := a.mirrors.take(ctx, *u.List)
+	pods := a.mirrors.Take(ctx, *u.List)
 	slices.SortStableFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	listed := map[types.UID]bool{}
 	for _, pod := range pods {
@@ -264,7 +264,7 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 }
 
 func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found bool) {
-	if a.mirrors.changed(ctx, pod, gone) {
+	if a.mirrors.Changed(ctx, pod, gone) {
 		return
 	}
 	w := a.worker(pod.UID)

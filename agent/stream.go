@@ -21,7 +21,7 @@ import (
 
 // Logs writes a container's log; see client.Node.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
-	pod = a.behind(pod)
+	pod = a.mirrors.Behind(pod)
 	c, err := a.logged(ctx, pod, opts)
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func (a *Agent) alive(ctx context.Context, pod *corev1.Pod, container string) (s
 
 // Exec prepares a command in a container; see client.Node.
 func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
-	pod = a.behind(pod)
+	pod = a.mirrors.Behind(pod)
 	id, err := a.alive(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (a *Agent) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecO
 
 // Attach prepares a connection to a container's own streams; see client.Node.
 func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
-	pod = a.behind(pod)
+	pod = a.mirrors.Behind(pod)
 	id, err := a.alive(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAtt
 
 // PortForward prepares connections to a pod's ports; see client.Node.
 func (a *Agent) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
-	pod = a.behind(pod)
+	pod = a.mirrors.Behind(pod)
 	w := a.find(ctx, pod)
 	if w == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)

@@ -1,4 +1,7 @@
-package agent
+// Package mirror keeps, for every static pod of a node, the pod that shows it in the
+// API: its mirror. What happens to a mirror never happens to its pod: one that is
+// deleted is made anew, and one that shows no pod of the node is deleted.
+package mirror
 
 import (
 	"context"
@@ -13,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/backoff"
 	"monopod/agent/static"
+	"monopod/agent/status"
 	"monopod/apiserver/client"
 )
 
@@ -23,15 +28,26 @@ const (
 	// recallLimit bounds how long the first static pods wait for an API that does
 	// not answer.
 	recallLimit = time.Second
-	// mirrorMax is the longest pause before a mirror that the API refused is tried
+	// retryMax is the longest pause before a mirror that the API refused is tried
 	// again.
-	mirrorMax = 20 * time.Second
+	retryMax = 20 * time.Second
 )
 
-// mirrors keeps, for every static pod, the pod that shows it in the API. What
-// happens to a mirror never happens to its pod.
-type mirrors struct {
-	a    *Agent
+// Deps are what Mirrors work with. All are required.
+type Deps struct {
+	Client client.Client
+	Clock  clock.Clock
+	Log    *zap.Logger
+	// Runs says whether the node runs the static pod of that UID and name, or ends it.
+	Runs func(uid types.UID, namespace, name string) bool
+	// Again has the status of a static pod stored anew.
+	Again func(ctx context.Context, uid types.UID)
+}
+
+// Mirrors are those of one node.
+type Mirrors struct {
+	Deps
+	node string
 	wake chan struct{}
 
 	mu     sync.Mutex // guards what follows
@@ -42,9 +58,10 @@ type mirrors struct {
 	told   map[types.NamespacedName]string      // the last failure
 }
 
-func newMirrors(a *Agent) *mirrors {
-	return &mirrors{
-		a: a, wake: make(chan struct{}, 1),
+// New is about the node of that name. The mirrors there are become known with Take.
+func New(deps Deps, node string) *Mirrors {
+	return &Mirrors{
+		Deps: deps, node: node, wake: make(chan struct{}, 1),
 		want: map[types.NamespacedName]*corev1.Pod{}, have: map[types.NamespacedName]*corev1.Pod{},
 		spent: map[types.UID]bool{}, told: map[types.NamespacedName]string{},
 	}
@@ -54,18 +71,18 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// recall gives pods the status that their mirrors show: what an agent before this
+// Recall gives pods the status that their mirrors show: what an agent before this
 // one knew of them. An API that does not answer has nothing to say.
-func (m *mirrors) recall(ctx context.Context, pods []*corev1.Pod) {
+func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
 	if len(pods) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
-	mine := fields.OneTermEqualSelector("spec.nodeName", m.a.cfg.NodeName)
-	stored, err := client.List[*corev1.Pod](ctx, m.a.Client, client.Selector{Fields: mine})
+	mine := fields.OneTermEqualSelector("spec.nodeName", m.node)
+	stored, err := client.List[*corev1.Pod](ctx, m.Client, client.Selector{Fields: mine})
 	if err != nil {
-		m.a.log.Warn("static pods start without their past", zap.Error(err))
+		m.Log.Warn("static pods start without their past", zap.Error(err))
 		return
 	}
 	for _, mirror := range stored {
@@ -79,8 +96,8 @@ func (m *mirrors) recall(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-// expect says which static pods there are.
-func (m *mirrors) expect(pods []*corev1.Pod) {
+// Expect says which static pods there are.
+func (m *Mirrors) Expect(pods []*corev1.Pod) {
 	want := map[types.NamespacedName]*corev1.Pod{}
 	for _, pod := range pods {
 		want[nameOf(pod)] = pod
@@ -91,8 +108,8 @@ func (m *mirrors) expect(pods []*corev1.Pod) {
 	m.poke()
 }
 
-// take keeps a list of pods to those that are no mirrors, and notes the others.
-func (m *mirrors) take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.Pod) {
+// Take keeps a list of pods to those that are no mirrors, and notes the others.
+func (m *Mirrors) Take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.Pod) {
 	have := map[types.NamespacedName]*corev1.Pod{}
 	for _, pod := range list {
 		if _, mirror := static.Mirrored(pod); mirror {
@@ -113,8 +130,8 @@ func (m *mirrors) take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.
 	return pods
 }
 
-// changed notes a mirror that changed or is gone; false: the pod is none.
-func (m *mirrors) changed(ctx context.Context, pod *corev1.Pod, gone bool) bool {
+// Changed notes a mirror that changed or is gone; false: the pod is none.
+func (m *Mirrors) Changed(ctx context.Context, pod *corev1.Pod, gone bool) bool {
 	if _, mirror := static.Mirrored(pod); !mirror {
 		return false
 	}
@@ -141,15 +158,15 @@ func (m *mirrors) changed(ctx context.Context, pod *corev1.Pod, gone bool) bool 
 }
 
 // show has a new mirror show the status that its pod has.
-func (m *mirrors) show(ctx context.Context, mirror *corev1.Pod) {
-	if uid, _ := static.Mirrored(mirror); m.a.runsStatic(uid, mirror.Namespace, mirror.Name) {
-		m.a.status.Again(ctx, uid)
+func (m *Mirrors) show(ctx context.Context, mirror *corev1.Pod) {
+	if uid, _ := static.Mirrored(mirror); m.Runs(uid, mirror.Namespace, mirror.Name) {
+		m.Again(ctx, uid)
 	}
 }
 
-// ended says that nothing is left of a static pod. Its mirror goes, also when the
+// Ended says that nothing is left of a static pod. Its mirror goes, also when the
 // pod starts anew: that one has no past.
-func (m *mirrors) ended(pod *corev1.Pod) {
+func (m *Mirrors) Ended(pod *corev1.Pod) {
 	m.mu.Lock()
 	if mirror := m.have[nameOf(pod)]; mirror != nil && mirror.Annotations[corev1.MirrorPodAnnotationKey] == string(pod.UID) {
 		m.spent[mirror.UID] = true
@@ -158,18 +175,30 @@ func (m *mirrors) ended(pod *corev1.Pod) {
 	m.poke()
 }
 
-func (m *mirrors) poke() {
+// Behind is the pod that a user means who asks for a mirror: the static one. The
+// UID alone does not do: anybody may write the annotation.
+func (m *Mirrors) Behind(pod *corev1.Pod) *corev1.Pod {
+	uid, mirror := static.Mirrored(pod)
+	if !mirror || !m.Runs(uid, pod.Namespace, pod.Name) {
+		return pod
+	}
+	shown := *pod
+	shown.UID = uid
+	return &shown
+}
+
+func (m *Mirrors) poke() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run makes the API show the static pods until ctx ends: at once when something
+// Run makes the API show the static pods until ctx ends: at once when something
 // changed, and again, ever slower, what the API refused.
-func (m *mirrors) run(ctx context.Context) {
+func (m *Mirrors) Run(ctx context.Context) {
 	delay := backoff.WriteInitial
-	retry := m.a.Clock.NewTimer(mirrorMax)
+	retry := m.Clock.NewTimer(retryMax)
 	retry.Stop()
 	defer retry.Stop()
 	for {
@@ -179,7 +208,7 @@ func (m *mirrors) run(ctx context.Context) {
 		case <-m.wake:
 			delay = backoff.WriteInitial
 		case <-retry.C():
-			delay = min(2*delay, mirrorMax)
+			delay = min(2*delay, retryMax)
 		}
 		retry.Stop()
 		if !m.pass(ctx) {
@@ -189,49 +218,49 @@ func (m *mirrors) run(ctx context.Context) {
 }
 
 // pass does what there is to do now and says whether all of it was done.
-func (m *mirrors) pass(ctx context.Context) bool {
+func (m *Mirrors) pass(ctx context.Context) bool {
 	done := true
-	for _, job := range m.jobs() {
+	for _, j := range m.jobs() {
 		if ctx.Err() != nil {
 			return true
 		}
-		if err := m.do(ctx, job); err != nil && ctx.Err() == nil {
+		if err := m.do(ctx, j); err != nil && ctx.Err() == nil {
 			done = false
-			m.complain(job, err)
+			m.complain(j, err)
 		}
 	}
 	return done
 }
 
-// mirrorJob is a mirror to delete, or one to make.
-type mirrorJob struct {
+// job is a mirror to delete, or one to make.
+type job struct {
 	name   types.NamespacedName
 	delete *corev1.Pod
 	create *corev1.Pod // the static pod
 }
 
-func (m *mirrors) jobs() []mirrorJob {
+func (m *Mirrors) jobs() []job {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.listed {
 		return nil
 	}
-	var jobs []mirrorJob
+	var jobs []job
 	for name, mirror := range m.have {
 		if m.useless(name, mirror) {
-			jobs = append(jobs, mirrorJob{name: name, delete: mirror})
+			jobs = append(jobs, job{name: name, delete: mirror})
 		}
 	}
 	for name, pod := range m.want {
 		if m.have[name] == nil {
-			jobs = append(jobs, mirrorJob{name: name, create: pod})
+			jobs = append(jobs, job{name: name, create: pod})
 		}
 	}
 	return jobs
 }
 
 // useless: it does not show the pod that is wanted, nor one that still ends.
-func (m *mirrors) useless(name types.NamespacedName, mirror *corev1.Pod) bool {
+func (m *Mirrors) useless(name types.NamespacedName, mirror *corev1.Pod) bool {
 	if mirror.DeletionTimestamp != nil || m.spent[mirror.UID] {
 		return true
 	}
@@ -239,35 +268,35 @@ func (m *mirrors) useless(name types.NamespacedName, mirror *corev1.Pod) bool {
 	if want := m.want[name]; want != nil {
 		return want.UID != uid
 	}
-	return !m.a.runsStatic(uid, name.Namespace, name.Name)
+	return !m.Runs(uid, name.Namespace, name.Name)
 }
 
-func (m *mirrors) do(ctx context.Context, job mirrorJob) error {
-	if job.delete != nil {
-		return m.remove(ctx, job.delete)
+func (m *Mirrors) do(ctx context.Context, j job) error {
+	if j.delete != nil {
+		return m.remove(ctx, j.delete)
 	}
-	node, err := client.Get[*corev1.Node](ctx, m.a.Client, "", m.a.cfg.NodeName)
+	node, err := client.Get[*corev1.Node](ctx, m.Client, "", m.node)
 	if err != nil {
 		return fmt.Errorf("mirror needs its node: %w", err)
 	}
-	made, err := m.a.Client.Create(ctx, static.Mirror(job.create, node.UID))
+	made, err := m.Client.Create(ctx, static.Mirror(j.create, node.UID))
 	if err != nil {
 		return fmt.Errorf("create mirror: %w", err)
 	}
-	m.changed(ctx, made.(*corev1.Pod), false)
+	m.Changed(ctx, made.(*corev1.Pod), false)
 	m.mu.Lock()
-	delete(m.told, job.name)
+	delete(m.told, j.name)
 	m.mu.Unlock()
 	return nil
 }
 
 // remove deletes the object at once; finalizers may hold it, and then its end is
 // waited for. The watch says when it is gone.
-func (m *mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
+func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	if g := mirror.DeletionGracePeriodSeconds; g != nil && *g == 0 {
 		return nil
 	}
-	_, err := m.a.Client.Delete(ctx, client.RefOf(mirror), metav1.DeleteOptions{
+	_, err := m.Client.Delete(ctx, client.RefOf(mirror), metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(mirror.UID)},
 	})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -277,12 +306,22 @@ func (m *mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 }
 
 // complain logs a failure once.
-func (m *mirrors) complain(job mirrorJob, err error) {
+func (m *Mirrors) complain(j job, err error) {
 	m.mu.Lock()
-	again := m.told[job.name] == err.Error()
-	m.told[job.name] = err.Error()
+	again := m.told[j.name] == err.Error()
+	m.told[j.name] = err.Error()
 	m.mu.Unlock()
 	if !again && !errors.Is(err, context.Canceled) {
-		m.a.log.Warn("static pod not shown in the API", zap.String("namespace", job.name.Namespace), zap.String("pod", job.name.Name), zap.Error(err))
+		m.Log.Warn("static pod not shown in the API", zap.String("namespace", j.name.Namespace), zap.String("pod", j.name.Name), zap.Error(err))
 	}
+}
+
+// recalled is what a mirror's status says of its pod's past; nil: nothing that
+// counts, as when the pod was refused before it began.
+func recalled(mirror *corev1.Pod) *corev1.PodStatus {
+	s := &mirror.Status
+	if status.Finished(s.Phase) && len(s.ContainerStatuses) == 0 {
+		return nil
+	}
+	return s.DeepCopy()
 }
