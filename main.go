@@ -35,6 +35,7 @@ import (
 	"monopod/agent/frugal"
 	"monopod/agent/garbage"
 	"monopod/agent/host"
+	"monopod/agent/host/notify"
 	"monopod/agent/image"
 	"monopod/agent/launch"
 	"monopod/agent/logs"
@@ -345,6 +346,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	// registry, and clients see them until the end.
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(parts, access) })
+	group.Go(tellManager(groupCtx, server, log))
 	group.Go(func() error {
 		reg.KeepPublished(groupCtx, advertised)
 		return nil
@@ -375,6 +377,17 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	log.Info("ready", zap.String("address", access.Address), zap.String("kubeconfig", cfg.path("admin.kubeconfig")),
 		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
 	return group.Wait()
+}
+
+// tellManager tells systemd, until ctx ends, how far the server is.
+func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger) func() error {
+	socket := notify.Take() // now, before anything else is started
+	return func() error {
+		if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
+			log.Warn("systemd is not told how far monopod is", zap.Error(err))
+		}
+		return nil
+	}
 }
 
 // bootstrap creates what every cluster has.

@@ -54,6 +54,18 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	s.reportHealth(w, r, kind, report.String(), failed, only != "" && asked == 0)
 }
 
+// Ready is nil when /readyz is ok.
+func (s *Server) Ready(ctx context.Context) error {
+	for _, c := range s.Checks {
+		if c.Ready {
+			if err := c.Ask(ctx); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
 var errWithheld = errors.New("reason withheld")
 
 func (s *Server) reportHealth(w http.ResponseWriter, r *http.Request, kind, report string, failed int, unknown bool) {

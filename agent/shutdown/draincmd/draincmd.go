@@ -34,7 +34,8 @@ func New(dataDir string) *cobra.Command {
 		Short: "Stop all pods of the node, critical ones last, before the machine goes down",
 		Long: "drain --shutdown has the monopod that runs on the folder stop the pods of its node within\n" +
 			"a bound: first those that are not critical, then the others. They end as Failed, with the\n" +
-			"reason Terminated; the node is not ready and refuses new ones until monopod starts again.\n" +
+			"reason Terminated; the node is not ready and refuses new ones until monopod starts again,\n" +
+			"or until a shutdown that serve waits for (--shutdown-grace-period) is called off.\n" +
 			"Ending monopod itself leaves pods running. kubectl drain empties a node that stays up.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
