@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +21,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/abilities"
 	"monopod/store/etcd/etcdtest"
 )
 
@@ -30,7 +33,9 @@ import (
 // its pods) over both, and those in kubectl/, one for each of
 // its commands, over the fake one with two minors of kubectl.
 //
-// A line may begin with [fake] or [containerd] where it is for that runtime alone.
+// A line may begin with [fake] or [containerd] where it is for that runtime alone, with
+// [containerd2] where it is for containerd 2.2 and later: what older ones cannot is then
+// a line that begins with [!containerd2] or [containerd1].
 // Beside testscript's own commands they have:
 //
 //	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
@@ -40,6 +45,7 @@ import (
 //	etcd                   start an etcd and set ETCD to its URL
 //	registry               start a registry on loopback and set REGISTRY to its host and port
 //	registry push NAME     put the sample image into it: app:1
+//	registry push NAME F…  put an image of these files into it
 //	registry require U P   have it want a user and password from now on
 //	until REGEXP CMD...    run CMD until its output matches, up to a minute
 //	never REGEXP CMD...    run CMD once; its output must not match
@@ -161,10 +167,25 @@ func runScripts(t *testing.T, dir, runtime, kubectl string) {
 
 // condition says whether a line is for this runtime.
 func condition(name, runtime string) (bool, error) {
-	if name != "fake" && name != "containerd" {
+	if runtime == "containerd" && strings.HasPrefix(name, "containerd") {
+		is, err := abilitiesOf()
+		newer := is.ImageSubPaths // since 2.2
+		return name == "containerd" || newer == (name == "containerd2"), err
+	}
+	if !slices.Contains([]string{"fake", "containerd", "containerd1", "containerd2"}, name) {
 		return false, fmt.Errorf("no runtime is called %q", name)
 	}
 	return name == runtime, nil
+}
+
+// abilitiesOf are those of the containerd that is first in PATH.
+func abilitiesOf() (abilities.Abilities, error) {
+	out, err := exec.Command("containerd", "--version").Output()
+	if err != nil {
+		return abilities.Abilities{}, err
+	}
+	fields := append(strings.Fields(string(out)), "", "", "") // the third is the version
+	return abilities.Of(&cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: fields[2]}), nil
 }
 
 func needsContainerd(t testing.TB) {

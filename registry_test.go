@@ -6,6 +6,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"monopod/agent/image"
 	"monopod/agent/runtimetest/registrytest"
 )
 
@@ -16,7 +17,7 @@ type registryOf struct{ *registrytest.Registry }
 
 // askRegistry is the scripts' command registry.
 func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
-	const usage = "usage: registry, registry push NAME, registry require USER PASSWORD"
+	const usage = "usage: registry, registry push NAME [FILE...], registry require USER PASSWORD"
 	r := ts.Value(registryKey{}).(*registryOf)
 	switch {
 	case neg || len(args) > 0 && r.Registry == nil:
@@ -30,9 +31,20 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		_, _, err = r.Push(args[1], append(program, args[1]...)) // not the image that the node has
 		ts.Check(err)
+	case len(args) > 2 && args[0] == "push":
+		_, _, err := r.PushFiles(args[1], filesOf(ts, args[2:]))
+		ts.Check(err)
 	case len(args) == 3 && args[0] == "require":
 		r.Require(args[1], args[2])
 	default:
 		ts.Fatalf(usage)
 	}
+}
+
+// filesOf are files of the script, for an image.
+func filesOf(ts *testscript.TestScript, names []string) (out []image.File) {
+	for _, name := range names {
+		out = append(out, image.File{Path: name, Mode: 0o644, Data: []byte(ts.ReadFile(name))})
+	}
+	return out
 }

@@ -176,14 +176,17 @@ func (r *real) life(t *testing.T) {
 	r.await("a", ready)
 	began := time.Now()
 	r.delete("a", 3)
-	r.await("a", gone)
-	if took := time.Since(began); took < 2900*time.Millisecond || took > 6*time.Second {
+	r.await("a", gone) // which may take long on a busy machine
+	if took := time.Since(began); took < 2900*time.Millisecond {
 		t.Errorf("gone after %v", took)
 	}
-	time.Sleep(10 * time.Millisecond)
-	if seen := r.watched(); !strings.Contains(seen[len(seen)-2], "c:exit=137") {
-		t.Errorf("watched: %v", seen)
+	for range 1000 { // what was watched comes after what was stored
+		if seen := r.watched(); len(seen) > 2 && strings.Contains(seen[len(seen)-2], "c:exit=137") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
+	t.Errorf("watched: %v", r.watched())
 }
 
 func (r *real) files(t *testing.T) {

@@ -3,10 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"monopod/agent/abilities"
 	"monopod/agent/env"
@@ -92,11 +94,19 @@ func (w *worker) canShow(ctx context.Context, c *corev1.Container) error {
 	if err != nil {
 		return err
 	}
-	if abilities.Of(v).Images {
-		return nil
+	if err := abilities.MountsImages(v); err != nil {
+		return w.refuseStart(c, crierrors.ErrImageVolumeMountFailed.Error(), fmt.Errorf("image volumes are not supported by this node: %w", err))
 	}
-	return w.refuseStart(c, "ImageVolumeMountFailed", fmt.Errorf(
-		"image volumes are not supported by this node: %s %s cannot mount images, containerd 2.1 and later can", v.RuntimeName, v.RuntimeVersion))
+	return nil
+}
+
+// whyNotCreated is the reason in the status of a container that the runtime did not
+// make.
+func whyNotCreated(err error) string {
+	if failed := crierrors.ErrImageVolumeMountFailed.Error(); strings.Contains(err.Error(), failed) {
+		return failed
+	}
+	return "CreateContainerError"
 }
 
 // canName says why the runtime cannot bring devices that are named by CDI.

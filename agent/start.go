@@ -148,7 +148,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 	}
 	if err != nil {
 		w.forgetImages(c) // they may have been removed since they were looked for
-		return "", w.refuseStart(c, "CreateContainerError", err)
+		return "", w.refuseStart(c, whyNotCreated(err), err)
 	}
 	w.a.own(id, w.uid)
 	w.a.placement.made(id, config)

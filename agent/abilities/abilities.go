@@ -3,6 +3,8 @@
 package abilities
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/util/version"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -15,10 +17,10 @@ type Abilities struct {
 }
 
 // Of a runtime by its version; of one that cannot be read nothing is believed. The
-// fake runtime keeps no files of images.
+// fake runtime can all of it.
 func Of(v *cri.VersionResponse) Abilities {
 	if v.GetRuntimeName() != "containerd" {
-		return Abilities{CDI: true}
+		return Abilities{Images: true, ImageSubPaths: true, CDI: true}
 	}
 	is, err := version.ParseGeneric(v.GetRuntimeVersion())
 	if err != nil {
@@ -26,4 +28,22 @@ func Of(v *cri.VersionResponse) Abilities {
 	}
 	from := func(major, minor uint) bool { return is.AtLeast(version.MajorMinor(major, minor)) }
 	return Abilities{Images: from(2, 1), ImageSubPaths: from(2, 2), CDI: from(1, 7)}
+}
+
+// MountsImages says why a runtime cannot mount images, if it cannot: it would show
+// an empty folder.
+func MountsImages(v *cri.VersionResponse) error {
+	if Of(v).Images {
+		return nil
+	}
+	return fmt.Errorf("%s %s cannot mount images, containerd 2.1 and later can", v.GetRuntimeName(), v.GetRuntimeVersion())
+}
+
+// MountsImageFolders says why a runtime cannot mount one folder of an image, if it
+// cannot: it would show the whole image.
+func MountsImageFolders(v *cri.VersionResponse) error {
+	if Of(v).ImageSubPaths {
+		return nil
+	}
+	return fmt.Errorf("%s %s cannot mount a folder of an image, containerd 2.2 and later can", v.GetRuntimeName(), v.GetRuntimeVersion())
 }

@@ -23,7 +23,7 @@ func TestOf(t *testing.T) {
 		{"containerd", "v2.4.2", all},
 		{"containerd", "2.10.0", all},
 		{"containerd", "unknown", abilities.Abilities{}},
-		{"fake", "1.0.0", abilities.Abilities{CDI: true}},
+		{"fake", "1.0.0", all},
 	} {
 		if got := abilities.Of(&cri.VersionResponse{RuntimeName: c.name, RuntimeVersion: c.version}); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.name, c.version, got, c.want)

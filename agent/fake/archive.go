@@ -22,11 +22,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxMetadata is the largest file in an archive that is looked into; layers,
-// which are not, are larger.
+// maxMetadata is the largest file in an archive that is looked into: layers that are
+// larger are not.
 const maxMetadata = 1 << 20
 
-// ImportImages reads the names and configs of an archive; layers are ignored.
+// ImportImages reads the names and configs of an archive, and its small layers.
 func (r *Runtime) ImportImages(ctx context.Context, file string) ([]string, error) {
 	if err := r.begin(ctx, "ImportImages", file); err != nil {
 		return nil, err
@@ -187,6 +187,7 @@ func (m metadata) config(manifest v1.Manifest) (*image, error) {
 	img := &image{id: manifest.Config.Digest.String(), pinned: true, config: config.Config}
 	for _, layer := range manifest.Layers {
 		img.size += uint64(max(0, layer.Size))
+		img.layers = append(img.layers, m.layer(blob(layer.Digest)))
 	}
 	return img, nil
 }
@@ -196,6 +197,7 @@ func (m metadata) docker() (found []archived, err error) {
 	var manifests []struct {
 		Config   string
 		RepoTags []string
+		Layers   []string
 	}
 	if err := m.decode("manifest.json", &manifests); err != nil {
 		return nil, err
@@ -206,8 +208,12 @@ func (m metadata) docker() (found []archived, err error) {
 			return nil, err
 		}
 		id := digest.FromBytes(m[path.Clean(manifest.Config)])
+		img := &image{id: id.String(), pinned: true, config: config.Config}
+		for _, name := range manifest.Layers {
+			img.layers = append(img.layers, m.layer(path.Clean(name)))
+		}
 		for _, name := range manifest.RepoTags {
-			found = append(found, archived{name: name, manifest: id, image: &image{id: id.String(), pinned: true, config: config.Config}})
+			found = append(found, archived{name: name, manifest: id, image: img})
 		}
 	}
 	return found, nil

@@ -53,14 +53,18 @@ func (r *Runtime) createContainer(sandboxID string, config *cri.ContainerConfig,
 	if dir := sandbox.GetLogDirectory(); dir != "" && config.LogPath != "" {
 		c.logPath = filepath.Join(dir, config.LogPath)
 	}
-	if err := r.add(c, sandboxID); err != nil {
+	mounts, err := r.mounts(c.config)
+	if err != nil {
+		return "", err
+	}
+	if err := r.add(c, sandboxID, mounts); err != nil {
 		return "", err
 	}
 	return c.id, c.files.makeMountpoints()
 }
 
 // add puts a container into its sandbox.
-func (r *Runtime) add(c *container, sandboxID string) error {
+func (r *Runtime) add(c *container, sandboxID string, mounts []mount) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := find(r.sandboxes, sandboxID)
@@ -78,7 +82,7 @@ func (r *Runtime) add(c *container, sandboxID string) error {
 			return status.Errorf(codes.AlreadyExists, "container %s has this name and attempt", other.id)
 		}
 	}
-	c.sandbox, c.files = s, newFiles(c.config, c.workingDir())
+	c.sandbox, c.files = s, newFiles(c.config, mounts, c.workingDir())
 	r.containers[c.id] = c
 	return nil
 }

@@ -12,6 +12,9 @@
 // pod of any image is Running in a millisecond. In an imported image an unknown
 // command fails to start, as it does in a real one.
 //
+// An image volume shows the files of an image whose layers are small (1 MiB each at
+// most); one of nowhere is empty.
+//
 // Network: pods get addresses of their own, but no packets. What listens in a
 // pod is reached through Dial (for probes), through PortForward, and by other
 // containers (web get http://10.88.0.3:8080/); not by curl from the host. With

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,21 +14,21 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// files are what a container sees: its mounts, which are real, and around them
-// a file system in memory.
+// files are what a container sees: its mounts, which are of the host or show an
+// image, and around them a file system in memory.
 type files struct {
 	dir      string // what relative names start from
-	mounts   []*cri.Mount
+	mounts   []mount
 	readonly bool // all but the mounts
 
 	mu     sync.Mutex // guards memory
 	memory map[string][]byte
 }
 
-func newFiles(config *cri.ContainerConfig, dir string) *files {
+func newFiles(config *cri.ContainerConfig, mounts []mount, dir string) *files {
 	return &files{
 		dir:      path.Join("/", dir),
-		mounts:   config.GetMounts(),
+		mounts:   mounts,
 		readonly: config.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
 		memory:   map[string][]byte{},
 	}
@@ -39,6 +38,9 @@ func newFiles(config *cri.ContainerConfig, dir string) *files {
 // does.
 func (f *files) makeMountpoints() error {
 	for _, m := range f.mounts {
+		if m.image != nil {
+			continue
+		}
 		if _, err := os.Stat(m.HostPath); errors.Is(err, fs.ErrNotExist) {
 			if err := os.MkdirAll(m.HostPath, 0o755); err != nil {
 				return err
@@ -55,15 +57,15 @@ func (f *files) absolute(name string) string {
 	return path.Join(f.dir, name)
 }
 
-// locate finds the innermost mount that holds a file, and its path on the host.
-func (f *files) locate(name string) (host string, mount *cri.Mount) {
+// locate finds a file in the innermost mount that holds it.
+func (f *files) locate(name string) (at place, mounted bool) {
 	for _, m := range f.mounts {
 		rest, ok := below(m.ContainerPath, name)
-		if ok && (mount == nil || len(m.ContainerPath) >= len(mount.ContainerPath)) {
-			host, mount = filepath.Join(m.HostPath, rest), m
+		if ok && (!mounted || len(m.ContainerPath) >= len(at.ContainerPath)) {
+			at, mounted = place{m, rest}, true
 		}
 	}
-	return host, mount
+	return at, mounted
 }
 
 // below cuts dir off name; it is empty for dir itself.
@@ -77,8 +79,8 @@ func below(dir, name string) (rest string, ok bool) {
 
 func (f *files) ReadFile(name string) ([]byte, error) {
 	abs := f.absolute(name)
-	if host, mount := f.locate(abs); mount != nil {
-		data, err := os.ReadFile(host)
+	if at, mounted := f.locate(abs); mounted {
+		data, err := at.readFile()
 		return data, renamed(err, name)
 	}
 	f.mu.Lock()
@@ -91,8 +93,8 @@ func (f *files) ReadFile(name string) ([]byte, error) {
 
 // Stat knows only what is mounted.
 func (f *files) Stat(name string) (fs.FileInfo, error) {
-	if host, mount := f.locate(f.absolute(name)); mount != nil {
-		info, err := os.Stat(host)
+	if at, mounted := f.locate(f.absolute(name)); mounted {
+		info, err := at.stat()
 		return info, renamed(err, name)
 	}
 	return nil, &fs.PathError{Op: "stat", Path: name, Err: syscall.ENOENT}
@@ -100,12 +102,12 @@ func (f *files) Stat(name string) (fs.FileInfo, error) {
 
 func (f *files) WriteFile(name string, data []byte) error {
 	abs := f.absolute(name)
-	host, mount := f.locate(abs)
-	if mount.GetReadonly() || mount == nil && f.readonly {
+	at, mounted := f.locate(abs)
+	if at.GetReadonly() || !mounted && f.readonly {
 		return &fs.PathError{Op: "open", Path: name, Err: syscall.EROFS}
 	}
-	if mount != nil {
-		return renamed(os.WriteFile(host, data, 0o644), name)
+	if mounted {
+		return renamed(os.WriteFile(at.host(), data, 0o644), name)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +118,8 @@ func (f *files) WriteFile(name string, data []byte) error {
 func (f *files) ReadDir(name string) ([]string, error) {
 	abs := f.absolute(name)
 	names := map[string]struct{}{}
-	if host, mount := f.locate(abs); mount != nil {
-		entries, err := os.ReadDir(host)
+	if at, mounted := f.locate(abs); mounted {
+		entries, err := at.readDir()
 		if err != nil {
 			return nil, renamed(err, name)
 		}

@@ -22,6 +22,7 @@ type image struct {
 	pinned    bool
 	pretended bool // pulled from nowhere: its program is not known
 	config    v1.ImageConfig
+	layers    []layer // of what was really fetched
 }
 
 // ref is what a container status calls its image.

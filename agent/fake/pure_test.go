@@ -54,11 +54,11 @@ func TestArgs(t *testing.T) {
 
 func TestLocate(t *testing.T) {
 	t.Parallel()
-	f := newFiles(&cri.ContainerConfig{Mounts: []*cri.Mount{
-		{ContainerPath: "/data/", HostPath: "/host/data"},
-		{ContainerPath: "/data/inner", HostPath: "/host/inner", Readonly: true},
-		{ContainerPath: "/etc/hosts", HostPath: "/host/hosts"},
-	}}, "data")
+	f := newFiles(&cri.ContainerConfig{}, []mount{
+		{Mount: &cri.Mount{ContainerPath: "/data/", HostPath: "/host/data"}},
+		{Mount: &cri.Mount{ContainerPath: "/data/inner", HostPath: "/host/inner", Readonly: true}},
+		{Mount: &cri.Mount{ContainerPath: "/etc/hosts", HostPath: "/host/hosts"}},
+	}, "data")
 	for name, want := range map[string]string{
 		"/data":           "/host/data",
 		"/data/a/b":       "/host/data/a/b",
@@ -69,7 +69,11 @@ func TestLocate(t *testing.T) {
 		"/database":       "",
 		"/etc/hosts2":     "",
 	} {
-		if host, _ := f.locate(f.absolute(name)); host != want {
+		host := ""
+		if at, mounted := f.locate(f.absolute(name)); mounted {
+			host = at.host()
+		}
+		if host != want {
 			t.Errorf("%s is at %q, want %q", name, host, want)
 		}
 	}
@@ -79,9 +83,8 @@ func TestReadonlyRoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := newFiles(&cri.ContainerConfig{
-		Mounts: []*cri.Mount{{ContainerPath: "/data", HostPath: dir}},
-		Linux:  &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{ReadonlyRootfs: true}},
-	}, "/")
+		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{ReadonlyRootfs: true}},
+	}, []mount{{Mount: &cri.Mount{ContainerPath: "/data", HostPath: dir}}}, "/")
 	if err := f.WriteFile("/tmp/x", nil); err == nil || err.Error() != "open /tmp/x: read-only file system" {
 		t.Errorf("outside the mount: %v", err)
 	}

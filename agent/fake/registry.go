@@ -30,8 +30,8 @@ func onLoopback(named reference.Named) bool {
 	return domain == "localhost" || net.ParseIP(domain).IsLoopback()
 }
 
-// fetch pulls an image: its manifest, its config and, as a test of the way there,
-// its layers, which nobody needs here. Errors read as containerd's.
+// fetch pulls an image: its manifest, its config and its layers; of those that are
+// not small only as a test of the way there. Errors read as containerd's.
 func fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*image, digest.Digest, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // whose goroutines end with each answer
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
@@ -98,11 +98,19 @@ func (m metadata) fetch(ctx context.Context, from remotes.Fetcher, desc v1.Descr
 		return err
 	}
 	for _, layer := range content.Layers {
-		if err := verify(ctx, from, layer, io.Discard); err != nil {
+		if err := m.fetchLayer(ctx, from, layer); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fetchLayer keeps a layer that is small.
+func (m metadata) fetchLayer(ctx context.Context, from remotes.Fetcher, layer v1.Descriptor) error {
+	if layer.Size > maxMetadata {
+		return verify(ctx, from, layer, io.Discard)
+	}
+	return m.blob(ctx, from, layer)
 }
 
 // blob keeps one that is looked into.

@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(t *testing.T) Env) {
 		{"NotFound", testNotFound},
 		{"Process", testProcess},
 		{"Mounts", testMounts},
+		{"ImageMounts", testImageMounts},
 		{"Logs", testLogs},
 		{"LogReopen", testLogReopen},
 		{"ExecSync", testExecSync},

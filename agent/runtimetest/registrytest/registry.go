@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	packed "monopod/agent/image"
 	"monopod/testdata/web/image"
 )
 
@@ -142,7 +143,20 @@ func (r *Registry) Push(name string, program []byte) (ref, digest string, err er
 	if err := image.Write(&archive, r.Host+"/"+name, program); err != nil {
 		return "", "", err
 	}
-	files, err := read(&archive)
+	return r.push(name, &archive)
+}
+
+// PushFiles is Push for an image of files that is no program.
+func (r *Registry) PushFiles(name string, files []packed.File) (ref, digest string, err error) {
+	var archive bytes.Buffer
+	if err := packed.Archive(&archive, packed.Image{Ref: r.Host + "/" + name, Files: files}); err != nil {
+		return "", "", err
+	}
+	return r.push(name, &archive)
+}
+
+func (r *Registry) push(name string, archive io.Reader) (ref, digest string, err error) {
+	files, err := read(archive)
 	if err != nil {
 		return "", "", err
 	}
