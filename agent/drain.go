@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -10,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/admission"
+	"monopod/agent/checkpoint"
 	"monopod/agent/evictor"
 	"monopod/agent/shutdown"
 	"monopod/agent/shutdown/logind"
+	"monopod/agent/shutdown/times"
 	"monopod/agent/status"
 )
 
@@ -20,6 +23,7 @@ import (
 type drain struct {
 	a     *Agent
 	wake  chan struct{}
+	times *times.Record      // belongs to run
 	mu    sync.Mutex         // guards what follows
 	now   *descent           // nil: the node stays up
 	again map[types.UID]bool // static pods that the last descent kept from running
@@ -34,7 +38,10 @@ type descent struct {
 	kept    []types.UID // told to end, or refused
 }
 
-func newDrain(a *Agent) *drain { return &drain{a: a, wake: make(chan struct{}, 1)} }
+func newDrain(a *Agent) (*drain, error) {
+	record, err := times.New(a.Metrics, checkpoint.File(filepath.Join(a.cfg.DataDir, "graceful_node_shutdown_state")))
+	return &drain{a: a, wake: make(chan struct{}, 1), times: record}, err
+}
 
 var (
 	_ shutdown.Node = (*Agent)(nil)
@@ -150,6 +157,7 @@ func (d *drain) refuse(pod *corev1.Pod) *status.Failure {
 
 // run waits to be asked, then stops the pods, until ctx ends.
 func (d *drain) run(ctx context.Context) {
+	d.note(d.times.Load())
 	for {
 		select {
 		case <-ctx.Done():
@@ -158,10 +166,19 @@ func (d *drain) run(ctx context.Context) {
 		}
 		below, cancel := context.WithCancel(ctx)
 		if now := d.take(cancel); now != nil {
-			d.stop(below, now)
+			d.note(d.times.Begin(d.a.Clock.Now()))
+			if d.stop(below, now); ctx.Err() == nil {
+				d.note(d.times.End(d.a.Clock.Now()))
+			}
 			close(now.over)
 		}
 		cancel()
+	}
+}
+
+func (d *drain) note(err error) {
+	if err != nil {
+		d.a.log.Warn("when the node last shut down is not known after a restart", zap.Error(err))
 	}
 }
 

@@ -71,12 +71,14 @@ func (a *Agent) prepareImages() error {
 }
 
 // preparePods is about hearing of pods, letting them in and telling of them.
-func (a *Agent) preparePods() error {
+func (a *Agent) preparePods() (err error) {
 	a.caller = probe.Caller{Exec: a.Runtime, Dial: a.Dial}
 	a.tokens = token.New(a.Client, a.Clock)
 	a.status = statuswriter.New(a.Client, a.Clock, a.log)
 	a.source = source.New(source.Follower{Client: a.Client, Clock: a.Clock, Log: a.log}, a.cfg.NodeName, a.refresh)
-	a.drain = newDrain(a)
+	if a.drain, err = newDrain(a); err != nil {
+		return err
+	}
 	a.admit = a.admitHandlers()
 	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
 	a.mirrors = a.newMirrors()
