@@ -28,6 +28,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/runtimetest":       {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
 	"monopod/agent/cni":               {},
 	"monopod/agent/plan":              {"monopod/agent"}, // what decides knows nothing of the API's client
+	"monopod/agent/resize":            {"monopod/agent"},
 	"monopod/agent/admission":         {"monopod/agent"},
 	"monopod/agent/eviction":          {"monopod/agent"},
 	"monopod/agent/garbage":           {"monopod/agent"},

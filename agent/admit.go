@@ -8,6 +8,7 @@ import (
 
 	"monopod/agent/admission"
 	"monopod/agent/evictor"
+	"monopod/agent/resize"
 	"monopod/agent/status"
 )
 
@@ -30,7 +31,7 @@ func (a *Agent) judge(ctx context.Context, pod *corev1.Pod) (v verdict) {
 		return verdict{}
 	}
 	critical := a.statics.want[pod.UID] == pod || a.evict.Critical(pod)
-	pod = allocatedBefore(pod)
+	pod = resize.Allocated(pod)
 	if v.refused = a.drain.refuse(pod); v.refused == nil {
 		if f := a.evict.Admit(pod, critical); f != nil {
 			v.refused = admission.Rejected(f.Reason, "%s", f.Message)

@@ -26,7 +26,7 @@
 //
 // The packages below know nothing of Agent:
 //
-//   - what to do: plan, status, spec, env, eviction, garbage, admission, amount,
+//   - what to do: plan, resize, status, spec, env, eviction, garbage, admission, amount,
 //     cutoff, abilities, backoff, turns, pleg, topology, cpumanager, memorymanager, solo,
 //     security
 //   - doing it for one pod: volume, mount, cgroup, image, probe, logs, logdir, token,

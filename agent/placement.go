@@ -20,6 +20,7 @@ import (
 	"monopod/agent/cpumanager"
 	"monopod/agent/memorymanager"
 	"monopod/agent/numa"
+	"monopod/agent/resize"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/agent/topology"
@@ -243,20 +244,11 @@ func (p *placement) infeasible(pod, next *corev1.Pod) string {
 		return ""
 	}
 	const message = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
-	if p.cpus != nil && otherRequests(pod, next, corev1.ResourceCPU) {
+	if p.cpus != nil && resize.Requested(&next.Spec, &pod.Spec, corev1.ResourceCPU) {
 		return fmt.Sprintf(message, "CPU", cpumanager.Static)
 	}
-	if p.memory != nil && otherRequests(pod, next, corev1.ResourceMemory) {
+	if p.memory != nil && resize.Requested(&next.Spec, &pod.Spec, corev1.ResourceMemory) {
 		return fmt.Sprintf(message, "Memory", memorymanager.Static)
 	}
 	return ""
-}
-
-// otherRequests says whether a container of next requests another amount.
-func otherRequests(pod, next *corev1.Pod, name corev1.ResourceName) bool {
-	had := mains(&pod.Spec)
-	return slices.ContainsFunc(mains(&next.Spec), func(c *corev1.Container) bool {
-		i := slices.IndexFunc(had, func(o *corev1.Container) bool { return o.Name == c.Name })
-		return i >= 0 && !amount.Same(c.Resources.Requests, had[i].Resources.Requests, name)
-	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"monopod/agent/backoff"
 	"monopod/agent/probe"
+	"monopod/agent/resize"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/agent/volume"
@@ -118,7 +119,7 @@ type worker struct {
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{
-		a: a, uid: pod.UID, pod: allocatedBefore(pod), asked: pod, static: a.statics.want[pod.UID] == pod,
+		a: a, uid: pod.UID, pod: resize.Allocated(pod), asked: pod, static: a.statics.want[pod.UID] == pod,
 		done: make(chan struct{}), wake: make(chan struct{}, 1), letIn: make(chan struct{}), news: make(chan struct{}),
 		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
 		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),
@@ -329,7 +330,7 @@ func (w *worker) open(cancel context.CancelFunc) {
 	if in.pod != nil {
 		w.refresh = w.refresh || !maps.Equal(in.pod.Labels, w.pod.Labels) || !maps.Equal(in.pod.Annotations, w.pod.Annotations)
 		w.allocate(in.pod)
-	} else if otherResources(&w.asked.Spec, &w.pod.Spec) {
+	} else if resize.Asked(&w.asked.Spec, &w.pod.Spec) {
 		w.allocate(w.asked)
 	}
 	w.gone = w.gone || in.gone
