@@ -56,7 +56,7 @@ func (a *Agent) tellRefused(pod *corev1.Pod, f *status.Failure) {
 // ask asks the handlers. A critical pod for which there is no room gets it from
 // others, who are told to go.
 func (a *Agent) ask(pod *corev1.Pod, critical bool) (v verdict) {
-	node, others := a.devices.room(a.node.Current()), a.activeBeside(pod)
+	node, others := a.placement.Room(a.node.Current()), a.activeBeside(pod)
 	for _, ask := range a.admit {
 		v.refused = ask(pod, others, node)
 		if v.refused != nil && critical {

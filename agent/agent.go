@@ -34,8 +34,8 @@ import (
 	"monopod/agent/mirror"
 	"monopod/agent/mount"
 	"monopod/agent/oom"
+	"monopod/agent/placement"
 	"monopod/agent/pleg"
-	"monopod/agent/podresources"
 	"monopod/agent/preload"
 	"monopod/agent/probe"
 	"monopod/agent/registrar"
@@ -245,10 +245,7 @@ type Agent struct {
 	users       *userns.Ranges
 	alone       solo.Claims
 	// placement gives containers what they have for themselves.
-	placement *placement
-	devices   *devices
-	// podResources tells of it; nil: nobody does.
-	podResources *podresources.Server
+	placement *placement.Placement
 
 	manifests *static.Source
 	mirrors   *mirror.Mirrors
@@ -332,7 +329,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.Look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.Run, a.source.Run, a.provideVolumes, a.manifests.Run, a.mirrors.Run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.devices.run, a.servePodResources, a.placement.run} {
+	for _, run := range []func(context.Context){a.node.Run, a.source.Run, a.provideVolumes, a.manifests.Run, a.mirrors.Run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.placement.Run} {
 		parts.Go(func() { run(ctx) })
 	}
 	a.loop(ctx)

@@ -19,23 +19,24 @@
 //
 // What pods share is beside the workers, in packages of their own; files of this one
 // tie them to the workers: who is let in (admit.go, room.go, secure.go), what pods
-// have for themselves (placement.go, devices.go, alone.go), what other parts see of a
-// pod, such as the evictor (pod.go), what is swept up (collect.go, sweep.go), the end
-// before the machine's (drain.go), static pods (statics.go), the making of all these
-// parts (prepare.go).
+// have for themselves (own.go, alone.go), what other parts see of a pod, such as the
+// evictor (pod.go), what is swept up (collect.go, sweep.go), the end before the
+// machine's (drain.go), static pods (statics.go), the making of all these parts
+// (prepare.go).
 //
 // The packages below know nothing of Agent:
 //
 //   - what to do: plan, resize, status, spec, env, eviction, garbage, admission, amount,
-//     cutoff, abilities, backoff, turns, pleg, topology, cpumanager, memorymanager, solo,
-//     security
+//     cutoff, abilities, backoff, turns, pleg, solo, security
 //   - doing it for one pod: volume, mount, cgroup, image, probe, logs, logdir, token,
-//     deviceplugin, statuswriter, userns
+//     statuswriter, userns
 //   - doing it for the node, each with a Run of its own: registrar (Node and lease),
 //     evictor, collector, logs.Rotator, provision with its Feed, preload, mirror (static
 //     pods in the API), shutdown/logind
+//   - what containers have for themselves: placement, over topology, which asks
+//     cpumanager, memorymanager and deviceplugin; podresources tells of it
 //   - hearing of it: source (the API), static (files), shutdown
-//   - telling of it: stats, podresources, socket
+//   - telling of it: stats, socket
 //   - reading the machine: host, numa, oom, reserve
 //   - state that outlives the process, beside what the runtime's labels say:
 //     checkpoint

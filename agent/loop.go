@@ -101,7 +101,7 @@ func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inRuntime, bool) 
 	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
 		sandboxes, containers, err := a.askRuntime(ctx)
 		if err == nil {
-			a.placement.recover(containers)
+			a.placement.Found(containers)
 			return byPod(sandboxes, containers), true
 		}
 		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))

@@ -20,6 +20,12 @@ var _ evictor.Pod = (*worker)(nil)
 // Object is the pod as it is now; it is shared.
 func (w *worker) Object() *corev1.Pod { return w.current.Load() }
 
+// Seen is what the runtime has of it, to be read only; nil: the worker is yet to look.
+func (w *worker) Seen() *status.Observed { return w.snapshot.Load() }
+
+// Wake has the worker look at the pod.
+func (w *worker) Wake() { w.wakeUp() }
+
 // Ending says that the pod is being stopped, or has ended.
 func (w *worker) Ending() bool { return w.quiet.Load() }
 

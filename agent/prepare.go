@@ -12,7 +12,6 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/image"
 	"monopod/agent/pleg"
-	"monopod/agent/podresources"
 	"monopod/agent/preload"
 	"monopod/agent/probe"
 	"monopod/agent/registrar"
@@ -88,13 +87,9 @@ func (a *Agent) preparePods() (err error) {
 
 // prepareOwn is about what pods have for themselves.
 func (a *Agent) prepareOwn() (err error) {
-	if a.devices, err = newDevices(a); err != nil {
-		return err
+	if a.placement, err = a.newPlacement(); err == nil {
+		a.count(a.placement.Processors())
 	}
-	if a.placement, err = newPlacement(a); err != nil || a.cfg.PodResources == "" {
-		return err
-	}
-	a.podResources, err = podresources.New(holdings{a}, a.Metrics)
 	return err
 }
 
@@ -124,7 +119,7 @@ func (a *Agent) newRegistrar() (*registrar.Registrar, error) {
 	return registrar.New(registrar.Deps{
 		Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Recorder: a.Recorder,
 		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.capacity, a.allocatable },
-		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.devices.offer(next, cur, first) },
+		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.placement.Offer(next, cur, first) },
 		Pressure:  func() []corev1.NodeConditionType { return a.evict.Pressure() },
 		Down:      func() bool { return a.drain.down() },
 		Learns:    a.PLEG, Ready: a.imagesAt.Find,

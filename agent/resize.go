@@ -32,7 +32,7 @@ func (w *worker) allocate(next *corev1.Pod) {
 // hasNoRoom says why the node cannot give pod, which has what had says, what it asks
 // for: never, or not now.
 func (a *Agent) hasNoRoom(had, pod *corev1.Pod) *status.Resize {
-	if why := a.placement.infeasible(had, pod); why != "" {
+	if why := a.placement.Infeasible(had, pod); why != "" {
 		return resize.Infeasible(why)
 	}
 	return resize.Room(pod, a.activeBeside(pod), a.node.Current())

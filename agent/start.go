@@ -151,7 +151,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		return "", w.refuseStart(c, whyNotCreated(err), err)
 	}
 	w.a.own(id, w.uid)
-	w.a.placement.made(id, config)
+	w.a.placement.Made(id, config)
 	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	w.seen.Containers = append(w.seen.Containers, status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: w.seen.Sandbox().ID, Hash: spec.Hash(c), Image: c.Image,

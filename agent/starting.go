@@ -76,7 +76,7 @@ func (w *worker) begun(ctx context.Context, c *corev1.Container, id string) erro
 		w.wakeUp() // it has ended already
 		return nil
 	}
-	w.a.placement.started(ctx, w.uid, now)
+	w.a.placement.Started(ctx, w.uid, now)
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := w.postStart(ctx, c, now); err != nil {
 			return err

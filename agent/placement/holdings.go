@@ -1,4 +1,4 @@
-package agent
+package placement
 
 import (
 	"context"
@@ -13,34 +13,34 @@ import (
 )
 
 // holdings tell programs on the node what containers have for themselves.
-type holdings struct{ a *Agent }
+type holdings struct{ p *Placement }
 
 var _ podresources.Source = holdings{}
 
-// servePodResources answers them until ctx ends. A node that does not is a node
+// serveHoldings answers them until ctx ends. A node that does not is a node
 // still.
-func (a *Agent) servePodResources(ctx context.Context) {
-	if a.podResources == nil {
+func (p *Placement) serveHoldings(ctx context.Context) {
+	if p.resources == nil {
 		return
 	}
-	if err := a.podResources.Run(ctx, a.cfg.PodResources); err != nil {
-		a.log.Error("the podresources API is not served", zap.Error(err))
+	if err := p.resources.Run(ctx, p.cfg.Socket); err != nil {
+		p.Log.Error("the podresources API is not served", zap.Error(err))
 	}
 }
 
 // Pods implements podresources.Source.
-func (h holdings) Pods() []*corev1.Pod { return h.a.active() }
+func (h holdings) Pods() []*corev1.Pod { return h.p.Active() }
 
 // Container implements podresources.Source.
 func (h holdings) Container(uid types.UID, name string) podresources.Share {
 	var out podresources.Share
-	if d := h.a.devices; d.Manager != nil {
+	if d := h.p.devices; d != nil {
 		out.Devices = shown(d.Devices(uid, name))
 	}
-	if c := h.a.placement.cpus; c != nil {
+	if c := h.p.cpus; c != nil {
 		out.CPUs = c.Exclusive(uid, name).List()
 	}
-	if m := h.a.placement.memory; m != nil {
+	if m := h.p.memory; m != nil {
 		out.Memory = blocks(m.Blocks(uid, name))
 	}
 	return out
@@ -49,13 +49,13 @@ func (h holdings) Container(uid types.UID, name string) podresources.Share {
 // Allocatable implements podresources.Source.
 func (h holdings) Allocatable() podresources.Share {
 	var out podresources.Share
-	if d := h.a.devices; d.Manager != nil {
+	if d := h.p.devices; d != nil {
 		out.Devices = shown(d.Allocatable())
 	}
-	if c := h.a.placement.cpus; c != nil {
+	if c := h.p.cpus; c != nil {
 		out.CPUs = c.Allocatable().List()
 	}
-	if m := h.a.placement.memory; m != nil {
+	if m := h.p.memory; m != nil {
 		out.Memory = blocks(m.Allocatable())
 	}
 	return out
