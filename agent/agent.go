@@ -46,6 +46,7 @@ import (
 	"monopod/agent/static"
 	"monopod/agent/stats"
 	"monopod/agent/statuswriter"
+	"monopod/agent/stream"
 	"monopod/agent/token"
 	"monopod/agent/topology"
 	"monopod/agent/turns"
@@ -215,8 +216,9 @@ func instance(dataDir, node string) string {
 // Agent makes one node run the pods bound to it. It also answers as client.Node.
 type Agent struct {
 	Deps
-	cfg Config
-	log *zap.Logger
+	*stream.Streams // answers as client.Node
+	cfg             Config
+	log             *zap.Logger
 
 	hostIPs  []string
 	capacity corev1.ResourceList

@@ -36,7 +36,7 @@
 //   - what containers have for themselves: placement, over topology, which asks
 //     cpumanager, memorymanager and deviceplugin; podresources tells of it
 //   - hearing of it: source (the API), static (files), shutdown
-//   - telling of it: stats, socket
+//   - telling of it: stats, stream (logs, exec and the like), socket
 //   - reading the machine: host, numa, oom, reserve
 //   - state that outlives the process, beside what the runtime's labels say:
 //     checkpoint

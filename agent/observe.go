@@ -62,7 +62,7 @@ func (w *worker) readMessage(c *status.Container) {
 		return
 	}
 	if c.MessagePolicy == string(corev1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0 {
-		w.a.flushed(w.life, c)
+		w.a.Flushed(w.life, c)
 		c.Message = logs.Fallback(w.logPath(c))
 	}
 }

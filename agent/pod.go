@@ -11,17 +11,31 @@ import (
 
 	"monopod/agent/evictor"
 	"monopod/agent/status"
+	"monopod/agent/stream"
 )
 
 // What follows is what other parts see of a worker. It may be used on any goroutine.
 
-var _ evictor.Pod = (*worker)(nil)
+var (
+	_ evictor.Pod = (*worker)(nil)
+	_ stream.Pod  = (*worker)(nil)
+)
 
 // Object is the pod as it is now; it is shared.
 func (w *worker) Object() *corev1.Pod { return w.current.Load() }
 
 // Seen is what the runtime has of it, to be read only; nil: the worker is yet to look.
 func (w *worker) Seen() *status.Observed { return w.snapshot.Load() }
+
+// Changes closes when there is a newer snapshot.
+func (w *worker) Changes() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.news
+}
+
+// Done closes when nothing is left of the pod, and its worker ends.
+func (w *worker) Done() <-chan struct{} { return w.done }
 
 // Wake has the worker look at the pod.
 func (w *worker) Wake() { w.wakeUp() }
@@ -35,7 +49,7 @@ func (w *worker) Over() bool { return w.over.Load() }
 // AwaitOver waits until the pod is over; false: limit came first, or the end of ctx.
 func (w *worker) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
 	for !w.over.Load() {
-		changed := w.changes()
+		changed := w.Changes()
 		if w.over.Load() {
 			break
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/evictor"
 	"monopod/agent/host"
@@ -18,6 +19,7 @@ import (
 	"monopod/agent/source"
 	"monopod/agent/spec"
 	"monopod/agent/statuswriter"
+	"monopod/agent/stream"
 	"monopod/agent/token"
 	"monopod/agent/userns"
 )
@@ -81,6 +83,10 @@ func (a *Agent) preparePods() (err error) {
 	a.admit = a.admitHandlers()
 	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
 	a.mirrors = a.newMirrors()
+	a.Streams = stream.New(stream.Deps{
+		Runtime: a.Runtime, Clock: a.Clock, Dir: a.logs, Known: a.swept, Behind: a.mirrors.Behind,
+		Pod: func(uid types.UID) (stream.Pod, bool) { w := a.worker(uid); return w, w != nil },
+	})
 	a.manifests, a.statics = a.newManifests(), newStatics()
 	return nil
 }

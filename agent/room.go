@@ -9,7 +9,7 @@ import (
 func (w *worker) awaitRoom(ctx context.Context) {
 	for _, victim := range w.room {
 		for !victim.over.Load() {
-			changed := victim.changes()
+			changed := victim.Changes()
 			if victim.over.Load() {
 				break
 			}

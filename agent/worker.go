@@ -283,13 +283,6 @@ func (w *worker) publish() {
 	w.news = make(chan struct{})
 }
 
-// changes closes when there is a newer snapshot.
-func (w *worker) changes() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.news
-}
-
 // live syncs the pod and, when that shows it has finished, ends it.
 func (w *worker) live(ctx context.Context) (done bool, err error) {
 	if err := w.sync(ctx); err != nil {
