@@ -247,7 +247,10 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
-	for _, dir := range []string{cfg.DataDir, cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
+	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil { // users of a pod's own have to pass
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	for _, dir := range []string{cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("--data-dir: %w", err)
 		}

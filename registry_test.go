@@ -44,7 +44,7 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 // filesOf are files of the script, for an image.
 func filesOf(ts *testscript.TestScript, names []string) (out []image.File) {
 	for _, name := range names {
-		out = append(out, image.File{Path: name, Mode: 0o644, Data: []byte(ts.ReadFile(name))})
+		out = append(out, image.File{Path: name, Mode: 0o755, Data: []byte(ts.ReadFile(name))})
 	}
 	return out
 }

@@ -322,7 +322,7 @@ func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) 
 // Run registers the node and runs its pods until ctx ends; then it returns and
 // leaves the pods running. It fails only where nothing could ever work.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := errors.Join(os.MkdirAll(a.podsDir(), 0o755), a.logs.Make()); err != nil {
+	if err := errors.Join(os.MkdirAll(a.podsDir(), 0o750), a.logs.Make()); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	if err := a.enforce(); err != nil {

@@ -118,7 +118,7 @@ func (w *worker) canName(ctx context.Context, devices []*cri.CDIDevice) error {
 	if err != nil || abilities.Of(v).CDI {
 		return err
 	}
-	return fmt.Errorf("%w: CDI device %q cannot be had: %s %s does not know CDI, containerd 1.7 and later does", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
+	return fmt.Errorf("%w: CDI device %q cannot be had: %s %s cannot be told of CDI, containerd 2.0 and later can", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
 }
 
 // shownImages are the images of all pods' volumes, by their full names. The pods'

@@ -13,7 +13,7 @@ import (
 type Abilities struct {
 	Images        bool // volumes that show an image: containerd 2.1
 	ImageSubPaths bool // folders of such alone: containerd 2.2
-	CDI           bool // devices that device plugins name by CDI: containerd 1.7
+	CDI           bool // devices that device plugins name by CDI: containerd 2.0; 1.7 where it is switched on, which it does not tell
 }
 
 // Of a runtime by its version; of one that cannot be read nothing is believed. The
@@ -27,7 +27,7 @@ func Of(v *cri.VersionResponse) Abilities {
 		return Abilities{}
 	}
 	from := func(major, minor uint) bool { return is.AtLeast(version.MajorMinor(major, minor)) }
-	return Abilities{Images: from(2, 1), ImageSubPaths: from(2, 2), CDI: from(1, 7)}
+	return Abilities{Images: from(2, 1), ImageSubPaths: from(2, 2), CDI: from(2, 0)}
 }
 
 // MountsImages says why a runtime cannot mount images, if it cannot: it would show

@@ -16,7 +16,7 @@ func TestOf(t *testing.T) {
 		want          abilities.Abilities
 	}{
 		{"containerd", "1.6.20~ds1", abilities.Abilities{}},
-		{"containerd", "1.7.27", abilities.Abilities{CDI: true}},
+		{"containerd", "1.7.27", abilities.Abilities{}},
 		{"containerd", "v2.0.5", abilities.Abilities{CDI: true}},
 		{"containerd", "2.1.6+bottlerocket", abilities.Abilities{Images: true, CDI: true}},
 		{"containerd", "v2.2.0-rc.1", all},

@@ -95,6 +95,9 @@ func (c *Child) Socket() string { return c.layout.socket }
 // Snapshotter is the one that the child uses: for Config.Snapshotter.
 func (c *Child) Snapshotter() string { return c.snapshotter }
 
+// StateDir is where containers lie while they run: for Config.StateDir.
+func (c *Child) StateDir() string { return c.layout.state }
+
 // Run keeps containerd running until ctx ends, then stops it and leaves its pods
 // alone; where there are none, it takes the pod network down. It fails only before
 // the first start; later deaths are logged, and containerd is started again after

@@ -25,13 +25,15 @@ type childSettings struct {
 	SandboxImage    string
 	BinDir, ConfDir string
 	Hosts           string
-	RestrictOOM     bool // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
+	CDI             string // of the node's own specs
+	RestrictOOM     bool   // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
 	DisableAppArmor bool
 	Shim, Runc      string // absolute
 	Systemd         bool   // makes containers' cgroups
 }
 
-// Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x.
+// Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x, which would look at
+// what every container uses each second; the agent looks when somebody asks.
 var configs = map[bool]string{false: `version = 2
 root = {{q .Root}}
 state = {{q .State}}
@@ -82,6 +84,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.bt
   disable_apparmor = {{.DisableAppArmor}}
   disable_hugetlb_controller = false
   netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", {{q .CDI}}]
+  stats_collect_period = "1h"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
 {{- if .Shim}}
@@ -127,7 +131,7 @@ func (c *Child) settings(major int, network cni.Network) childSettings {
 	s := childSettings{
 		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
-		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts,
+		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
 		RestrictOOM: !mayLowerOOMScore(), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
 	}
 	// Programs beside containerd belong to it.

@@ -23,6 +23,7 @@ type layout struct {
 	boot   string // holds the boot ID under which state was made
 	hosts  string // registry mirrors: containerd's hosts.toml
 	cni    string
+	cdi    string // the user's, of devices that are this node's alone
 }
 
 // newLayout wants an absolute path.
@@ -30,7 +31,7 @@ func newLayout(dataDir string) layout {
 	dir := filepath.Join(dataDir, "containerd")
 	id := InstanceID(dataDir)
 	l := layout{
-		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"),
+		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"), cdi: filepath.Join(dataDir, "cdi"),
 		root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"),
 		socket: filepath.Join(dir, "containerd.sock"), config: filepath.Join(dir, "config.toml"),
 		pid: filepath.Join(dir, "containerd.pid"), boot: filepath.Join(dir, "boot"), hosts: filepath.Join(dir, "certs.d"),

@@ -91,7 +91,7 @@ func (n *node) start() {
 
 func (n *node) connect(child *cri.Child, log *zap.Logger) {
 	n.t.Helper()
-	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Kernel: readKernel(n.t), Log: log})
+	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: readKernel(n.t), Log: log})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestParseVersion(t *testing.T) {
 
 func TestRender(t *testing.T) {
 	t.Parallel()
-	s := childSettings{Root: `/a "b"/root`, Socket: "/s", BinDir: "/bin", ConfDir: "/net.d", SandboxImage: "p:1",
+	s := childSettings{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDir: "/bin", ConfDir: "/net.d", SandboxImage: "p:1",
 		Snapshotter: "native", RestrictOOM: true, Runc: "/x/runc"}
 	for _, tt := range []struct {
 		major      int
@@ -52,6 +52,7 @@ func TestRender(t *testing.T) {
 		{1, `bin_dir = "/bin"`, "runc.options"},
 		{2, `bin_dirs = ["/bin"]`, "sandbox_image"},
 		{2, `BinaryName = "/x/runc"`, "runtime_path"},
+		{2, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/d/cdi"]`, "enable_cdi"},
 		{2, `root = "/a \"b\"/root"`, "<no value>"},
 		{1, `temp = "/a \"b\"/root/tmpmounts"`, "/tmp\""},
 		{2, `temp = "/a \"b\"/root/tmpmounts"`, "/tmp\""},
@@ -238,5 +239,31 @@ func TestContainerID(t *testing.T) {
 		if got := containerID(cgroup); got != want {
 			t.Errorf("%s: %s", cgroup, got)
 		}
+	}
+}
+
+func TestBarrier(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	inner := filepath.Join(top, "a", "b")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		top, a os.FileMode
+		want   string
+	}{{0o711, 0o750, "a"}, {0o700, 0o711, "."}, {0o700, 0o700, "a"}} {
+		if err := errors.Join(os.Chmod(top, tc.top), os.Chmod(filepath.Dir(inner), tc.a)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := barrier(inner); got != filepath.Join(top, tc.want) || err != nil {
+			t.Errorf("%o, %o: %q, %v, want %q", tc.top, tc.a, got, err, tc.want)
+		}
+	}
+	if got, err := barrier("/"); got != "" || err != nil {
+		t.Errorf("the root: %q, %v", got, err)
+	}
+	if _, err := barrier(filepath.Join(inner, "none")); err == nil {
+		t.Error("nobody misses a folder that is not there")
 	}
 }

@@ -40,6 +40,9 @@ const (
 type Config struct {
 	Socket      string // its path
 	Snapshotter string // for imported images; empty: what CRI says it uses, else overlayfs
+	// StateDir is where a containerd of our own has the containers; pods with users of
+	// their own need to get there. Empty: it is somebody else's.
+	StateDir string
 	// Kernel knows of the processes that were killed for want of memory, which
 	// containerd does not always; nil: only containerd does. Who opened it runs it.
 	Kernel *oom.Log

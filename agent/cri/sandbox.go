@@ -8,6 +8,9 @@ import (
 
 // RunPodSandbox brings the sandbox image first, where it is missing.
 func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+	if err := r.mayPass(config); err != nil {
+		return "", err
+	}
 	if err := r.ensurePause(ctx); err != nil {
 		return "", err
 	}

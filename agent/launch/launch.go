@@ -192,7 +192,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Kernel: n.kernel, Log: n.Log})
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel, Log: n.Log})
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&cfg.Name, "socket", "testdev.sock", "the name of its socket")
 	flag.StringVar(&cfg.Resource, "resource", "example.com/testdev", "the name of the resource")
 	flag.StringVar(&cfg.Mount, "mount", "", "a folder of the machine that containers see as /testdev")
+	flag.StringVar(&cfg.CDI, "cdi", "", "what the names of CDI devices begin with, such as example.com/thing=; the ids follow")
 	count := flag.Int("devices", 2, "how many devices there are: dev-1, dev-2, …")
 	sick := flag.String("sick", "", "a file with the ids of those that are unhealthy; read again and again")
 	pid := flag.String("pid", "", "a file for the id of the process")

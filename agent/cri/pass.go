@@ -1,0 +1,48 @@
+package cri
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// mayPass says why a pod with users of its own cannot run: to the machine they are
+// others, who must be let through to where its containers lie. runc's own words
+// would be "error preparing rootfs: permission denied".
+func (r *Runtime) mayPass(config *cri.PodSandboxConfig) error {
+	users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+	if r.config.StateDir == "" || users.GetMode() != cri.NamespaceMode_POD {
+		return nil
+	}
+	closed, err := barrier(r.config.StateDir)
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if closed == "" {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "hostUsers: false: users of the pod's own cannot get to their containers through %s, which is closed to others: chmod o+x %[1]s", closed)
+}
+
+// barrier is the folder on the way to path that others may not pass; empty: none.
+func barrier(path string) (closed string, err error) {
+	for ; ; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&mayPassOther == 0 {
+			return path, nil
+		}
+		if path == filepath.Dir(path) {
+			return "", nil
+		}
+	}
+}
+
+// mayPassOther lets everybody through a folder.
+const mayPassOther fs.FileMode = 0o001
