@@ -253,7 +253,7 @@ func (r *real) oom(t *testing.T) {
 // leftovers looks for what nobody wants any more.
 func (r *real) leftovers() {
 	r.Helper()
-	for range 100 { // the last pod's object went before its container
+	for range 300 { // the last pod's object went before its container
 		if list, _ := r.runtime.ListPodSandbox(context.Background(), nil); len(list) == 0 && len(names(r.world, "logs/pods")) == 0 {
 			break
 		}
