@@ -1,16 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/backoff"
 	"monopod/agent/cutoff"
 	"monopod/agent/image"
 	"monopod/agent/status"
@@ -32,11 +31,8 @@ func needOf(c *corev1.Container) need {
 
 // imageState is what is known of an image before a container starts.
 type imageState struct {
-	image   *cri.Image // present, or pulled
-	pulling bool
-	recheck bool // images have been imported since
-	err     *image.Error
-	until   time.Time // err holds
+	image     *cri.Image // present, or pulled
+	image.Try            // until then
 }
 
 // image returns the image needed. One that must be pulled is, in the background,
@@ -47,15 +43,11 @@ func (w *worker) image(ctx context.Context, n need) (*cri.Image, error) {
 		s = &imageState{}
 		w.images[n.key] = s
 	}
-	now := w.a.Clock.Now()
-	switch {
-	case s.image != nil:
+	if s.image != nil {
 		return s.image, nil
-	case s.recheck:
-	case s.pulling:
-		return nil, s.blocked()
-	case s.err != nil && now.Before(s.until):
-		return nil, &blocked{Waiting: status.Waiting{Reason: s.err.Reason, Message: s.err.Message}, retry: s.until.Sub(now)}
+	}
+	if why, waits := s.Wait(w.a.Clock.Now()); waits {
+		return nil, blockedBy(why)
 	}
 	present, err := w.a.images.Present(ctx, w.request(n, nil))
 	if err != nil {
@@ -66,26 +58,23 @@ func (w *worker) image(ctx context.Context, n need) (*cri.Image, error) {
 		w.a.event(w.pod, n.container, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", n.image)
 		return present, nil
 	}
-	if s.recheck = false; !s.pulling {
-		w.pull(n, s)
+	if s.Missing() {
+		w.pull(n)
 	}
-	return nil, s.blocked()
+	return nil, blockedBy(s.Said())
 }
 
 // lookAgain has every missing image looked for at once: some were imported.
 func (w *worker) lookAgain() {
 	w.a.images.Forget(string(w.uid))
 	for _, s := range w.images {
-		s.recheck = s.image == nil
+		s.Again()
 	}
 }
 
-// blocked is how a container waits for a pull: with what the last one said.
-func (s *imageState) blocked() *blocked {
-	if s.err == nil {
-		return &blocked{}
-	}
-	return &blocked{Waiting: status.Waiting{Reason: s.err.Reason, Message: s.err.Message}}
+// blockedBy is how a container waits for an image.
+func blockedBy(why image.Error) *blocked {
+	return &blocked{Waiting: status.Waiting{Reason: why.Reason, Message: why.Message}, retry: why.Retry}
 }
 
 func (w *worker) imageFailed(s *imageState, err error) error {
@@ -93,8 +82,8 @@ func (w *worker) imageFailed(s *imageState, err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	s.err, s.until = e, w.a.Clock.Now().Add(e.Retry)
-	return &blocked{Waiting: status.Waiting{Reason: e.Reason, Message: e.Message}, retry: e.Retry}
+	s.Failed(e, w.a.Clock.Now())
+	return blockedBy(*e)
 }
 
 // request is the need as the puller knows it.
@@ -107,8 +96,7 @@ func (w *worker) request(n need, secrets []*corev1.Secret) image.Request {
 }
 
 // pull fetches an image on a goroutine of its own.
-func (w *worker) pull(n need, s *imageState) {
-	s.pulling = true
+func (w *worker) pull(n need) {
 	r := w.request(n, nil)
 	r.Sandbox = w.presentSandbox()
 	pod, ctx := w.pod, w.life
@@ -149,21 +137,11 @@ func (w *worker) pulled(name string, r imageResult) {
 	if s == nil {
 		return
 	}
-	if s.pulling = false; s.image != nil {
-		return
+	s.image = cmp.Or(s.image, r.image)
+	s.Pulled(r.err, w.a.Clock.Now())
+	if s.image == nil && cutoff.Lost(r.err) {
+		w.a.node.Poke() // this step pulls again, once the runtime is back
 	}
-	s.image, s.err = r.image, nil
-	if r.err == nil {
-		return
-	}
-	if cutoff.Lost(r.err) {
-		w.a.node.Poke()
-		return // this step pulls again, once the runtime is back
-	}
-	if !errors.As(r.err, &s.err) {
-		s.err = &image.Error{Reason: image.ReasonPull, Message: r.err.Error(), Retry: backoff.Initial}
-	}
-	s.until = w.a.Clock.Now().Add(s.err.Retry)
 }
 
 // pullSecrets are the secrets the pod names; those that are not there are left out.
