@@ -75,7 +75,7 @@ func (a *Agent) Progress() *shutdown.Progress {
 	if d.now == nil {
 		return nil
 	}
-	p := &shutdown.Progress{Done: d.now.ended()}
+	p := &shutdown.Progress{Done: d.now.ended(), Unknown: !d.a.knowsPods()}
 	for _, w := range d.now.ending {
 		if !w.over.Load() {
 			pod := w.current.Load()
@@ -144,11 +144,12 @@ func (d *drain) down() bool {
 	return d.now != nil
 }
 
-// refuse keeps new pods out meanwhile.
+// refuse keeps new pods out meanwhile. While it is not known which there are, any may
+// have run before: those are let in, and end like the others.
 func (d *drain) refuse(pod *corev1.Pod) *status.Failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil {
+	if d.now == nil || !d.a.knowsPods() {
 		return nil
 	}
 	d.now.kept = append(d.now.kept, pod.UID)
@@ -167,6 +168,7 @@ func (d *drain) run(ctx context.Context) {
 		below, cancel := context.WithCancel(ctx)
 		if now := d.take(cancel); now != nil {
 			d.note(d.times.Begin(d.a.Clock.Now()))
+			d.learn(below, now)
 			if d.stop(below, now); ctx.Err() == nil {
 				d.note(d.times.End(d.a.Clock.Now()))
 			}
@@ -191,6 +193,19 @@ func (d *drain) take(cancel context.CancelFunc) *descent {
 	}
 	d.now.cancel = cancel
 	return d.now
+}
+
+// learn waits for the pods to be known, as they are not right after a start, but no
+// longer than they may take to end.
+func (d *drain) learn(ctx context.Context, now *descent) {
+	timer := d.a.Clock.NewTimer(now.periods.Bound())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-d.a.swept:
+	case <-timer.C():
+		d.a.log.Warn("it is not known which pods the node has: they are not stopped")
+	}
 }
 
 func (d *drain) stop(ctx context.Context, now *descent) {

@@ -65,6 +65,31 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 	})
 }
 
+// TestShutdownRightAfterAStart: pods that ran before are waited for, though the agent
+// has yet to learn of them.
+func TestShutdownRightAfterAStart(t *testing.T) {
+	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
+		w.create(pod("stubborn", "-ignore-term", "serve"))
+		w.until(time.Second, "stubborn", ready)
+		w.until(time.Second, "a-n1", ready)
+		static := idOf(w.get("a-n1"))
+		w.restart(w.adjust)
+		ended := make(chan struct{})
+		go func() {
+			w.a.StopPods(w.Context(), shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
+			close(ended)
+		}()
+		w.after(2 * time.Second)
+		if p := w.a.Progress(); p.Done || p.Unknown || len(p.Running) != 2 || !ready(w.get("a-n1")) || idOf(w.get("a-n1")) != static {
+			t.Errorf("progress %+v, %+v", p, w.get("a-n1").Status)
+		}
+		<-ended
+		if p := w.get("stubborn"); p.Status.Reason != "Terminated" || p.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("%+v", p.Status)
+		}
+	})
+}
+
 // TestShutdownCalledOff: pods of files start again, and new ones come in.
 func TestShutdownCalledOff(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {

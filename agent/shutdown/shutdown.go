@@ -38,6 +38,7 @@ func Failure() *status.Failure {
 type Progress struct {
 	Done    bool     `json:"done"`              // nothing more will be ended
 	Running []string `json:"running,omitempty"` // namespace/name of pods that have not ended
+	Unknown bool     `json:"unknown,omitempty"` // it is not known which pods there are
 }
 
 // Node is what Handler talks to.

@@ -77,6 +77,8 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 	switch {
 	case err != nil:
 		return err
+	case p.Unknown:
+		return fmt.Errorf("the node did not learn in %v which pods it has: does the container runtime answer?", c.periods.Bound())
 	case len(p.Running) > 0:
 		return fmt.Errorf("not all pods ended in %v: %s", c.periods.Bound(), strings.Join(p.Running, ", "))
 	}
