@@ -15,7 +15,7 @@ import (
 // would be "error preparing rootfs: permission denied".
 func (r *Runtime) mayPass(config *cri.PodSandboxConfig) error {
 	users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
-	if r.config.StateDir == "" || users.GetMode() != cri.NamespaceMode_POD {
+	if r.config.StateDir == "" || users == nil || users.Mode != cri.NamespaceMode_POD {
 		return nil
 	}
 	closed, err := barrier(r.config.StateDir)
