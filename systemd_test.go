@@ -1,0 +1,260 @@
+package main_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// machine is a systemd with a logind of its own, which testdata/systemd.sh starts,
+// and the monopod that it runs.
+type machine struct {
+	*server
+	root string // the folder of systemd.sh
+	cmd  *exec.Cmd
+	over chan struct{} // closed when it is off
+	out  *bytes.Buffer // read after over
+}
+
+// TestSystemd installs the unit of docs/operation.md in a real systemd, and has a
+// real logind power the machine off.
+func TestSystemd(t *testing.T) {
+	needsSystemd(t)
+	buildAll(t)
+	t.Parallel()
+	m := newMachine(t)
+	m.boot(t)
+	if said := m.run(t, "systemd-analyze", "verify", "/etc/systemd/system/monopod.service"); said != "" {
+		t.Errorf("the unit of docs/operation.md: %s", said)
+	}
+	m.run(t, "systemctl", "enable", "--now", "monopod")
+	if code, text := m.get("/readyz"); code != http.StatusOK {
+		t.Errorf("systemctl returned before monopod was ready: %d %s", code, text)
+	}
+	m.create(t, "deaf", "", 20*time.Second)
+	m.create(t, "vital", "system-node-critical", time.Second)
+	deaf, vital := m.await(t, "deaf", isReady), m.await(t, "vital", isReady)
+
+	m.run(t, "systemctl", "kill", "--signal=KILL", "--kill-who=main", "monopod")
+	m.until(t, "monopod is there again", func() bool {
+		return m.run(t, "systemctl", "show", "monopod", "--property=ActiveState,NRestarts") == "NRestarts=1\nActiveState=active\n"
+	})
+	for _, before := range []*corev1.Pod{deaf, vital} {
+		now := m.await(t, before.Name, isReady)
+		was, is := before.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]
+		if is.ContainerID != was.ContainerID || is.RestartCount != 0 {
+			t.Errorf("monopod was killed, and %s with it: %s", before.Name, describe(now))
+		}
+	}
+	m.until(t, "logind waits", func() bool {
+		return regexp.MustCompile(`monopod .* shutdown .* delay`).MatchString(m.run(t, "systemd-inhibit", "--list", "--no-legend"))
+	})
+	m.calledOff(t)
+	m.create(t, "late", "", time.Second)
+	m.create(t, "late-vital", "system-node-critical", time.Second)
+	m.await(t, "late", isReady)
+	m.await(t, "late-vital", isReady)
+	m.run(t, "systemctl", "poweroff")
+	m.awaitOff(t)
+	m.checkEnd(t)
+}
+
+// calledOff has the machine stay up after all, which is found out when the pods have
+// ended: new ones come in.
+func (m *machine) calledOff(t *testing.T) {
+	t.Helper()
+	m.run(t, "systemctl", "poweroff")
+	m.until(t, "pods end", func() bool { return !m.nodeReady() })
+	m.run(t, "systemctl", "mask", "--runtime", "poweroff.target")
+	m.insist(t, http.MethodDelete, podPath+"/deaf?gracePeriodSeconds=0", nil) // for which it waits
+	m.await(t, "vital", isTerminated)
+	m.until(t, "the node is back", m.nodeReady)
+	m.run(t, "systemctl", "unmask", "--runtime", "poweroff.target")
+}
+
+// checkEnd looks with another monopod at how the pods ended.
+func (m *machine) checkEnd(t *testing.T) {
+	t.Helper()
+	m.server = newServer(m.dir, []string{"--runtime=fake", "--node-name=node1"})
+	m.begin(t)
+	defer m.end(syscall.SIGTERM)
+	ended := map[string]time.Time{}
+	for _, name := range []string{"late", "late-vital"} {
+		p := m.pod(t, name)
+		if !isTerminated(p) || p.Status.ContainerStatuses[0].State.Terminated == nil {
+			t.Fatalf("the machine did not wait for %s: %s", name, describe(p))
+		}
+		ended[name] = p.Status.ContainerStatuses[0].State.Terminated.FinishedAt.Time
+	}
+	if ended["late-vital"].Before(ended["late"].Add(time.Second)) {
+		t.Errorf("the critical pod did not wait for the other one: %v", ended)
+	}
+	m.until(t, "it is known when the pods had ended", func() bool {
+		_, text := m.get("/metrics")
+		return regexp.MustCompile(`(?m)^kubelet_graceful_shutdown_end_time_seconds [1-9]`).MatchString(text)
+	})
+}
+
+func isTerminated(p *corev1.Pod) bool {
+	return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated"
+}
+
+// create makes a pod that ends when it must, after grace.
+func (m *machine) create(t *testing.T, name, class string, grace time.Duration) {
+	t.Helper()
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		PriorityClassName: class, TerminationGracePeriodSeconds: new(int64(grace.Seconds())),
+		Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", Args: []string{"-ignore-term", "serve"}}},
+	}}
+	m.insist(t, http.MethodPost, podPath, pod)
+}
+
+func needsSystemd(t *testing.T) {
+	needsContainerd(t)
+	for program, pkg := range map[string]string{"systemctl": "systemd", "/lib/systemd/systemd": "systemd", "/lib/systemd/systemd-logind": "systemd",
+		"dbus-daemon": "dbus", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("left out: there is no %s: apt-get install %s", program, pkg)
+		}
+	}
+}
+
+// newMachine is one that is off, with the unit and logind's settings as
+// docs/operation.md has them.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	root, err := os.MkdirTemp("", "mpsd") // short: socket paths have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1g"); err != nil {
+		t.Skip("left out: no file system can be mounted: ", err)
+	}
+	m := &machine{server: &server{dir: filepath.Join(root, "data")}, root: root}
+	t.Cleanup(func() { m.remove(t) })
+	docs, err := os.ReadFile("docs/operation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```ini\n(.*?)```").FindAllSubmatch(docs, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("docs/operation.md has %d files for systemd, not the unit and logind's", len(blocks))
+	}
+	if err := os.MkdirAll(filepath.Join(m.dir, "images"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for to, content := range map[string][]byte{
+		"units/monopod.service": blocks[0][1], "logind.conf": blocks[1][1],
+		// Monopod is also the network plugin, and with the race detector pauses at each exit.
+		"units/monopod.service.d/test.conf": []byte("[Service]\nEnvironment=GORACE=atexit_sleep_ms=0\n"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, to), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(t, ".", nil, "cp", filepath.Join(bin, "monopod"), filepath.Join(root, "monopod"))
+	command(t, ".", nil, "cp", filepath.Join(bin, "web.tar"), filepath.Join(m.dir, "images"))
+	return m
+}
+
+// boot returns when systemd has started what it starts.
+func (m *machine) boot(t *testing.T) {
+	t.Helper()
+	m.out, m.over = &bytes.Buffer{}, make(chan struct{})
+	m.cmd = exec.Command("sh", "testdata/systemd.sh", "begin", m.root)
+	m.cmd.Stdout, m.cmd.Stderr, m.cmd.SysProcAttr = m.out, m.out, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	m.cmd.WaitDelay = time.Second
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = m.cmd.Wait()
+		close(m.over)
+	}()
+	m.until(t, "systemd runs", func() bool {
+		select {
+		case <-m.over:
+			if _, err := os.Stat(filepath.Join(m.root, "booted")); err != nil {
+				t.Skipf("left out: this machine lets no systemd run in namespaces: %s", m.out)
+			}
+			t.Fatalf("systemd ended: %s", m.out)
+		default:
+		}
+		state, _ := m.inside("systemctl", "is-system-running").Output()
+		return string(state) == "running\n" || string(state) == "degraded\n" // by a unit of this machine
+	})
+}
+
+// inside is a command in the machine.
+func (m *machine) inside(args ...string) *exec.Cmd {
+	pid := m.cmd.Process.Pid
+	if children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid)); err == nil {
+		return exec.Command("nsenter", append([]string{"-t", strings.TrimSpace(string(children)), "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w"}, args...)...)
+	}
+	return exec.Command("false")
+}
+
+func (m *machine) run(t *testing.T, args ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := m.inside(args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v: %s%s", strings.Join(args, " "), err, out, &stderr)
+	}
+	return string(out)
+}
+
+func (m *machine) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(untilTime); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v", what, untilTime)
+		}
+	}
+}
+
+func (m *machine) awaitOff(t *testing.T) {
+	t.Helper()
+	select {
+	case <-m.over:
+	case <-time.After(untilTime):
+		t.Fatal("the machine does not go down")
+	}
+}
+
+// remove ends the machine and takes away what it was made of.
+func (m *machine) remove(t *testing.T) {
+	if m.cmd != nil {
+		_ = m.cmd.Process.Kill() // and with it all that is inside
+		<-m.over
+	}
+	made, _ := os.ReadFile(filepath.Join(m.root, "state", "made"))
+	for _, group := range strings.Fields(string(made)) {
+		m.until(t, group+" is empty", func() bool {
+			_ = exec.Command("find", group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+			_, err := os.Stat(group)
+			return os.IsNotExist(err)
+		})
+	}
+	m.until(t, m.root+" is not in use", func() bool { return unix.Unmount(m.root, 0) == nil })
+	if err := os.Remove(m.root); err != nil {
+		t.Error(err)
+	}
+}
