@@ -36,10 +36,10 @@
 //   - what containers have for themselves: placement, over topology, which asks
 //     cpumanager, memorymanager and deviceplugin; podresources tells of it
 //   - hearing of it: source (the API), static (files), shutdown
-//   - telling of it: stats, stream (logs, exec and the like), socket
+//   - telling of it: stats, stream (logs, exec and the like), socket, host/notify (systemd)
 //   - reading the machine: host, numa, oom, reserve
 //   - state that outlives the process, beside what the runtime's labels say:
-//     checkpoint
+//     checkpoint, shutdown/times
 //   - memory that is not needed any more goes back to the system: frugal
 //
 // Above it: the runtimes, cri over containerd with cni beneath it and fake in memory;

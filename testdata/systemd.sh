@@ -35,7 +35,7 @@ cgroups) # the outer process stays where it is: it must not be in the way of a n
 			echo 1 >"$group/cgroup.clone_children"
 		fi
 	done
-	for group in $(cat "$dir/state/made"); do echo 0 >"$group/cgroup.procs"; done
+	while read -r group; do echo 0 >"$group/cgroup.procs"; done <"$dir/state/made"
 	exec unshare --cgroup sh "$0" root "$dir"
 	;;
 esac
@@ -86,5 +86,6 @@ cd "$root"
 mkdir -p .old
 pivot_root . .old
 : >".old$dir/booted"
+# shellcheck disable=SC2016 # that of the shell inside
 exec chroot . /bin/sh -c 'umount -l /.old && exec env -i container=monopod-test PATH="$PATH" \
 	setpriv --bounding-set=-sys_boot,-sys_module,-sys_time --inh-caps=-sys_boot /lib/systemd/systemd --system --unit=multi-user.target --show-status=0'
