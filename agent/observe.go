@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/logs"
@@ -282,10 +281,10 @@ func (w *worker) report(terminal bool) {
 	w.showDevices(&next)
 	unseen := w.static && w.reported == nil // its mirror may be yet to come
 	switch {
-	case unseen, !apiequality.Semantic.DeepEqual(&base.Status, &next):
+	case unseen, !status.Same(&base.Status, &next):
 		w.reported = &next
 		w.a.status.Set(w.life, w.pod, &next)
-	case apiequality.Semantic.DeepEqual(&w.pod.Status, &next):
+	case status.Same(&w.pod.Status, &next):
 		w.reported = &w.pod.Status // one copy is enough
 	}
 }

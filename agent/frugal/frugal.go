@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -23,15 +24,16 @@ const (
 	// startTime is when everything that only a start needs is over.
 	startTime = 10 * time.Second
 	// every is how often Run looks after that.
-	every = 5 * time.Minute
-	// worthFreeing is how much heap must lie idle to be worth a collection, in
-	// bytes.
+	every = time.Minute
+	// worthFreeing is how much must have been allocated since the last collection of
+	// Run to be worth another, in bytes.
 	worthFreeing = 1 << 20
 )
 
 // Run gives back what is not needed until ctx ends. It is silent: a system that
 // does not let it only keeps what it has.
 func Run(ctx context.Context, c clock.Clock) error {
+	var collected uint64
 	for wait := startTime; ; wait = every {
 		t := c.NewTimer(wait)
 		select {
@@ -40,21 +42,29 @@ func Run(ctx context.Context, c clock.Clock) error {
 			return nil
 		case <-t.C():
 		}
-		if idleHeap() > worthFreeing {
-			debug.FreeOSMemory()
-		}
+		collected = collect(collected)
 		_ = releaseProgram()
 	}
 }
 
-// idleHeap is how many bytes of the heap hold nothing that is in use, as of the
-// last collection, and are not given back to the system.
-func idleHeap() int64 {
-	sample := []metrics.Sample{
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"},
+// collect gives idle heap back unless hardly anything was allocated since it last
+// did, when so many bytes had been; it returns how many had been then. How large the
+// heap is does not tell: the collector may last have looked amid a burst, and have
+// taken for live what is not any more.
+func collect(last uint64) uint64 {
+	if now := allocated(); now-last < worthFreeing {
+		return last
 	}
+	runtime.GC() // what lies in a sync.Pool outlives one
+	debug.FreeOSMemory()
+	return allocated()
+}
+
+// allocated is how many bytes have been allocated since the process began.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
-	return int64(sample[0].Value.Uint64()) + int64(sample[1].Value.Uint64()) - int64(sample[2].Value.Uint64())
+	return sample[0].Value.Uint64()
 }
 
 // releaseProgram lets go of the pages of the program's file that are only read.

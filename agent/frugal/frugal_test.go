@@ -3,6 +3,8 @@ package frugal
 import (
 	"os"
 	"regexp"
+	"runtime"
+	"runtime/metrics"
 	"strconv"
 	"testing"
 )
@@ -33,4 +35,29 @@ func TestReleaseProgram(t *testing.T) {
 	if after := fileMemory(t); after >= before {
 		t.Errorf("%d kB of files before, %d after", before, after)
 	}
+}
+
+// TestCollect: what is idle goes back to the system, once.
+func TestCollect(t *testing.T) {
+	const size = 64 << 20
+	held := make([]byte, size)
+	for i := 0; i < size; i += 4096 {
+		held[i] = 1
+	}
+	runtime.GC() // the collector has seen it live
+	before := released()
+	runtime.KeepAlive(held)
+	last := collect(0)
+	if gave := released() - before; gave < size/2 {
+		t.Errorf("%d bytes were given back", gave)
+	}
+	if collect(last) != last {
+		t.Error("collected again, though nothing was allocated")
+	}
+}
+
+func released() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
 }

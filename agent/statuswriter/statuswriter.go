@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -179,7 +178,7 @@ func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodSta
 			return errReplaced
 		}
 		next := status.Merge(&cur.Status, want)
-		if !apiequality.Semantic.DeepEqual(&cur.Status, next) {
+		if !status.Same(&cur.Status, next) {
 			cur.Status = *next
 		}
 		return nil
