@@ -23,9 +23,10 @@ var mayKnow = map[string][]string{
 	"monopod/controllers":             {"monopod/apiserver/client", "monopod/store"},
 	"monopod/agent":                   {"monopod/apiserver/client", "monopod/store"},
 	"monopod/agent/cri":               {"monopod/agent", "monopod/apiserver/client", "monopod/store"},
-	"monopod/agent/fake":              {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
+	"monopod/agent/runtime":           {},
+	"monopod/agent/fake":              {"monopod/agent/runtime", "monopod/testdata/web"},
 	"monopod/agent/launch":            {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
-	"monopod/agent/runtimetest":       {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},
+	"monopod/agent/runtimetest":       {"monopod/agent/runtime", "monopod/agent/image", "monopod/agent/abilities", "monopod/agent/backoff", "monopod/agent/cutoff", "monopod/testdata/web"},
 	"monopod/agent/cni":               {},
 	"monopod/agent/plan":              {"monopod/agent"}, // what decides knows nothing of the API's client
 	"monopod/agent/resize":            {"monopod/agent"},

@@ -40,6 +40,7 @@ import (
 	"monopod/agent/probe"
 	"monopod/agent/registrar"
 	"monopod/agent/reserve"
+	"monopod/agent/runtime"
 	"monopod/agent/security"
 	"monopod/agent/solo"
 	"monopod/agent/source"
@@ -63,7 +64,7 @@ type Recorder interface {
 // Deps are what an agent works with. Client and Runtime are required.
 type Deps struct {
 	Client   client.Client
-	Runtime  Runtime
+	Runtime  runtime.Runtime
 	Clock    clock.WithTicker      // nil: the real one
 	Log      *zap.Logger           // nil: none
 	Recorder Recorder              // nil: no events

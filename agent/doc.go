@@ -42,6 +42,7 @@
 //     checkpoint, shutdown/times
 //   - memory that is not needed any more goes back to the system: frugal
 //
-// Above it: the runtimes, cri over containerd with cni beneath it and fake in memory;
-// runtimetest, the contract of both; launch, which runs the agent on one of them.
+// A Runtime is what package runtime says: cri over containerd, with cni beneath it, or
+// fake in memory; runtimetest is the contract of both. Above all: launch, which runs
+// the agent on one of them.
 package agent

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
 	"monopod/agent/mount"
+	"monopod/agent/runtime"
 )
 
 // story is a pod's whole life, told by what a user sees and does: it holds however
@@ -333,4 +333,4 @@ func fromFile(w *world) {
 	w.await("a-n1", gone)
 }
 
-var _ agent.Runtime = mortalRuntime{}
+var _ runtime.Runtime = mortalRuntime{}

@@ -11,6 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/backoff"
+	"monopod/agent/runtime"
 	"monopod/agent/source"
 	"monopod/agent/spec"
 	"monopod/agent/status"
@@ -56,7 +57,7 @@ func (a *Agent) loop(ctx context.Context) {
 				if events, ok = a.connect(ctx); !ok {
 					return
 				}
-				ev = Event{Type: EventResync}
+				ev = runtime.Event{Type: runtime.EventResync}
 			}
 			a.runtimeChanged(ctx, ev)
 		case <-relist.C():
@@ -66,7 +67,7 @@ func (a *Agent) loop(ctx context.Context) {
 }
 
 // connect waits for the runtime to answer and subscribes to its events.
-func (a *Agent) connect(ctx context.Context) (<-chan Event, bool) {
+func (a *Agent) connect(ctx context.Context) (<-chan runtime.Event, bool) {
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
 		_, err := a.Runtime.Version(ctx)
 		if err == nil {
@@ -190,13 +191,13 @@ func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime, lis
 }
 
 // runtimeChanged hands an event on.
-func (a *Agent) runtimeChanged(ctx context.Context, ev Event) {
+func (a *Agent) runtimeChanged(ctx context.Context, ev runtime.Event) {
 	switch ev.Type {
-	case EventLost:
+	case runtime.EventLost:
 		a.pleg.Streaming(false)
 		a.node.Poke()
 		return
-	case EventResync:
+	case runtime.EventResync:
 		a.pleg.Streaming(true)
 		a.node.Poke()
 		a.relist(ctx)
@@ -212,7 +213,7 @@ func (a *Agent) runtimeChanged(ctx context.Context, ev Event) {
 	w.update(func(in *inbox) { in.events = append(in.events, ev) })
 }
 
-func (a *Agent) ownerOf(ev Event) types.UID {
+func (a *Agent) ownerOf(ev runtime.Event) types.UID {
 	if ev.PodUID != "" {
 		return types.UID(ev.PodUID)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/mount"
+	"monopod/agent/runtime"
 	"monopod/agent/volume"
 	"monopod/apiserver/client"
 )
@@ -158,7 +159,7 @@ func meetErr(ctx context.Context, f *fate, op string, call func(context.Context)
 
 // mortalRuntime is the runtime as one agent reaches it.
 type mortalRuntime struct {
-	agent.Runtime
+	runtime.Runtime
 	f *fate
 }
 

@@ -14,14 +14,15 @@ import (
 
 	"monopod/agent/logs"
 	"monopod/agent/probe"
+	"monopod/agent/runtime"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 )
 
 // apply puts an event into what is known. The runtime's own status follows some
 // 20 to 70 ms later; there is no need to wait for it.
-func (w *worker) apply(ev Event) {
-	if ev.Type == EventSandboxExited {
+func (w *worker) apply(ev runtime.Event) {
+	if ev.Type == runtime.EventSandboxExited {
 		for i := range w.seen.Sandboxes {
 			if s := &w.seen.Sandboxes[i]; s.ID == ev.SandboxID {
 				s.Ready = false
@@ -34,16 +35,16 @@ func (w *worker) apply(ev Event) {
 		return
 	}
 	switch ev.Type {
-	case EventContainerOOM:
+	case runtime.EventContainerOOM:
 		c.OOM = true
-	case EventContainerExited:
+	case runtime.EventContainerExited:
 		w.exited(c, ev)
 	}
 }
 
 // exited records an end. A container that only the event saw start is one whose
 // start the step at work has yet to report.
-func (w *worker) exited(c *status.Container, ev Event) {
+func (w *worker) exited(c *status.Container, ev runtime.Event) {
 	if c.State == status.Exited {
 		return
 	}

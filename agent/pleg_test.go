@@ -11,16 +11,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent"
+	"monopod/agent/runtime"
 	"monopod/apiserver/client"
 )
 
 // radio is a runtime whose events are the test's.
 type radio struct {
-	agent.Runtime
-	events chan agent.Event
+	runtime.Runtime
+	events chan runtime.Event
 }
 
-func (r radio) Events(context.Context) (<-chan agent.Event, error) { return r.events, nil }
+func (r radio) Events(context.Context) (<-chan runtime.Event, error) { return r.events, nil }
 
 func (w *world) nodeCondition() corev1.NodeCondition {
 	w.Helper()
@@ -42,7 +43,7 @@ func (w *world) nodeCondition() corev1.NodeCondition {
 func TestRuntimeLost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
-		r := radio{w.rt, make(chan agent.Event)}
+		r := radio{w.rt, make(chan runtime.Event)}
 		w.alter = func(d *agent.Deps) { d.Runtime = r }
 		w.startAgent()
 		w.create(pod("a"))
@@ -50,7 +51,7 @@ func TestRuntimeLost(t *testing.T) {
 		before := w.get("a")
 
 		w.failing(func(string, string) error { return grpcstatus.Error(codes.Unavailable, "no such socket") })
-		r.events <- agent.Event{Type: agent.EventLost}
+		r.events <- runtime.Event{Type: runtime.EventLost}
 		w.after(100 * time.Millisecond)
 		if c := w.nodeCondition(); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "no such socket") {
 			t.Errorf("node: %+v", c)
@@ -64,7 +65,7 @@ func TestRuntimeLost(t *testing.T) {
 		}
 
 		w.failing(func(string, string) error { return nil })
-		r.events <- agent.Event{Type: agent.EventResync}
+		r.events <- runtime.Event{Type: runtime.EventResync}
 		w.after(100 * time.Millisecond)
 		if c := w.nodeCondition(); c.Status != corev1.ConditionTrue || w.a.PLEG() != nil {
 			t.Errorf("node: %+v, %v", c, w.a.PLEG())

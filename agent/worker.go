@@ -17,6 +17,7 @@ import (
 	"monopod/agent/backoff"
 	"monopod/agent/probe"
 	"monopod/agent/resize"
+	"monopod/agent/runtime"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/agent/volume"
@@ -37,7 +38,7 @@ type inbox struct {
 	gone    bool        // the object no longer exists
 	refused *status.Failure
 	hurry   *time.Duration // the grace of one refused after it started; nil: its own
-	events  []Event
+	events  []runtime.Event
 	relist  bool // what the runtime has must be looked at anew
 	refresh bool // a ConfigMap or Secret of the pod changed
 	arrived bool // images were imported

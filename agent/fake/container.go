@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 // container is one attempt of one container. What comes before state never
@@ -128,7 +128,7 @@ func (r *Runtime) start(c *container, args []string, log *logFile) error {
 	}
 	c.process = newProcess(r.ctx, c, log)
 	c.state, c.startedAt = cri.ContainerState_CONTAINER_RUNNING, r.clock.Now()
-	r.events.publish(c.event(agent.EventContainerStarted, c.startedAt))
+	r.events.publish(c.event(runtime.EventContainerStarted, c.startedAt))
 	r.tasks.Go(func() { r.run(c, args) })
 	return nil
 }
@@ -356,8 +356,8 @@ func (r *Runtime) lookupRunning(id string) (*container, *process, error) {
 	return c, p, nil
 }
 
-func (c *container) event(what agent.EventType, at time.Time) agent.Event {
-	return agent.Event{Type: what, PodUID: c.sandbox.config.Metadata.Uid, SandboxID: c.sandbox.id, ContainerID: c.id, At: at}
+func (c *container) event(what runtime.EventType, at time.Time) runtime.Event {
+	return runtime.Event{Type: what, PodUID: c.sandbox.config.Metadata.Uid, SandboxID: c.sandbox.id, ContainerID: c.id, At: at}
 }
 
 // unixNano is 0 for no time, as in CRI.

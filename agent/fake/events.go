@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 // maxPending is how many events a reader may lag behind before they are
@@ -21,12 +21,12 @@ type hub struct {
 }
 
 type reader struct {
-	pending []agent.Event
+	pending []runtime.Event
 	wake    chan struct{} // holds one token when pending is not empty
 }
 
 // Events starts with what happens from now on.
-func (r *Runtime) Events(ctx context.Context) (<-chan agent.Event, error) {
+func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	if err := r.begin(ctx, "Events", ""); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan agent.Event, error) {
 	if r.ctx.Err() != nil {
 		return nil, status.Error(codes.Unavailable, "the runtime is closed")
 	}
-	in, out := r.events.subscribe(), make(chan agent.Event)
+	in, out := r.events.subscribe(), make(chan runtime.Event)
 	r.tasks.Go(func() {
 		defer close(out)
 		defer r.events.unsubscribe(in)
@@ -47,7 +47,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan agent.Event, error) {
 // Resync tells every reader of Events that events may be missing, as after the
 // runtime was gone for a while.
 func (r *Runtime) Resync() {
-	r.events.publish(agent.Event{Type: agent.EventResync, At: r.clock.Now()})
+	r.events.publish(runtime.Event{Type: runtime.EventResync, At: r.clock.Now()})
 }
 
 func (h *hub) subscribe() *reader {
@@ -68,7 +68,7 @@ func (h *hub) unsubscribe(in *reader) {
 }
 
 // pump sends what is pending until one of the contexts ends.
-func (h *hub) pump(ctx, closed context.Context, in *reader, out chan<- agent.Event) {
+func (h *hub) pump(ctx, closed context.Context, in *reader, out chan<- runtime.Event) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,7 +89,7 @@ func (h *hub) pump(ctx, closed context.Context, in *reader, out chan<- agent.Eve
 	}
 }
 
-func (h *hub) take(in *reader) []agent.Event {
+func (h *hub) take(in *reader) []runtime.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pending := in.pending
@@ -97,12 +97,12 @@ func (h *hub) take(in *reader) []agent.Event {
 	return pending
 }
 
-func (h *hub) publish(event agent.Event) {
+func (h *hub) publish(event runtime.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for in := range h.readers {
 		if len(in.pending) >= maxPending {
-			in.pending = []agent.Event{{Type: agent.EventResync, At: event.At}}
+			in.pending = []runtime.Event{{Type: runtime.EventResync, At: event.At}}
 		}
 		in.pending = append(in.pending, event)
 		select {

@@ -1,4 +1,4 @@
-// Package fake is agent.Runtime in memory, for sandbox mode and tests.
+// Package fake is runtime.Runtime in memory, for sandbox mode and tests.
 //
 // A container is a goroutine that runs the sample program (package
 // testdata/web/program) with the command, environment, mounts and signals of
@@ -43,7 +43,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 // Config is what can be chosen; its zero value works.
@@ -97,7 +97,7 @@ type Runtime struct {
 	lastIP     netip.Addr
 }
 
-var _ agent.Runtime = (*Runtime)(nil)
+var _ runtime.Runtime = (*Runtime)(nil)
 
 // New returns an empty runtime. Close ends it.
 func New(cfg Config) *Runtime {

@@ -18,8 +18,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"monopod/agent"
 	"monopod/agent/fake"
+	"monopod/agent/runtime"
 )
 
 // sandbox is one pod with a pulled image.
@@ -158,7 +158,7 @@ func TestInjectedClock(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	clock.Step(time.Hour)
-	if e := <-events; e.Type != agent.EventContainerExited || e.ExitCode != 4 || !e.At.Equal(clock.Now()) {
+	if e := <-events; e.Type != runtime.EventContainerExited || e.ExitCode != 4 || !e.At.Equal(clock.Now()) {
 		t.Errorf("event %+v", e)
 	}
 	if _, code, reason := s.state(id); code != 4 || reason != "Error" {
@@ -219,7 +219,7 @@ func TestOOM(t *testing.T) {
 		if err := r.StartContainer(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []agent.EventType{agent.EventContainerStarted, agent.EventContainerOOM, agent.EventContainerExited} {
+		for _, want := range []runtime.EventType{runtime.EventContainerStarted, runtime.EventContainerOOM, runtime.EventContainerExited} {
 			if e := <-events; e.Type != want || e.PodUID != "uid-web" {
 				t.Errorf("event %+v, want type %d", e, want)
 			}
@@ -249,7 +249,7 @@ func TestSlowReader(t *testing.T) {
 			select {
 			case e := <-slow:
 				got++
-				if e.Type == agent.EventResync {
+				if e.Type == runtime.EventResync {
 					resyncs++
 				}
 				continue
@@ -261,7 +261,7 @@ func TestSlowReader(t *testing.T) {
 			t.Errorf("%d events, %d of them resyncs", got, resyncs)
 		}
 		r.Resync()
-		if e := <-slow; e.Type != agent.EventResync {
+		if e := <-slow; e.Type != runtime.EventResync {
 			t.Errorf("event %+v", e)
 		}
 		cancel()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 	"monopod/testdata/web/program"
 )
 
@@ -93,12 +93,12 @@ func (r *Runtime) ended(c *container, code int32, cause error) {
 	defer r.mu.Unlock()
 	now := r.clock.Now()
 	if reason == "OOMKilled" {
-		r.events.publish(c.event(agent.EventContainerOOM, now))
+		r.events.publish(c.event(runtime.EventContainerOOM, now))
 	}
 	if !c.stray { // else it ended before it began
 		c.exited(code, reason, now)
 	}
-	event := c.event(agent.EventContainerExited, now)
+	event := c.event(runtime.EventContainerExited, now)
 	event.ExitCode = code
 	r.events.publish(event)
 }

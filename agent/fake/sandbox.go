@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 // sandbox is a pod's place: an address and what listens there. It is guarded by
@@ -103,8 +103,8 @@ func (r *Runtime) sandboxEnded(s *sandbox) {
 		return
 	}
 	s.ended, s.ip = true, netip.Addr{}
-	r.events.publish(agent.Event{
-		Type: agent.EventSandboxExited, PodUID: s.config.Metadata.Uid, SandboxID: s.id, At: r.clock.Now(),
+	r.events.publish(runtime.Event{
+		Type: runtime.EventSandboxExited, PodUID: s.config.Metadata.Uid, SandboxID: s.id, At: r.clock.Now(),
 	})
 }
 

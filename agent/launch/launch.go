@@ -36,6 +36,7 @@ import (
 	"monopod/agent/mount"
 	"monopod/agent/oom"
 	"monopod/agent/reserve"
+	"monopod/agent/runtime"
 	"monopod/agent/security"
 	"monopod/agent/shutdown"
 	"monopod/agent/shutdown/logind"
@@ -218,7 +219,7 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 
 // runOn runs the agent, whose pods live below the cgroup named, and closes rt
 // after it.
-func (n *Node) runOn(ctx context.Context, rt agent.Runtime, cgroups string) error {
+func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, cgroups string) error {
 	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{})
 	units, hangUp := n.units()
 	defer hangUp()

@@ -33,7 +33,7 @@ type imported struct {
 	Images   []string  `json:"images"`
 }
 
-// Runtime is what of the agent's runtime an Importer needs; see agent.Runtime.
+// Runtime is what of the agent's runtime an Importer needs; see runtime.Runtime.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 func testContainerLife(t *testing.T, env Env) {
@@ -183,8 +183,8 @@ func testOOM(t *testing.T, env Env) {
 	}
 	id := p.run(config)
 	told := false
-	for e := next(t, events, id); e.Type != agent.EventContainerExited; e = next(t, events, id) {
-		told = told || e.Type == agent.EventContainerOOM
+	for e := next(t, events, id); e.Type != runtime.EventContainerExited; e = next(t, events, id) {
+		told = told || e.Type == runtime.EventContainerOOM
 	}
 	if !told {
 		t.Error("no event said, before the exit, that it was for want of memory")

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 func testEvents(t *testing.T, env Env) {
@@ -18,9 +18,9 @@ func testEvents(t *testing.T, env Env) {
 	p := newPod(t, env)
 	id := p.run(p.container("sleep", "20ms", "exit", "3"))
 
-	p.checkEvent(next(t, events, id), agent.EventContainerStarted, id)
+	p.checkEvent(next(t, events, id), runtime.EventContainerStarted, id)
 	exit := next(t, events, id)
-	p.checkEvent(exit, agent.EventContainerExited, id)
+	p.checkEvent(exit, runtime.EventContainerExited, id)
 	if exit.ExitCode != 3 {
 		t.Errorf("exit code %d", exit.ExitCode)
 	}
@@ -31,7 +31,7 @@ func testEvents(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	for e := range within(t, events) {
-		if e.SandboxID == p.id && e.Type == agent.EventSandboxExited {
+		if e.SandboxID == p.id && e.Type == runtime.EventSandboxExited {
 			break
 		}
 	}
@@ -40,7 +40,7 @@ func testEvents(t *testing.T, env Env) {
 	}
 }
 
-func (p *pod) checkEvent(e agent.Event, want agent.EventType, id string) {
+func (p *pod) checkEvent(e runtime.Event, want runtime.EventType, id string) {
 	p.Helper()
 	if e.Type != want || e.SandboxID != p.id || e.ContainerID != id {
 		p.Errorf("event %+v, want type %d of container %s", e, want, id)
@@ -54,7 +54,7 @@ func (p *pod) checkEvent(e agent.Event, want agent.EventType, id string) {
 }
 
 // next returns the next event about a container; others are other tests'.
-func next(t *testing.T, events <-chan agent.Event, container string) agent.Event {
+func next(t *testing.T, events <-chan runtime.Event, container string) runtime.Event {
 	t.Helper()
 	for e := range within(t, events) {
 		if e.ContainerID == container {
@@ -62,13 +62,13 @@ func next(t *testing.T, events <-chan agent.Event, container string) agent.Event
 		}
 	}
 	t.Fatal("the events ended")
-	return agent.Event{}
+	return runtime.Event{}
 }
 
 // within ranges over events until they end, and fails when none comes.
-func within(t *testing.T, events <-chan agent.Event) func(yield func(agent.Event) bool) {
+func within(t *testing.T, events <-chan runtime.Event) func(yield func(runtime.Event) bool) {
 	t.Helper()
-	return func(yield func(agent.Event) bool) {
+	return func(yield func(runtime.Event) bool) {
 		for {
 			select {
 			case e, ok := <-events:

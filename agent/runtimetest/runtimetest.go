@@ -1,4 +1,4 @@
-// Package runtimetest is the contract of agent.Runtime: what the agent counts
+// Package runtimetest is the contract of runtime.Runtime: what the agent counts
 // on, asked of a runtime from outside. The fake and containerd both pass it.
 package runtimetest
 
@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 // Env is a runtime to test and what it needs around it.
 type Env struct {
-	Runtime agent.Runtime
+	Runtime runtime.Runtime
 
 	// Image is the name of the sample image (testdata/web/image); it is in the
 	// runtime already.
