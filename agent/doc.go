@@ -35,7 +35,7 @@
 //     pods in the API), shutdown/logind
 //   - what containers have for themselves: placement, over topology, which asks
 //     cpumanager, memorymanager and deviceplugin; podresources tells of it
-//   - hearing of it: source (the API), static (files), shutdown
+//   - hearing of it: source (the API), static (files), inventory (the runtime), shutdown
 //   - telling of it: stats, stream (logs, exec and the like), socket, host/notify (systemd)
 //   - reading the machine: host, numa, oom, reserve
 //   - state that outlives the process, beside what the runtime's labels say:

@@ -8,13 +8,11 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/backoff"
+	"monopod/agent/inventory"
 	"monopod/agent/runtime"
 	"monopod/agent/source"
-	"monopod/agent/spec"
-	"monopod/agent/status"
 )
 
 // loop is the heart: it hands what changed, in the API or the runtime, to the
@@ -91,45 +89,18 @@ func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
 	return backoff.Sleep(ctx, a.Clock, d)
 }
 
-// inRuntime is what the runtime holds of one pod.
-type inRuntime struct {
-	identity   spec.Identity
-	sandboxes  map[string]bool // ready
-	containers map[string]cri.ContainerState
-}
-
-func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inRuntime, bool) {
+func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
 	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
 		sandboxes, containers, err := a.askRuntime(ctx)
 		if err == nil {
 			a.placement.Found(containers)
-			return byPod(sandboxes, containers), true
+			return inventory.ByPod(sandboxes, containers), true
 		}
 		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
 		if !a.sleep(ctx, delay) {
 			return nil, false
 		}
 	}
-}
-
-func byPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.UID]*inRuntime {
-	found := map[types.UID]*inRuntime{}
-	of := func(labels map[string]string) *inRuntime {
-		id := spec.IdentityOf(labels)
-		r := found[types.UID(id.UID)]
-		if r == nil {
-			r = &inRuntime{identity: id, sandboxes: map[string]bool{}, containers: map[string]cri.ContainerState{}}
-			found[types.UID(id.UID)] = r
-		}
-		return r
-	}
-	for _, s := range sandboxes {
-		of(s.Labels).sandboxes[s.Id] = s.State == cri.PodSandboxState_SANDBOX_READY
-	}
-	for _, c := range containers {
-		of(c.Labels).containers[c.Id] = c.State
-	}
-	return found
 }
 
 // relist compares the runtime with what the workers believe; those who are wrong
@@ -140,9 +111,9 @@ func (a *Agent) relist(ctx context.Context) {
 		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
 		return
 	}
-	found := byPod(sandboxes, containers)
+	found := inventory.ByPod(sandboxes, containers)
 	for uid, w := range a.all() {
-		if r := found[uid]; !r.matches(w.snapshot.Load()) {
+		if r := found[uid]; !r.Matches(w.snapshot.Load()) {
 			w.update(func(in *inbox) { in.relist = true })
 		}
 	}
@@ -151,40 +122,15 @@ func (a *Agent) relist(ctx context.Context) {
 	}
 }
 
-// matches says whether seen is what the runtime has.
-func (r *inRuntime) matches(seen *status.Observed) bool {
-	if r == nil {
-		r = &inRuntime{}
-	}
-	if seen == nil {
-		seen = &status.Observed{}
-	}
-	if len(r.sandboxes) != len(seen.Sandboxes) || len(r.containers) != len(seen.Containers) {
-		return false
-	}
-	for _, s := range seen.Sandboxes {
-		if ready, ok := r.sandboxes[s.ID]; !ok || ready != s.Ready {
-			return false
-		}
-	}
-	for _, c := range seen.Containers {
-		state, ok := r.containers[c.ID]
-		if !ok || (state == cri.ContainerState_CONTAINER_RUNNING) != (c.State == status.Running) {
-			return false
-		}
-	}
-	return true
-}
-
 // orphans gives a worker, which will end it, to what the runtime runs for a pod
 // that no worker has or, being listed, will have.
-func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inRuntime, listed map[types.UID]bool) {
+func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inventory.Held, listed map[types.UID]bool) {
 	for uid, r := range found {
 		if a.worker(uid) != nil || listed[uid] {
 			continue
 		}
 		pod := &corev1.Pod{}
-		pod.Name, pod.Namespace, pod.UID = r.identity.Name, r.identity.Namespace, uid
+		pod.Name, pod.Namespace, pod.UID = r.Identity.Name, r.Identity.Namespace, uid
 		a.log.Info("ending a pod that no longer exists", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(uid)))
 		a.add(ctx, pod, verdict{}, func(in *inbox) { in.gone, in.relist = true, true })
 	}
@@ -236,7 +182,7 @@ func (a *Agent) refresh(uses func(*corev1.Pod) bool) {
 
 // configChanged brings workers in line with the API. found is what the runtime
 // held when the agent started, given with the first list only.
-func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[types.UID]*inRuntime) {
+func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[types.UID]*inventory.Held) {
 	if u.List == nil {
 		a.podChanged(ctx, u.Pod, u.Gone, false)
 		return

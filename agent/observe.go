@@ -3,15 +3,12 @@ package agent
 import (
 	"cmp"
 	"context"
-	"sync"
-	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/inventory"
 	"monopod/agent/logs"
 	"monopod/agent/probe"
 	"monopod/agent/runtime"
@@ -85,131 +82,31 @@ func (w *worker) unlinkLogs() {
 	}
 }
 
+// inventory reads what the runtime has; ended is told of containers that have.
+func (a *Agent) inventory(ended func(*status.Container)) inventory.Reader {
+	return inventory.Reader{Runtime: a.Runtime, Instance: a.cfg.Instance, Ended: ended}
+}
+
+// readContainer is nil where it is gone.
+func (w *worker) readContainer(ctx context.Context, id, sandbox string) (*status.Container, error) {
+	return w.a.inventory(w.readMessage).Container(ctx, id, sandbox)
+}
+
 // look reads the pod anew from the runtime, if that is called for.
 func (w *worker) look(ctx context.Context) error {
 	if !w.stale {
 		w.known = true
 		return nil
 	}
-	labels := map[string]string{spec.LabelPodUID: string(w.uid), spec.LabelInstance: w.a.cfg.Instance}
-	sandboxes, err := w.a.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: labels})
+	next, err := w.a.inventory(w.readMessage).Pod(ctx, w.uid)
 	if err != nil {
 		return err
 	}
-	containers, err := w.a.Runtime.ListContainers(ctx, &cri.ContainerFilter{LabelSelector: labels})
-	if err != nil {
-		return err
-	}
-	next, err := w.read(ctx, sandboxes, containers)
-	if err != nil {
-		return err
-	}
-	w.seen, w.stale = w.reconcile(next), false
+	inventory.Reconcile(&next, &w.seen)
+	w.seen, w.stale = next, false
 	w.adopt(!w.known)
 	w.known = true
 	return nil
-}
-
-// read asks for the status of each sandbox and container; what is gone by then
-// is left out.
-func (w *worker) read(ctx context.Context, sandboxes []*cri.PodSandbox, containers []*cri.Container) (status.Observed, error) {
-	var out status.Observed
-	var mu sync.Mutex // guards out
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
-	for _, s := range sandboxes {
-		g.Go(func() error {
-			one, err := w.readSandbox(ctx, s.Id)
-			if err != nil || one == nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out.Sandboxes = append(out.Sandboxes, *one)
-			return nil
-		})
-	}
-	for _, c := range containers {
-		g.Go(func() error {
-			one, err := w.readContainer(ctx, c.Id, c.PodSandboxId)
-			if err != nil || one == nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out.Containers = append(out.Containers, *one)
-			return nil
-		})
-	}
-	return out, g.Wait()
-}
-
-func (w *worker) readSandbox(ctx context.Context, id string) (*status.Sandbox, error) {
-	s, err := w.a.Runtime.PodSandboxStatus(ctx, id)
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &status.Sandbox{
-		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(), CreatedAt: nanos(s.CreatedAt),
-		Ready: s.State == cri.PodSandboxState_SANDBOX_READY, IPs: addresses(s),
-	}, nil
-}
-
-func addresses(s *cri.PodSandboxStatus) []string {
-	n := s.GetNetwork()
-	if n.GetIp() == "" {
-		return nil
-	}
-	out := []string{n.Ip}
-	for _, more := range n.AdditionalIps {
-		out = append(out, more.Ip)
-	}
-	return out
-}
-
-func (w *worker) readContainer(ctx context.Context, id, sandbox string) (*status.Container, error) {
-	s, err := w.a.Runtime.ContainerStatus(ctx, id)
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	c := status.FromCRI(s, sandbox)
-	a := spec.AnnotationsOf(s.Annotations)
-	c.Hash, c.MessagePath, c.MessagePolicy = a.Hash, a.MessageHostPath, a.MessagePolicy
-	if c.State == status.Exited {
-		w.readMessage(&c)
-	}
-	return &c, nil
-}
-
-// reconcile keeps what events told and the runtime does not say yet, or forgot:
-// an end, a killed child, an address.
-func (w *worker) reconcile(next status.Observed) status.Observed {
-	for i := range next.Containers {
-		c := &next.Containers[i]
-		old := w.seen.ByID(c.ID)
-		if old == nil {
-			continue
-		}
-		c.OOM, c.Resources = c.OOM || old.OOM, old.Resources
-		if old.State == status.Exited {
-			*c = *old
-		}
-	}
-	for i := range next.Sandboxes {
-		s := &next.Sandboxes[i]
-		for _, old := range w.seen.Sandboxes {
-			if old.ID == s.ID && len(s.IPs) == 0 {
-				s.IPs = old.IPs
-			}
-		}
-	}
-	return next
 }
 
 // adopt takes over what runs: its events, its probes, and, the first time, its
@@ -293,5 +190,3 @@ func (w *worker) report(terminal bool) {
 func isNotFound(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }
 
 func isUnavailable(err error) bool { return grpcstatus.Code(err) == codes.Unavailable }
-
-func nanos(n int64) time.Time { return time.Unix(0, n) }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"monopod/agent/spec"
 )
 
 // listLimit bounds one look at all that the runtime has (upstream:
@@ -22,10 +20,5 @@ func (a *Agent) askRuntime(ctx context.Context) (sandboxes []*cri.PodSandbox, co
 	defer cancel()
 	done := a.pleg.Relist()
 	defer func() { done(err) }()
-	labels := map[string]string{spec.LabelInstance: a.cfg.Instance}
-	if sandboxes, err = a.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: labels}); err != nil {
-		return nil, nil, err
-	}
-	containers, err = a.Runtime.ListContainers(ctx, &cri.ContainerFilter{LabelSelector: labels})
-	return sandboxes, containers, err
+	return a.inventory(nil).All(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/inventory"
 	"monopod/agent/mirror"
 	"monopod/agent/spec"
 	"monopod/agent/static"
@@ -50,7 +51,7 @@ func (a *Agent) retryStatics() {
 }
 
 // staticsChanged takes over what the folder holds now.
-func (a *Agent) staticsChanged(ctx context.Context, pods []*corev1.Pod, found map[types.UID]*inRuntime) {
+func (a *Agent) staticsChanged(ctx context.Context, pods []*corev1.Pod, found map[types.UID]*inventory.Held) {
 	a.statics.want = map[types.UID]*corev1.Pod{}
 	for _, pod := range pods {
 		a.statics.want[pod.UID] = pod
@@ -62,14 +63,14 @@ func (a *Agent) staticsChanged(ctx context.Context, pods []*corev1.Pod, found ma
 
 // predecessors are what the runtime holds of pods that had the name of a static
 // pod and are not it: a file changed while no agent ran.
-func (a *Agent) predecessors(found map[types.UID]*inRuntime) map[types.UID]*inRuntime {
+func (a *Agent) predecessors(found map[types.UID]*inventory.Held) map[types.UID]*inventory.Held {
 	names := map[types.NamespacedName]bool{}
 	for _, pod := range a.statics.want {
 		names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 	}
-	old := map[types.UID]*inRuntime{}
+	old := map[types.UID]*inventory.Held{}
 	for uid, r := range found {
-		if a.statics.want[uid] == nil && names[types.NamespacedName{Namespace: r.identity.Namespace, Name: r.identity.Name}] {
+		if a.statics.want[uid] == nil && names[types.NamespacedName{Namespace: r.Identity.Namespace, Name: r.Identity.Name}] {
 			old[uid] = r
 		}
 	}
@@ -78,7 +79,7 @@ func (a *Agent) predecessors(found map[types.UID]*inRuntime) map[types.UID]*inRu
 
 // runStatics ends the static pods that nobody wants any more and starts those
 // that do not run. One that was ended and is wanted again starts when it is gone.
-func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inRuntime) {
+func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inventory.Held) {
 	again := a.drain.takeAgain()
 	for uid, w := range a.all() {
 		if w.static && (a.statics.want[uid] == nil || again[uid]) && w.current.Load().DeletionTimestamp == nil {

@@ -190,7 +190,7 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	}
 	w.a.own(id, w.uid)
 	w.seen.Sandboxes = append(w.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: w.a.Clock.Now()})
-	made, err := w.readSandbox(ctx, id)
+	made, err := w.a.inventory(nil).Sandbox(ctx, id)
 	if err != nil {
 		return err
 	}
