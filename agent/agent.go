@@ -21,6 +21,7 @@ import (
 
 	"monopod/agent/admission"
 	"monopod/agent/cgroup"
+	"monopod/agent/claims"
 	"monopod/agent/collector"
 	"monopod/agent/cpumanager"
 	"monopod/agent/deviceplugin"
@@ -42,7 +43,6 @@ import (
 	"monopod/agent/reserve"
 	"monopod/agent/runtime"
 	"monopod/agent/security"
-	"monopod/agent/solo"
 	"monopod/agent/source"
 	"monopod/agent/static"
 	"monopod/agent/stats"
@@ -246,7 +246,7 @@ type Agent struct {
 	pleg        *pleg.Health
 	admit       []admission.Handler
 	users       *userns.Ranges
-	alone       solo.Claims
+	claims      *claims.Claims
 	// placement gives containers what they have for themselves.
 	placement *placement.Placement
 

@@ -2,17 +2,13 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/storage/ephemeral"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/mount"
@@ -66,49 +62,24 @@ func (a *Agent) usesClaim(namespace, name string, except types.UID) bool {
 
 // claimed finds the volume that a pod's volume stands for, once its claim is bound.
 func (w *worker) claimed(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
-	name := claim.Of(w.pod, v)
-	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, w.a.Client, w.pod.Namespace, name)
-	if err == nil {
-		err = w.mayUse(v, c)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("error processing PVC %s/%s: %w", w.pod.Namespace, name, err)
-	}
-	pv, err := client.Get[*corev1.PersistentVolume](ctx, w.a.Client, "", c.Spec.VolumeName)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("persistentvolume %q not found", c.Spec.VolumeName)
-	case err != nil:
-		return nil, err
-	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
-		return nil, fmt.Errorf("persistentvolume %q is not bound to the claim %s/%s", pv.Name, c.Namespace, c.Name)
-	case !claim.Reaches(pv, w.a.node.Current()):
-		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
-	}
-	return pv, w.takeAlone(ctx, c)
+	return w.a.claims.Volume(ctx, w.pod, v, len(w.seen.Containers) > 0)
 }
 
-// mayUse says why the pod cannot have what is behind a claim. One that is being
-// deleted is for those that have it already.
-func (w *worker) mayUse(v *corev1.Volume, c *corev1.PersistentVolumeClaim) error {
-	if v.Ephemeral != nil {
-		if err := ephemeral.VolumeIsForPod(w.pod, c); err != nil {
-			return err
-		}
+// madeFor: the runtime has containers of the pod.
+func (a *Agent) madeFor(uid types.UID) bool {
+	w := a.all()[uid]
+	if w == nil {
+		return false
 	}
-	switch {
-	case c.DeletionTimestamp != nil && !w.hasRun():
-		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", c.Namespace, c.Name)
-	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
-		return errors.New("PVC is not bound")
-	}
-	return nil
+	seen := w.snapshot.Load()
+	return seen != nil && len(seen.Containers) > 0
 }
 
-// ranBefore: a container of the pod has run, as the API knows.
-func ranBefore(pod *corev1.Pod) bool {
-	ran := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
-	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) || slices.ContainsFunc(pod.Status.ContainerStatuses, ran)
+// dropAlone lets others have the pod's claims, now that its volumes are gone.
+func (w *worker) dropAlone() {
+	for _, c := range w.a.claims.Drop(w.uid) {
+		w.a.wakeForClaim(c.Namespace, c.Name)
+	}
 }
 
 // blockDevices are those that the container gets of the pod's claims.

@@ -19,7 +19,7 @@
 //
 // What pods share is beside the workers, in packages of their own; files of this one
 // tie them to the workers: who is let in (admit.go, room.go, secure.go), what pods
-// have for themselves (own.go, alone.go), what other parts see of a pod, such as the
+// have for themselves (own.go, claims.go), what other parts see of a pod, such as the
 // evictor (pod.go), what is swept up (collect.go, sweep.go), the end before the
 // machine's (drain.go), static pods (statics.go), the making of all these parts
 // (prepare.go).
@@ -27,9 +27,9 @@
 // The packages below know nothing of Agent:
 //
 //   - what to do: plan, resize, status, spec, env, eviction, garbage, admission, amount,
-//     cutoff, abilities, backoff, turns, pleg, solo, security
+//     cutoff, abilities, backoff, turns, pleg, security
 //   - doing it for one pod: volume, mount, cgroup, image, probe, logs, logdir, token,
-//     statuswriter, userns
+//     claims, statuswriter, userns
 //   - doing it for the node, each with a Run of its own: registrar (Node and lease),
 //     evictor, collector, logs.Rotator, provision with its Feed, preload, mirror (static
 //     pods in the API), shutdown/logind

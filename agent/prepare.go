@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/claims"
 	"monopod/agent/evictor"
 	"monopod/agent/host"
 	"monopod/agent/image"
@@ -82,6 +83,7 @@ func (a *Agent) preparePods() (err error) {
 	}
 	a.admit = a.admitHandlers()
 	a.users = userns.New(a.podsDir(), a.cfg.MaxPods)
+	a.claims = claims.New(claims.Deps{Client: a.Client, Node: a.node.Current, Made: a.madeFor})
 	a.mirrors = a.newMirrors()
 	a.Streams = stream.New(stream.Deps{
 		Runtime: a.Runtime, Clock: a.Clock, Dir: a.logs, Known: a.swept, Behind: a.mirrors.Behind,

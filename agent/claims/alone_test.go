@@ -1,27 +1,25 @@
-package solo_test
+package claims
 
 import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"monopod/agent/solo"
 )
 
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
-	var c solo.Claims
+	c := New(Deps{})
 	a, b := types.NamespacedName{Namespace: "n", Name: "a"}, types.NamespacedName{Namespace: "n", Name: "b"}
-	if len(c.Drop("1")) != 0 || !c.Take(a, "1") || !c.Take(a, "1") || !c.Take(b, "2") {
+	if len(c.Drop("1")) != 0 || !c.take(a, "1") || !c.take(a, "1") || !c.take(b, "2") {
 		t.Error("a free claim, or one's own, cannot be had")
 	}
-	if c.Take(a, "2") || c.Take(b, "1") {
+	if c.take(a, "2") || c.take(b, "1") {
 		t.Error("two have one claim")
 	}
 	if free := c.Drop("1"); len(free) != 1 || free[0] != a {
 		t.Errorf("free: %v", free)
 	}
-	if !c.Take(a, "2") || c.Take(b, "3") || len(c.Drop("1")) != 0 {
+	if !c.take(a, "2") || c.take(b, "3") || len(c.Drop("1")) != 0 {
 		t.Error("the end of one pod is not its alone")
 	}
 }

@@ -1,0 +1,78 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+)
+
+// errNotAlone is upstream's text.
+var errNotAlone = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+
+// takeAlone gives the pod a claim that is for one pod at a time, if no other has it:
+// the scheduler sees to that, but not of pods that say where they run themselves.
+func (c *Claims) takeAlone(ctx context.Context, uid types.UID, pvc *corev1.PersistentVolumeClaim, ran bool) error {
+	if !slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod) {
+		return nil
+	}
+	if !ran {
+		had, err := c.hadBefore(ctx, pvc, uid)
+		if err != nil {
+			return err
+		}
+		if had {
+			return errNotAlone
+		}
+	}
+	if !c.take(types.NamespacedName{Namespace: pvc.Namespace, Name: pvc.Name}, uid) {
+		return errNotAlone
+	}
+	return nil
+}
+
+// hadBefore: a pod other than uid, that has not ended, was given the claim, perhaps
+// by an agent before this one.
+func (c *Claims) hadBefore(ctx context.Context, pvc *corev1.PersistentVolumeClaim, uid types.UID) (bool, error) {
+	pods, err := client.List[*corev1.Pod](ctx, c.Client, client.Selector{
+		Namespace: pvc.Namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", c.Node().Name)})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+		own := pod.UID == uid || pod.Annotations[corev1.MirrorPodAnnotationKey] == string(uid)
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		return !own && !ended && slices.Contains(claim.AllOf(pod), pvc.Name) && (ranBefore(pod) || c.Made(pod.UID))
+	}), nil
+}
+
+// take gives the claim to the pod, unless another one has it.
+func (c *Claims) take(name types.NamespacedName, pod types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if has, taken := c.by[name]; taken {
+		return has == pod
+	}
+	c.by[name] = pod
+	return true
+}
+
+// Drop takes everything from the pod and returns what others can have now.
+func (c *Claims) Drop(pod types.UID) []types.NamespacedName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var free []types.NamespacedName
+	for name, has := range c.by {
+		if has == pod {
+			delete(c.by, name)
+			free = append(free, name)
+		}
+	}
+	return free
+}

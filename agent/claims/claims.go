@@ -1,0 +1,88 @@
+// Package claims finds the volumes behind the claims of a node's pods, and remembers
+// which pod has a claim that only one pod may have at a time.
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+)
+
+// Deps are what Claims work with. All are required.
+type Deps struct {
+	Client client.Client
+	// Node is the node, as last stored or as it will be.
+	Node func() *corev1.Node
+	// Made says whether the runtime has containers of a pod.
+	Made func(types.UID) bool
+}
+
+// Claims are those of the pods of one node.
+type Claims struct {
+	Deps
+
+	mu sync.Mutex                         // guards what follows
+	by map[types.NamespacedName]types.UID // who has each claim that is for one pod
+}
+
+// New knows of no pod yet.
+func New(deps Deps) *Claims { return &Claims{Deps: deps, by: map[types.NamespacedName]types.UID{}} }
+
+// Volume finds what a volume of the pod stands for, once its claim is bound, and gives
+// the claim to the pod. ran: a container of the pod was made, as the runtime knows.
+func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, ran bool) (*corev1.PersistentVolume, error) {
+	ran = ran || ranBefore(pod)
+	name := claim.Of(pod, v)
+	pvc, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.Client, pod.Namespace, name)
+	if err == nil {
+		err = mayUse(pod, v, pvc, ran)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	pv, err := client.Get[*corev1.PersistentVolume](ctx, c.Client, "", pvc.Spec.VolumeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("persistentvolume %q not found", pvc.Spec.VolumeName)
+	case err != nil:
+		return nil, err
+	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID:
+		return nil, fmt.Errorf("persistentvolume %q is not bound to the claim %s/%s", pv.Name, pvc.Namespace, pvc.Name)
+	case !claim.Reaches(pv, c.Node()):
+		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
+	}
+	return pv, c.takeAlone(ctx, pod.UID, pvc, ran)
+}
+
+// mayUse says why the pod cannot have what is behind a claim. One that is being
+// deleted is for those that have it already.
+func mayUse(pod *corev1.Pod, v *corev1.Volume, c *corev1.PersistentVolumeClaim, ran bool) error {
+	if v.Ephemeral != nil {
+		if err := ephemeral.VolumeIsForPod(pod, c); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.DeletionTimestamp != nil && !ran:
+		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", c.Namespace, c.Name)
+	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
+		return errors.New("PVC is not bound")
+	}
+	return nil
+}
+
+// ranBefore: a container of the pod has run, as the API knows.
+func ranBefore(pod *corev1.Pod) bool {
+	ran := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) || slices.ContainsFunc(pod.Status.ContainerStatuses, ran)
+}
