@@ -30,6 +30,8 @@ var mayKnow = map[string][]string{
 	"monopod/agent/cni":               {},
 	"monopod/agent/plan":              {"monopod/agent"}, // what decides knows nothing of the API's client
 	"monopod/agent/resize":            {"monopod/agent"},
+	"monopod/agent/placement":         {"monopod/agent"},
+	"monopod/agent/inventory":         {"monopod/agent"},
 	"monopod/agent/admission":         {"monopod/agent"},
 	"monopod/agent/eviction":          {"monopod/agent"},
 	"monopod/agent/garbage":           {"monopod/agent"},

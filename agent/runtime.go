@@ -2,10 +2,13 @@ package agent
 
 import "monopod/agent/runtime"
 
-// Names that package cri knows the runtime's contract by.
+// What package runtime has, under the names that package cri knows it by.
 type (
-	Runtime   = runtime.Runtime
-	Event     = runtime.Event
+	// Runtime is runtime.Runtime.
+	Runtime = runtime.Runtime
+	// Event is runtime.Event.
+	Event = runtime.Event
+	// EventType is runtime.EventType.
 	EventType = runtime.EventType
 )
 

@@ -126,7 +126,7 @@ type Allotment struct {
 	Exclusive   bool   // CPUs are for this container alone
 	Devices     []*cri.Device
 	Mounts      []*cri.Mount
-	Envs        []env.Var // those that the spec has too are left out
+	Envs        []env.Var         // those that the spec has too are left out
 	Annotations map[string]string // the providers' own notes among them
 	CDI         []*cri.CDIDevice
 }
