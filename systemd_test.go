@@ -78,7 +78,7 @@ func (m *machine) calledOff(t *testing.T) {
 	m.run(t, "systemctl", "poweroff")
 	m.until(t, "pods end", func() bool { return !m.nodeReady() })
 	m.run(t, "systemctl", "mask", "--runtime", "poweroff.target")
-	m.insist(t, http.MethodDelete, podPath+"/deaf?gracePeriodSeconds=0", nil) // for which it waits
+	m.insist(t, http.MethodDelete, podPath+"/deaf", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) // which it waits for
 	m.await(t, "vital", isTerminated)
 	m.until(t, "the node is back", m.nodeReady)
 	m.run(t, "systemctl", "unmask", "--runtime", "poweroff.target")
