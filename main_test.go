@@ -165,8 +165,14 @@ func runScripts(t *testing.T, dir, runtime, kubectl string) {
 	})
 }
 
-// condition says whether a line is for this runtime.
+// condition says whether a line is for this runtime, or for a machine that has loop
+// devices.
 func condition(name, runtime string) (bool, error) {
+	if name == "loop" {
+		_, loop := os.Stat("/dev/loop-control")
+		_, mkfs := exec.LookPath("mkfs.ext4")
+		return loop == nil && mkfs == nil, nil
+	}
 	if runtime == "containerd" && strings.HasPrefix(name, "containerd") {
 		is, err := abilitiesOf()
 		newer := is.ImageSubPaths // since 2.2

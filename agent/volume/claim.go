@@ -13,8 +13,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// claim finds where the volume behind a claim lies: it is on this machine, so
-// nothing is mounted. The pod's group is given a volume once, not at each refresh.
+// claim finds where the volume behind a claim lies: it is on this machine, so only a
+// device is mounted. The pod's group is given a volume once, not at each refresh.
 func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod) (string, error) {
 	if s.Claim == nil {
 		return "", errors.New("claims are not known here")
@@ -33,30 +33,45 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod) (str
 	case pv.Spec.HostPath != nil: // which is nobody's to change the group of
 		return pv.Spec.HostPath.Path, hostPath(pv.Spec.HostPath)
 	case pv.Spec.Local != nil:
-		return s.local(pv.Spec.Local.Path, v, pod)
+		return s.local(pv, v, pod)
 	}
 	return "", unsupportedSource(&pv.Spec.PersistentVolumeSource)
 }
 
-// local is a folder of the machine.
-func (s *Set) local(path string, v *corev1.Volume, pod *corev1.Pod) (string, error) {
+// local is a folder of the machine, or a device with a file system.
+func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.Pod) (dir string, err error) {
+	path := pv.Spec.Local.Path
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("path %q does not exist", path)
 	case err != nil:
 		return "", err
-	case info.Mode()&os.ModeDevice != 0:
-		return "", fmt.Errorf("%q is a block device: this node does not make file systems on local volumes, mount it and name the folder", path)
+	case isKind(info.Mode(), corev1.HostPathBlockDev):
+		dir, err = s.device(pv, v.Name)
 	case !info.IsDir():
 		return "", fmt.Errorf("%q is neither a folder nor a block device", path)
+	default:
+		dir, err = filepath.EvalSymlinks(path)
 	}
-	real, err := filepath.EvalSymlinks(path)
 	if err != nil || s.Have[v.Name] != "" || pod.Spec.SecurityContext == nil {
-		return real, err
+		return dir, err
 	}
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
-	return real, ignoreRights(ApplyFSGroup(real, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
+	return dir, ignoreRights(ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
+}
+
+// device mounts a local volume that is a device below the pod's folder, where each
+// pod that uses it has a mount of its own.
+func (s *Set) device(pv *corev1.PersistentVolume, name string) (string, error) {
+	dir := s.path("local-volume", name)
+	return dir, s.mountOnce(dir, func() error {
+		var fsType string
+		if pv.Spec.Local.FSType != nil {
+			fsType = *pv.Spec.Local.FSType
+		}
+		return s.Mounter.Device(pv.Spec.Local.Path, dir, fsType, pv.Spec.MountOptions)
+	})
 }
 
 // blockDevice is a device of the machine that containers get as it is.

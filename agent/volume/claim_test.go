@@ -67,7 +67,7 @@ func TestWhereAClaimLies(t *testing.T) {
 		"local by a link":     {pv: onDisk(localAt(link), files), want: dir},
 		"local, missing":      {pv: onDisk(localAt(dir+"/none"), files), want: "does not exist"},
 		"local, a file":       {pv: onDisk(localAt(dir+"/file"), files), want: "is neither a folder nor a block device"},
-		"local, a device":     {pv: onDisk(localAt("/dev/null"), files), want: "is a block device"},
+		"local, no block":     {pv: onDisk(localAt("/dev/null"), files), want: "is neither a folder nor a block device"},
 		"hostPath":            {pv: onDisk(hostAt(dir, corev1.HostPathDirectory), files), want: dir},
 		"hostPath, wrong":     {pv: onDisk(hostAt(dir+"/file", corev1.HostPathDirectory), files), want: "hostPath type check failed"},
 		"block, no device":    {pv: onDisk(localAt(dir), device), pod: asDevice, want: "is not a block device"},

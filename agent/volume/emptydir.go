@@ -28,7 +28,7 @@ func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, facts env.Fa
 		return dir, s.onDisk(dir, o)
 	case v.Medium == corev1.StorageMediumMemory:
 		o.Size = memorySize(v, facts)
-		if err := s.mountOnce(dir, o, s.Mounter.Tmpfs); err != nil {
+		if err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, o) }); err != nil {
 			return "", fmt.Errorf("emptyDir in memory: cannot mount a tmpfs: %w", err)
 		}
 		return dir, nil
@@ -41,7 +41,7 @@ func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, facts env.Fa
 		if v.SizeLimit != nil {
 			o.Size = v.SizeLimit.Value()
 		}
-		if err := s.mountOnce(dir, o, s.Mounter.Huge); err != nil {
+		if err := s.mountOnce(dir, func() error { return s.Mounter.Huge(dir, o) }); err != nil {
 			return "", fmt.Errorf("emptyDir of huge pages: cannot mount pages of %s: %w", page.String(), err)
 		}
 		return dir, nil
@@ -85,7 +85,7 @@ func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
 }
 
 // mountOnce mounts on dir unless something is mounted there.
-func (s *Set) mountOnce(dir string, o mount.Tmpfs, do func(string, mount.Tmpfs) error) error {
+func (s *Set) mountOnce(dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Set) mountOnce(dir string, o mount.Tmpfs, do func(string, mount.Tmpfs) 
 	if err != nil || mounted {
 		return err
 	}
-	return do(dir, o)
+	return do()
 }
 
 // memorySize bounds an emptyDir in memory by its own limit, by what the pod's

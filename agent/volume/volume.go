@@ -25,6 +25,9 @@ type Mounter interface {
 	Tmpfs(dir string, o mount.Tmpfs) error
 	// Huge mounts a file system of huge pages on dir.
 	Huge(dir string, o mount.Tmpfs) error
+	// Device mounts the file system on a block device on dir, and makes one if there
+	// is nothing on the device; fsType is empty where any will do.
+	Device(device, dir, fsType string, options []string) error
 	// Bind shows the file or folder that is open as fd at target, an empty one of
 	// its kind, and returns where it is to be seen: target, or where it lies.
 	Bind(fd int, target string) (path string, err error)
@@ -133,7 +136,8 @@ func (s *Set) secret(kind, name string, files Files, err error, pod *corev1.Pod)
 	if err != nil {
 		return "", err
 	}
-	err = s.mountOnce(s.path(kind, name), mount.Tmpfs{Mode: 0o755, Plain: true}, s.Mounter.Tmpfs)
+	dir := s.path(kind, name)
+	err = s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, mount.Tmpfs{Mode: 0o755, Plain: true}) })
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return "", err
 	}
