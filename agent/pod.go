@@ -81,21 +81,29 @@ func (w *worker) running() iter.Seq[*status.Container] {
 	}
 }
 
-// Evict ends the pod within grace; false: it is ending already.
+// Evict ends the pod within grace; false: it is ending already, or was not let in.
 func (w *worker) Evict(why *status.Failure, grace time.Duration) bool {
-	if w.quiet.Load() {
+	if w.quiet.Load() || !w.refuse(why, &grace) {
 		return false
 	}
 	pod := w.current.Load()
 	w.a.log.Warn("evicting a pod", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("reason", why.Reason), zap.String("message", why.Message))
 	w.a.event(pod, "", corev1.EventTypeWarning, why.Reason, "%s", why.Message)
+	return true
+}
+
+// refuse has the worker end the pod; false: it has been told to before, and why.
+func (w *worker) refuse(why *status.Failure, grace *time.Duration) (first bool) {
 	w.update(func(in *inbox) {
-		in.refused, in.hurry = why, &grace
+		if first = in.refused == nil; !first {
+			return
+		}
+		in.refused, in.hurry = why, grace
 		if in.interrupt != nil {
 			in.interrupt()
 		}
 	})
-	return true
+	return first
 }
 
 // workersOf are those of the pods that are still there.

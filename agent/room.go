@@ -61,5 +61,5 @@ func (a *Agent) judgeAgain(ctx context.Context, w *worker) {
 		return
 	}
 	a.tellRefused(pod, f)
-	w.update(func(in *inbox) { in.refused = f })
+	w.refuse(f, nil)
 }

@@ -212,7 +212,7 @@ func (w *worker) turn(ctx context.Context) (back func()) {
 	defer cancel()
 	w.mu.Lock()
 	w.in.interrupt = cancel
-	ending := w.in.gone || w.in.pod != nil && w.in.pod.DeletionTimestamp != nil
+	ending := w.in.gone || w.in.refused != nil || w.in.pod != nil && w.in.pod.DeletionTimestamp != nil
 	w.mu.Unlock()
 	if ending || w.pod.DeletionTimestamp != nil {
 		return func() {}
