@@ -22,7 +22,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver":               {"monopod/store"},
 	"monopod/controllers":             {"monopod/apiserver/client", "monopod/store"},
 	"monopod/agent":                   {"monopod/apiserver/client", "monopod/store"},
-	"monopod/agent/cri":               {"monopod/agent", "monopod/apiserver/client", "monopod/store"},
+	"monopod/agent/cri":               {"monopod/agent"},
 	"monopod/agent/runtime":           {},
 	"monopod/agent/fake":              {"monopod/agent/runtime", "monopod/testdata/web"},
 	"monopod/agent/launch":            {"monopod/agent", "monopod/apiserver/client", "monopod/store", "monopod/testdata/web"},

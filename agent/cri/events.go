@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 const (
@@ -37,10 +37,10 @@ const (
 // is not missed. If containerd is away for longer than 2 s, it returns all the
 // same, and the first event will be EventResync. The channel is closed when ctx
 // ends or the Runtime is closed.
-func (r *Runtime) Events(ctx context.Context) (<-chan agent.Event, error) {
+func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	ctx, cancel := context.WithCancel(inNamespace(ctx))
 	stop := context.AfterFunc(r.life, cancel)
-	f := &follower{r: r, out: make(chan agent.Event, buffered), ready: make(chan struct{})}
+	f := &follower{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
 	r.streams.Go(func() {
 		defer stop()
 		defer cancel()
@@ -60,7 +60,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan agent.Event, error) {
 // follower is one call of Events.
 type follower struct {
 	r     *Runtime
-	out   chan agent.Event
+	out   chan runtime.Event
 	ready chan struct{} // closed when the first stream stands
 	began time.Time
 	stood bool // the stream that broke had begun
@@ -81,7 +81,7 @@ func (f *follower) run(ctx context.Context) {
 		f.r.config.Log.Info("containerd's events broke off", zap.Error(err))
 		if f.stood {
 			f.stood = false
-			f.send(ctx, agent.Event{Type: agent.EventLost, At: time.Now()})
+			f.send(ctx, runtime.Event{Type: runtime.EventLost, At: time.Now()})
 		}
 		if sleep(ctx, respite) != nil {
 			return
@@ -153,7 +153,7 @@ func (f *follower) stands(ctx context.Context, first bool) {
 		close(f.ready)
 	}
 	if !first || late {
-		f.send(ctx, agent.Event{Type: agent.EventResync, At: time.Now()})
+		f.send(ctx, runtime.Event{Type: runtime.EventResync, At: time.Now()})
 	}
 }
 
@@ -172,7 +172,7 @@ func (f *follower) learn(ctx context.Context) {
 	}
 }
 
-func (f *follower) send(ctx context.Context, e agent.Event) {
+func (f *follower) send(ctx context.Context, e runtime.Event) {
 	select {
 	case f.out <- e:
 	case <-ctx.Done():
@@ -187,7 +187,7 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 		return
 	}
 	o, ok := f.r.known.get(id)
-	if !ok && e.Type != agent.EventContainerStarted {
+	if !ok && e.Type != runtime.EventContainerStarted {
 		o, ok = f.r.lookup(ctx, id)
 	}
 	if !ok {
@@ -197,37 +197,37 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 	if id != o.sandbox {
 		e.ContainerID = id
 	}
-	if e.Type == agent.EventContainerExited {
+	if e.Type == runtime.EventContainerExited {
 		f.r.known.exited(id, exit{e.ExitCode, e.At})
 		f.explain(ctx, e, pid)
 	}
 	if id == o.sandbox {
-		if e.Type != agent.EventContainerExited {
+		if e.Type != runtime.EventContainerExited {
 			return
 		}
-		e.Type = agent.EventSandboxExited
+		e.Type = runtime.EventSandboxExited
 	}
 	f.send(ctx, e)
 }
 
 // translate reads what containerd says; id is empty where it is about no
 // container's first process, pid is the one that exited.
-func translate(envelope *types.Envelope) (e agent.Event, id string, pid int, err error) {
+func translate(envelope *types.Envelope) (e runtime.Event, id string, pid int, err error) {
 	e.At = envelope.Timestamp.AsTime()
 	value := envelope.Event.GetValue()
 	switch envelope.Topic {
 	case topicStart:
 		var start apievents.TaskStart
 		err = proto.Unmarshal(value, &start)
-		e.Type, id = agent.EventContainerStarted, start.ContainerID
+		e.Type, id = runtime.EventContainerStarted, start.ContainerID
 	case topicOOM:
 		var oom apievents.TaskOOM
 		err = proto.Unmarshal(value, &oom)
-		e.Type, id = agent.EventContainerOOM, oom.ContainerID
+		e.Type, id = runtime.EventContainerOOM, oom.ContainerID
 	case topicExit:
 		var exit apievents.TaskExit
 		err = proto.Unmarshal(value, &exit)
-		e.Type, e.ExitCode, pid = agent.EventContainerExited, int32(exit.ExitStatus), int(exit.Pid)
+		e.Type, e.ExitCode, pid = runtime.EventContainerExited, int32(exit.ExitStatus), int(exit.Pid)
 		if exit.ExitedAt.IsValid() {
 			e.At = exit.ExitedAt.AsTime()
 		}

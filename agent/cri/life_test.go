@@ -13,7 +13,7 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 	"monopod/agent/cri"
 	"monopod/agent/image"
 )
@@ -87,7 +87,7 @@ func TestPodsOutliveContainerd(t *testing.T) {
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []agent.EventType{agent.EventLost, agent.EventResync} {
+	for _, want := range []runtime.EventType{runtime.EventLost, runtime.EventResync} {
 		if e := <-events; e.Type != want {
 			t.Errorf("of the gap came %+v, want type %d", e, want)
 		}
@@ -100,7 +100,7 @@ func TestPodsOutliveContainerd(t *testing.T) {
 	if err := n.runtime.StopContainer(t.Context(), container, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-events; e.Type != agent.EventContainerExited || e.ContainerID != container || e.SandboxID != sandbox || e.PodUID != "uid-outlives" {
+	if e := <-events; e.Type != runtime.EventContainerExited || e.ContainerID != container || e.SandboxID != sandbox || e.PodUID != "uid-outlives" {
 		t.Errorf("after the stop came %+v", e)
 	}
 	if n.running(container) {

@@ -6,7 +6,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 	"monopod/agent/cgroup"
 )
 
@@ -22,7 +22,7 @@ func (f *follower) watchKernel(ctx context.Context) {
 		for name := range strings.SplitSeq(kill.Cgroup, "/") {
 			id := containerID(name)
 			if o, ok := f.r.known.get(id); ok && f.r.known.starved(id) {
-				f.send(ctx, agent.Event{Type: agent.EventContainerOOM, PodUID: o.pod, SandboxID: o.sandbox, ContainerID: id, At: kill.At})
+				f.send(ctx, runtime.Event{Type: runtime.EventContainerOOM, PodUID: o.pod, SandboxID: o.sandbox, ContainerID: id, At: kill.At})
 			}
 		}
 	}
@@ -39,12 +39,12 @@ func containerID(folder string) string {
 
 // explain says before an exit that it was for want of memory, if the kernel says
 // so.
-func (f *follower) explain(ctx context.Context, exit agent.Event, pid int) {
+func (f *follower) explain(ctx context.Context, exit runtime.Event, pid int) {
 	id := exit.ContainerID
 	if id == "" || exit.ExitCode != sigkilled || !f.r.starved(id, pid) || !f.r.known.starved(id) {
 		return
 	}
-	exit.Type, exit.ExitCode = agent.EventContainerOOM, 0
+	exit.Type, exit.ExitCode = runtime.EventContainerOOM, 0
 	f.send(ctx, exit)
 }
 

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 )
 
 func TestParseVersion(t *testing.T) {
@@ -139,19 +139,19 @@ func TestTranslate(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		in   *types.Envelope
-		want agent.Event
+		want runtime.Event
 		id   string
 		pid  int
 	}{
-		{envelope(t, topicStart, &events.TaskStart{ContainerID: "c"}), agent.Event{Type: agent.EventContainerStarted, At: time.Unix(1, 0).UTC()}, "c", 0},
-		{envelope(t, topicOOM, &events.TaskOOM{ContainerID: "c"}), agent.Event{Type: agent.EventContainerOOM, At: time.Unix(1, 0).UTC()}, "c", 0},
+		{envelope(t, topicStart, &events.TaskStart{ContainerID: "c"}), runtime.Event{Type: runtime.EventContainerStarted, At: time.Unix(1, 0).UTC()}, "c", 0},
+		{envelope(t, topicOOM, &events.TaskOOM{ContainerID: "c"}), runtime.Event{Type: runtime.EventContainerOOM, At: time.Unix(1, 0).UTC()}, "c", 0},
 		{
 			envelope(t, topicExit, &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 137, ExitedAt: timestamppb.New(time.Unix(2, 0))}),
-			agent.Event{Type: agent.EventContainerExited, ExitCode: 137, At: time.Unix(2, 0).UTC()}, "c", 7,
+			runtime.Event{Type: runtime.EventContainerExited, ExitCode: 137, At: time.Unix(2, 0).UTC()}, "c", 7,
 		},
 		{ // a process of exec
 			envelope(t, topicExit, &events.TaskExit{ContainerID: "c", ID: "exec", ExitStatus: 1}),
-			agent.Event{Type: agent.EventContainerExited, ExitCode: 1, At: time.Unix(1, 0).UTC()}, "", 0,
+			runtime.Event{Type: runtime.EventContainerExited, ExitCode: 1, At: time.Unix(1, 0).UTC()}, "", 0,
 		},
 	} {
 		if e, id, pid, err := translate(tt.in); err != nil || e != tt.want || id != tt.id || pid != tt.pid {

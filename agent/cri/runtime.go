@@ -1,4 +1,4 @@
-// Package cri is agent.Runtime over containerd: one gRPC connection that carries
+// Package cri is runtime.Runtime over containerd: one gRPC connection that carries
 // CRI for the pods, and containerd's own services for events and image import.
 // It runs unchanged on containerd 1.6 and 2.x.
 //
@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent"
+	"monopod/agent/runtime"
 	"monopod/agent/oom"
 )
 
@@ -65,7 +65,7 @@ type Runtime struct {
 	streams sync.WaitGroup // one for each running Events
 }
 
-var _ agent.Runtime = (*Runtime)(nil)
+var _ runtime.Runtime = (*Runtime)(nil)
 
 // New connects when first used, so it does not wait for containerd.
 func New(config Config) (*Runtime, error) {
