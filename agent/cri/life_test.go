@@ -13,9 +13,9 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/runtime"
 	"monopod/agent/cri"
 	"monopod/agent/image"
+	"monopod/agent/runtime"
 )
 
 func (n *node) containerdPID() (pid int) {

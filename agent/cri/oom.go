@@ -6,8 +6,8 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/runtime"
 	"monopod/agent/cgroup"
+	"monopod/agent/runtime"
 )
 
 const (

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/runtime"
 	"monopod/agent/oom"
+	"monopod/agent/runtime"
 )
 
 const (

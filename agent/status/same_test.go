@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"monopod/agent/status"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/agent/status"
 )
 
 func TestSame(t *testing.T) {
