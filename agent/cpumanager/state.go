@@ -17,14 +17,14 @@ type state struct {
 	Entries map[string]map[string]string `json:"entries,omitempty"`
 }
 
-// save writes who has what. Where that fails, it holds all the same until the
-// agent restarts, which then gives out processors anew.
+// save writes who has what. Where that fails, it holds all the same; an agent that
+// restarts then reads what containers have from their annotations (Recover).
 func (m *Manager) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	s := m.state()
 	if err := m.File.Save(s); err != nil {
-		m.Log.Error("who has which processors is not stored: after a restart containers may run on others", zap.String("file", string(m.File)), zap.Error(err))
+		m.Log.Error("who has which processors is not stored: after a restart only the containers' annotations tell of it", zap.String("file", string(m.File)), zap.Error(err))
 	}
 }
 

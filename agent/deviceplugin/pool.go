@@ -28,8 +28,8 @@ type share struct {
 	// response is what the plugin says a container must be given; nil: it was not
 	// asked yet.
 	response *plugin.ContainerAllocateResponse
-	// restored: it is from the checkpoint, and it is not known yet whether the devices
-	// are still there.
+	// restored: it is from the checkpoint or from a container's annotation, and it is
+	// not known yet whether the devices are still there.
 	restored bool
 }
 

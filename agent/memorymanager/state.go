@@ -42,8 +42,8 @@ type tableState struct {
 	Free        int64 `json:"free"`
 }
 
-// save writes who has what. Where that fails, it holds all the same until the
-// agent restarts.
+// save writes who has what. Where that fails, it holds all the same; an agent that
+// restarts then reads what containers have from their annotations (Recover).
 func (m *Manager) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
@@ -51,7 +51,7 @@ func (m *Manager) save() {
 	s := m.ledger.state()
 	m.mu.Unlock()
 	if err := m.File.Save(s); err != nil {
-		m.Log.Error("who has memory on which NUMA nodes is not stored: after a restart it may be given out on others", zap.String("file", string(m.File)), zap.Error(err))
+		m.Log.Error("who has memory on which NUMA nodes is not stored: after a restart only the containers' annotations tell of it", zap.String("file", string(m.File)), zap.Error(err))
 	}
 }
 

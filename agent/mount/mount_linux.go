@@ -1,6 +1,7 @@
 // Package mount mounts, unmounts and removes on this machine.
 //
-//   - Kernel does so by the kernel's own calls.
+//   - Kernel does so by the kernel's own calls; but for block devices (Device) it runs
+//     blkid, fsck, mkfs and mount.
 //   - Folders mounts nothing, for pods that only seem to run.
 //   - RemoveAll removes folders without ever removing through a mount.
 package mount
@@ -59,7 +60,7 @@ func unixMode(m os.FileMode) uint32 {
 	return out
 }
 
-// Kernel mounts with the kernel's own calls.
+// Kernel mounts with the kernel's own calls, and devices with programs.
 type Kernel struct{}
 
 // Tmpfs is kept out of swap where the kernel can do that (Linux 6.4).
