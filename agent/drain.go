@@ -34,6 +34,7 @@ type descent struct {
 	periods shutdown.Periods
 	cancel  context.CancelFunc // nil: it has not begun
 	over    chan struct{}      // closed when nothing more will be ended
+	missed  bool               // the pods did not become known in time
 	ending  []*worker
 	kept    []types.UID // told to end, or refused
 }
@@ -75,7 +76,7 @@ func (a *Agent) Progress() *shutdown.Progress {
 	if d.now == nil {
 		return nil
 	}
-	p := &shutdown.Progress{Done: d.now.ended(), Unknown: !d.a.knowsPods()}
+	p := &shutdown.Progress{Done: d.now.ended(), Unknown: d.now.missed || !d.a.knowsPods()}
 	for _, w := range d.now.ending {
 		if !w.over.Load() {
 			pod := w.current.Load()
@@ -145,11 +146,12 @@ func (d *drain) down() bool {
 }
 
 // refuse keeps new pods out meanwhile. While it is not known which there are, any may
-// have run before: those are let in, and end like the others.
+// have run before: those are let in, and end like the others. Once it is too late for
+// that they are refused too, which ends what they run.
 func (d *drain) refuse(pod *corev1.Pod) *status.Failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil || !d.a.knowsPods() {
+	if d.now == nil || !d.now.missed && !d.a.knowsPods() {
 		return nil
 	}
 	d.now.kept = append(d.now.kept, pod.UID)
@@ -167,11 +169,7 @@ func (d *drain) run(ctx context.Context) {
 		}
 		below, cancel := context.WithCancel(ctx)
 		if now := d.take(cancel); now != nil {
-			d.note(d.times.Begin(d.a.Clock.Now()))
-			d.learn(below, now)
-			if d.stop(below, now); ctx.Err() == nil {
-				d.note(d.times.End(d.a.Clock.Now()))
-			}
+			d.descend(below, now)
 			close(now.over)
 		}
 		cancel()
@@ -195,24 +193,53 @@ func (d *drain) take(cancel context.CancelFunc) *descent {
 	return d.now
 }
 
+// descend is the whole way down. Its end is noted if no pod was left out.
+func (d *drain) descend(ctx context.Context, now *descent) {
+	d.note(d.times.Begin(d.a.Clock.Now()))
+	left, known := d.learn(ctx, now)
+	if d.stop(ctx, now, left); known && ctx.Err() == nil {
+		d.note(d.times.End(d.a.Clock.Now()))
+	}
+}
+
 // learn waits for the pods to be known, as they are not right after a start, but no
-// longer than they may take to end.
-func (d *drain) learn(ctx context.Context, now *descent) {
+// longer than they may take to end. left is what there is for that afterwards.
+func (d *drain) learn(ctx context.Context, now *descent) (left shutdown.Periods, known bool) {
+	if d.a.knowsPods() {
+		return now.periods, true
+	}
+	start := d.a.Clock.Now()
 	timer := d.a.Clock.NewTimer(now.periods.Bound())
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-d.a.swept:
 	case <-timer.C():
-		d.a.log.Warn("it is not known which pods the node has: they are not stopped")
+		d.miss(now)
 	}
+	return now.periods.Within(now.periods.Needs() - d.a.Clock.Since(start)), d.a.knowsPods()
 }
 
-func (d *drain) stop(ctx context.Context, now *descent) {
-	d.a.log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", now.periods.Bound()))
+// miss gives up learning of the pods.
+func (d *drain) miss(now *descent) {
+	d.a.log.Warn("it is not known in time which pods the node has: those that are learned of later are refused")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now.missed = true
+}
+
+// stop ends the pods, a stage after the other, until ctx ends.
+func (d *drain) stop(ctx context.Context, now *descent, within shutdown.Periods) {
+	if ctx.Err() != nil {
+		return
+	}
+	d.a.log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", within.Bound()))
 	d.a.node.Poke()
 	workers := d.a.all()
-	for _, stage := range now.periods.Stages(d.living(now, workers), d.a.evict.Critical) {
+	for _, stage := range within.Stages(d.living(now, workers), d.a.evict.Critical) {
+		if ctx.Err() != nil {
+			return
+		}
 		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			w := workers[pod.UID]
@@ -220,9 +247,7 @@ func (d *drain) stop(ctx context.Context, now *descent) {
 			w.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, w)
 		}
-		if d.a.evict.Await(ctx, ending, stage.Time+shutdown.Slack); ctx.Err() != nil {
-			return
-		}
+		d.a.evict.Await(ctx, ending, stage.Time+shutdown.Slack)
 	}
 }
 

@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent"
 	"monopod/agent/shutdown"
 	"monopod/apiserver/client"
 )
@@ -122,6 +125,8 @@ func TestShutdownCalledOff(t *testing.T) {
 // shutdown begins anew.
 func TestShutdownCalledOffHalfway(t *testing.T) {
 	inWorld(t, func(w *world) {
+		shutdownTimes := w.timed()
+		w.restart(nil)
 		w.create(pod("stubborn", "-ignore-term", "serve"))
 		w.create(critical("vital"))
 		w.until(time.Second, "stubborn", ready)
@@ -131,12 +136,164 @@ func TestShutdownCalledOffHalfway(t *testing.T) {
 		defer cancel()
 		w.a.StopPods(ctx, periods)
 		w.a.StayUp()
+		if start, end := shutdownTimes(); start == 0 || end != 0 {
+			t.Errorf("called off, it began at %v and ended at %v", start, end)
+		}
 		w.until(5*time.Second, "stubborn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		w.after(10 * time.Second)
 		if !ready(w.get("vital")) {
 			t.Error("a pod ended that was not told to")
 		}
 		w.a.StopPods(w.Context(), periods)
+		if start, end := shutdownTimes(); start == 0 || end < start {
+			t.Errorf("it began at %v and ended at %v", start, end)
+		}
 		w.until(time.Second, "vital", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	})
+}
+
+// timed is where the next agents say when they last stopped their pods.
+func (w *world) timed() (times func() (start, end float64)) {
+	var metrics *prometheus.Registry
+	before := w.alter
+	w.alter = func(d *agent.Deps) {
+		metrics = prometheus.NewRegistry()
+		d.Metrics = metrics
+		if before != nil {
+			before(d)
+		}
+	}
+	return func() (start, end float64) {
+		w.Helper()
+		families, err := metrics.Gather()
+		if err != nil {
+			w.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+		}
+		return got["kubelet_graceful_shutdown_start_time_seconds"], got["kubelet_graceful_shutdown_end_time_seconds"]
+	}
+}
+
+// slowClient does not say which pods there are until it is told to.
+type slowClient struct {
+	client.Client
+	tell <-chan struct{}
+}
+
+func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+	if sel.Resource == client.Pods {
+		select {
+		case <-ctx.Done():
+			return nil, "", ctx.Err()
+		case <-c.tell:
+		}
+	}
+	return c.Client.List(ctx, sel)
+}
+
+// restartSlow starts the agent anew; it knows its static pods, and the others from tell
+// on.
+func (w *world) restartSlow() (tell func()) {
+	w.Helper()
+	told, before := make(chan struct{}), w.alter
+	w.alter = func(d *agent.Deps) {
+		if before != nil {
+			before(d)
+		}
+		d.Client = slowClient{d.Client, told}
+	}
+	w.restart(w.adjust)
+	w.alter = before
+	w.after(time.Second)
+	return func() { close(told) }
+}
+
+// TestShutdownCalledOffBeforePodsAreKnown: no pod ends, nor does one when monopod ends
+// meanwhile.
+func TestShutdownCalledOffBeforePodsAreKnown(t *testing.T) {
+	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
+		shutdownTimes := w.timed()
+		w.create(pod("web"))
+		w.until(time.Second, "web", ready)
+		w.until(time.Second, "a-n1", ready)
+		before := w.containerIDs()
+		for name, end := range map[string]func(){"called off": func() { w.a.StayUp() }, "stopped": func() { w.stop() }} {
+			tell := w.restartSlow()
+			w.a.Shutdown(shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
+			w.after(2 * time.Second)
+			if p := w.a.Progress(); p.Done || !p.Unknown {
+				t.Errorf("%s: progress %+v", name, p)
+			}
+			end()
+			if start, end := shutdownTimes(); start == 0 || end != 0 {
+				t.Errorf("%s: it began at %v and ended at %v", name, start, end)
+			}
+			tell()
+			w.after(20 * time.Second)
+		}
+		w.restart(w.adjust)
+		w.after(time.Minute)
+		if after := w.containerIDs(); !slices.Equal(before, after) || !ready(w.get("web")) || !ready(w.get("a-n1")) {
+			t.Errorf("containers before %v, after %v", before, after)
+		}
+	})
+}
+
+// TestShutdownOfUnknownPods: those that are learned of too late are refused, though
+// they ran before; nobody says that they had ended in order.
+func TestShutdownOfUnknownPods(t *testing.T) {
+	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
+		shutdownTimes := w.timed()
+		w.create(pod("web"))
+		w.until(time.Second, "web", ready)
+		tell := w.restartSlow()
+		w.a.StopPods(w.Context(), shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
+		w.after(time.Second)
+		if p := w.a.Progress(); !p.Done || !p.Unknown || len(p.Running) != 0 || len(w.containers()) != 2 {
+			t.Errorf("progress %+v", p)
+		}
+		tell()
+		w.until(time.Second, "web", func(p *corev1.Pod) bool {
+			return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "NodeShutdown"
+		})
+		w.after(time.Second)
+		for _, c := range w.containers() {
+			if c.State == cri.ContainerState_CONTAINER_RUNNING {
+				t.Errorf("%s runs on", c.Metadata.Name)
+			}
+		}
+		if p := w.a.Progress(); !p.Unknown {
+			t.Errorf("progress %+v", p)
+		}
+		if start, end := shutdownTimes(); start == 0 || end != 0 {
+			t.Errorf("it began at %v and ended at %v", start, end)
+		}
+	})
+}
+
+// TestShutdownWaitsForPodsWithinItsTime: what it takes to learn of the pods is taken off
+// what they have to end.
+func TestShutdownWaitsForPodsWithinItsTime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		vital := critical("vital")
+		vital.Spec.Containers[0].Args = []string{"-ignore-term", "serve"}
+		w.create(vital)
+		w.create(pod("stubborn", "-ignore-term", "serve"))
+		w.until(time.Second, "vital", ready)
+		w.until(time.Second, "stubborn", ready)
+		time.AfterFunc(5*time.Second, w.restartSlow())
+		start, periods := time.Now(), shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second}
+		w.a.StopPods(w.Context(), periods)
+		if took := time.Since(start); took > periods.Needs() || took < 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for _, name := range []string{"vital", "stubborn"} {
+			if p := w.get(name); p.Status.Reason != "Terminated" {
+				t.Errorf("%s: %+v", name, p.Status)
+			}
+		}
 	})
 }

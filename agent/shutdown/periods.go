@@ -116,10 +116,10 @@ func (p Periods) Needs() time.Duration { return p.Bound() + time.Duration(len(p.
 
 // Within are periods that need no more than limit: each gets as much less.
 func (p Periods) Within(limit time.Duration) Periods {
-	if p.Needs() <= limit {
+	shares, bound := p.shares(), p.Bound()
+	if bound == 0 || p.Needs() <= limit {
 		return p
 	}
-	shares, bound := p.shares(), p.Bound()
 	left := max(0, limit-time.Duration(len(shares))*Slack)
 	out := make(Shares, len(shares))
 	for i, s := range shares {

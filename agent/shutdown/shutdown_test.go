@@ -68,6 +68,10 @@ func TestWithin(t *testing.T) {
 			t.Errorf("%v: %v", limit, got.ByPriority)
 		}
 	}
+	none := shutdown.Default().Within(0)
+	if got, want := fmt.Sprint(none.Within(0)), fmt.Sprint(none); got != want {
+		t.Errorf("less than nothing: %v, want %v", got, want)
+	}
 }
 
 func TestFlags(t *testing.T) {

@@ -3,6 +3,7 @@
 package times
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,10 +40,15 @@ func New(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 }
 
 // Load reads what an earlier process noted. After an error it is as if there had been
-// nothing.
+// nothing; a damaged file is set aside, and the error says where to.
 func (t *Record) Load() error {
 	var last span
-	if _, err := t.file.Load(&last); err != nil {
+	_, err := t.file.Load(&last)
+	if errors.Is(err, checkpoint.ErrDamaged) {
+		lost, err := t.file.StartOver(err, "the metrics of the last shutdown are 0")
+		return errors.Join(lost, err)
+	}
+	if err != nil {
 		return err
 	}
 	t.show(last)

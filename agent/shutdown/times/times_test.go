@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,8 +69,10 @@ func TestTheLastShutdownIsKnownAfterwards(t *testing.T) {
 	want(shown, 1_800_000_060, 0)
 	must(os.WriteFile(file, []byte("{"), 0o600))
 	r, shown = start(t, file)
-	if r.Load() == nil {
-		t.Error("a damaged file is not told of")
+	if err := r.Load(); err == nil || !strings.Contains(err.Error(), file+".damaged") {
+		t.Errorf("of a damaged file it is told: %v", err)
 	}
 	want(shown, 0, 0)
+	r, _ = start(t, file)
+	must(r.Load()) // which is told of once
 }
