@@ -217,15 +217,17 @@ func (d *drain) learn(ctx context.Context, now *descent) (left shutdown.Periods,
 	case <-timer.C():
 		d.miss(now)
 	}
-	return now.periods.Within(now.periods.Needs() - d.a.Clock.Since(start)), d.a.knowsPods()
+	return now.periods.Within(now.periods.Needs() - d.a.Clock.Since(start)), !now.missed && d.a.knowsPods()
 }
 
-// miss gives up learning of the pods.
+// miss gives up learning of the pods, unless they are known at the last moment.
 func (d *drain) miss(now *descent) {
-	d.a.log.Warn("it is not known in time which pods the node has: those that are learned of later are refused")
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	now.missed = true
+	now.missed = !d.a.knowsPods()
+	d.mu.Unlock()
+	if now.missed { // which nobody else writes
+		d.a.log.Warn("it is not known in time which pods the node has: those that are learned of later are refused")
+	}
 }
 
 // stop ends the pods, a stage after the other, until ctx ends.
