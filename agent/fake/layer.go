@@ -149,14 +149,23 @@ func add(above, below fstest.MapFS, header *tar.Header, content io.Reader) error
 	case header.Typeflag == tar.TypeSymlink:
 		file.Data = []byte(header.Linkname)
 	case header.Typeflag == tar.TypeLink:
-		file = above[strings.TrimPrefix(path.Clean("/"+header.Linkname), "/")]
+		file, err = linked(above, below, strings.TrimPrefix(path.Clean("/"+header.Linkname), "/"))
 	default:
 		file.Data, err = io.ReadAll(content)
 	}
-	if file != nil {
-		above[name] = file
-	}
+	above[name] = file
 	return err
+}
+
+// linked is the file that a hard link is another name of: one of the same layer that
+// came before, or of those below.
+func linked(above, below fstest.MapFS, name string) (*fstest.MapFile, error) {
+	for _, layer := range []fstest.MapFS{above, below} {
+		if file := layer[name]; file != nil {
+			return file, nil
+		}
+	}
+	return nil, fmt.Errorf("a hard link to %s, which is not there, cannot be shown", name)
 }
 
 // remove takes a file away, and all in it if it is a folder.

@@ -66,12 +66,39 @@ func mustTree(t *testing.T, l layer) fs.FS {
 	return tree
 }
 
+// relink is a layer with a second name of the file etc/a.
+func relink(t *testing.T) layer {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	if err := w.WriteHeader(&tar.Header{Name: "again", Typeflag: tar.TypeLink, Linkname: "etc/a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// A hard link to a file of a lower layer has its content.
+func TestTreeOfLinkBelow(t *testing.T) {
+	t.Parallel()
+	tree, err := (&image{layers: []layer{pack(t, "etc/a"), relink(t)}}).tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := fs.ReadFile(tree, "again"); err != nil || string(data) != "etc/a" {
+		t.Errorf("content %q, %v", data, err)
+	}
+}
+
 // What cannot be shown is refused in words.
 func TestTreeOfWhatIsNotKept(t *testing.T) {
 	t.Parallel()
 	for want, l := range map[string]layer{
 		"at most 1048576 bytes":    nil,
 		"image broken: ":           layer("no archive of anything, but long enough to be looked at" + strings.Repeat("x", 512)),
+		"a hard link to etc/a":     relink(t),
 		"more than 16777216 bytes": pack(t, slices.Repeat([]string{"x"}, maxUnpacked/1024)...),
 	} {
 		if _, err := (&image{id: "broken", layers: []layer{l}}).tree(); err == nil || !strings.Contains(err.Error(), want) {
