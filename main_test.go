@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,9 +32,10 @@ import (
 // its pods) over both, and those in kubectl/, one for each of
 // its commands, over the fake one with two minors of kubectl.
 //
-// A line may begin with [fake] or [containerd] where it is for that runtime alone, with
-// [containerd2] where it is for containerd 2.2 and later: what older ones cannot is then
-// a line that begins with [!containerd2] or [containerd1].
+// A line may begin with [fake] or [containerd] where it is for that runtime alone, and
+// with what the runtime must be able to do: [cdi], [images] (volumes that show an
+// image), [imagefolders] (or a folder of one), [userns] (users of a pod's own, and only
+// the groups that it names); with [!cdi] and so on where it cannot.
 // Beside testscript's own commands they have:
 //
 //	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
@@ -165,33 +165,68 @@ func runScripts(t *testing.T, dir, runtime, kubectl string) {
 	})
 }
 
-// condition says whether a line is for this runtime, or for a machine that has loop
-// devices.
+// condition says whether a line is for this runtime, for those that have an ability,
+// or for a machine that has loop devices.
 func condition(name, runtime string) (bool, error) {
 	if name == "loop" {
 		_, loop := os.Stat("/dev/loop-control")
 		_, mkfs := exec.LookPath("mkfs.ext4")
 		return loop == nil && mkfs == nil, nil
 	}
-	if runtime == "containerd" && strings.HasPrefix(name, "containerd") {
-		is, err := abilitiesOf()
-		newer := is.ImageSubPaths // since 2.2
-		return name == "containerd" || newer == (name == "containerd2"), err
+	if name == "fake" || name == "containerd" {
+		return name == runtime, nil
 	}
-	if !slices.Contains([]string{"fake", "containerd", "containerd1", "containerd2"}, name) {
-		return false, fmt.Errorf("no runtime is called %q", name)
+	v, err := versionOf(runtime)
+	if err != nil {
+		return false, err
 	}
-	return name == runtime, nil
+	return can(name, v)
 }
 
-// abilitiesOf are those of the containerd that is first in PATH.
-func abilitiesOf() (abilities.Abilities, error) {
+// can says whether a runtime has the ability that a condition is named after.
+func can(name string, v *cri.VersionResponse) (bool, error) {
+	is := abilities.Of(v)
+	switch name {
+	case "cdi":
+		return is.CDI, nil
+	case "images":
+		return is.Images, nil
+	case "imagefolders":
+		return is.ImageSubPaths, nil
+	case "userns": // containerd tells of both since 2.0, as of CDI; the fake runtime of neither
+		return is.CDI && v.RuntimeName == "containerd", nil
+	}
+	return false, fmt.Errorf("no runtime and no ability is called %q", name)
+}
+
+// versionOf is that of the fake runtime, or of the containerd that is first in PATH.
+func versionOf(runtime string) (*cri.VersionResponse, error) {
+	if runtime == "fake" {
+		return &cri.VersionResponse{RuntimeName: runtime}, nil
+	}
 	out, err := exec.Command("containerd", "--version").Output()
 	if err != nil {
-		return abilities.Abilities{}, err
+		return nil, err
 	}
 	fields := append(strings.Fields(string(out)), "", "", "") // the third is the version
-	return abilities.Of(&cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: fields[2]}), nil
+	return &cri.VersionResponse{RuntimeName: runtime, RuntimeVersion: fields[2]}, nil
+}
+
+func TestCan(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{"1.6.20": "", "v2.0.5": "cdi userns", "v2.1.4": "cdi images userns", "v2.2.0": "cdi images imagefolders userns"} {
+		var got []string
+		for _, name := range []string{"cdi", "images", "imagefolders", "userns"} {
+			if ok, err := can(name, &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: version}); ok {
+				got = append(got, name)
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("containerd %s can %v, want %s", version, got, want)
+		}
+	}
 }
 
 func needsContainerd(t testing.TB) {
