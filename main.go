@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -235,14 +234,10 @@ func (c Config) path(name ...string) string {
 	return filepath.Join(append([]string{c.DataDir}, name...)...)
 }
 
-// gcPercent trades a little CPU under load for a small heap at rest: the collector
-// runs when the heap has grown by half (Go's own default: when it has doubled).
-const gcPercent = 50
-
 // run starts every part, in the order in which they need each other, and stops
 // them in the opposite one. It returns when ctx ends or a part fails.
 func run(ctx context.Context, cfg Config) error {
-	debug.SetGCPercent(gcPercent)
+	frugal.Pace()
 	log, err := newLogger(cfg.LogLevel)
 	if err != nil {
 		return fmt.Errorf("--log-level: %w", err)
