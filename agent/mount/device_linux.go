@@ -3,33 +3,74 @@ package mount
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
+	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 )
 
+// Device is a block device with a file system, or with nothing on it yet.
+type Device struct {
+	Path    string
+	FSType  string // what to make where there is nothing; empty: ext4
+	Options []string
+	// ReadOnly: nothing may be made or mended on it.
+	ReadOnly bool
+}
+
 // Device mounts with the programs blkid, fsck, mkfs and mount. It checks a file system
-// before, unless it is mounted elsewhere, and makes one, ext4 if fsType is empty, only
-// where the device holds nothing that blkid knows.
-func (Kernel) Device(device, dir, fsType string, options []string) error {
-	device, err := filepath.EvalSymlinks(device)
+// before, unless it is mounted elsewhere, and makes one only where the device holds
+// nothing that blkid knows. A lock on the device keeps others out meanwhile.
+func (Kernel) Device(dir string, d Device) error {
+	path, err := filepath.EvalSymlinks(d.Path)
 	if err != nil {
 		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return &os.PathError{Op: "flock", Path: path, Err: err}
 	}
 	m := mountutils.NewSafeFormatAndMount(mountutils.NewWithoutSystemd(""), utilexec.New())
-	has, err := m.GetDiskFormat(device)
+	has, err := m.GetDiskFormat(path)
 	if err != nil {
-		return fmt.Errorf("blkid of %s: %w", device, err)
+		return fmt.Errorf("blkid of %s: %w", path, err)
 	}
-	mounts, err := m.List()
+	if has == "" && d.ReadOnly {
+		return fmt.Errorf("%s has no file system, and none is made for who only reads", path)
+	}
+	used, err := mounted(f)
 	if err != nil {
 		return err
 	}
-	fsType = cmp.Or(fsType, has)
-	if slices.ContainsFunc(mounts, func(p mountutils.MountPoint) bool { return p.Device == device }) {
-		return m.Mount(device, dir, fsType, options)
+	fsType := cmp.Or(d.FSType, has)
+	if used || d.ReadOnly {
+		return m.Mount(path, dir, fsType, d.Options)
 	}
-	return m.FormatAndMount(device, dir, fsType, options)
+	return m.FormatAndMount(path, dir, fsType, d.Options)
+}
+
+// mounted says whether a device is mounted anywhere, under whatever name.
+func mounted(device *os.File) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(device.Fd()), &st); err != nil {
+		return false, &os.PathError{Op: "stat", Path: device.Name(), Err: err}
+	}
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	number := fmt.Sprintf(" %d:%d ", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	for line := range strings.Lines(string(table)) {
+		if ids, _, _ := strings.Cut(line, "/"); strings.Contains(ids, number) { // the third field; the fourth is a path
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -185,7 +185,7 @@ func (Folders) Tmpfs(dir string, o Tmpfs) error {
 func (Folders) Huge(string, Tmpfs) error { return nil }
 
 // Device leaves dir as it is.
-func (Folders) Device(string, string, string, []string) error { return nil }
+func (Folders) Device(string, Device) error { return nil }
 
 // Bind gives a file a second name, so that it stays when the first goes. A folder is
 // seen where it lies.

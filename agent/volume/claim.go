@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 
+	"monopod/agent/mount"
+
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -48,7 +50,7 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 	case err != nil:
 		return "", err
 	case isKind(info.Mode(), corev1.HostPathBlockDev):
-		dir, err = s.device(pv, v.Name)
+		dir, err = s.device(pv, pod, v.Name)
 	case !info.IsDir():
 		return "", fmt.Errorf("%q is neither a folder nor a block device", path)
 	default:
@@ -62,16 +64,15 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 }
 
 // device mounts a local volume that is a device below the pod's folder, where each
-// pod that uses it has a mount of its own.
-func (s *Set) device(pv *corev1.PersistentVolume, name string) (string, error) {
+// pod that uses it has a mount of its own. It can be written to: containers that may
+// only read see it so, and another pod's may write.
+func (s *Set) device(pv *corev1.PersistentVolume, pod *corev1.Pod, name string) (string, error) {
 	dir := s.path("local-volume", name)
-	return dir, s.mountOnce(dir, func() error {
-		var fsType string
-		if pv.Spec.Local.FSType != nil {
-			fsType = *pv.Spec.Local.FSType
-		}
-		return s.Mounter.Device(pv.Spec.Local.Path, dir, fsType, pv.Spec.MountOptions)
-	})
+	d := mount.Device{Path: pv.Spec.Local.Path, Options: pv.Spec.MountOptions, ReadOnly: readOnly(pod, name)}
+	if pv.Spec.Local.FSType != nil {
+		d.FSType = *pv.Spec.Local.FSType
+	}
+	return dir, s.mountOnce(dir, func() error { return s.Mounter.Device(dir, d) })
 }
 
 // blockDevice is a device of the machine that containers get as it is.

@@ -26,8 +26,8 @@ type Mounter interface {
 	// Huge mounts a file system of huge pages on dir.
 	Huge(dir string, o mount.Tmpfs) error
 	// Device mounts the file system on a block device on dir, and makes one if there
-	// is nothing on the device; fsType is empty where any will do.
-	Device(device, dir, fsType string, options []string) error
+	// is nothing on the device.
+	Device(dir string, d mount.Device) error
 	// Bind shows the file or folder that is open as fd at target, an empty one of
 	// its kind, and returns where it is to be seen: target, or where it lies.
 	Bind(fd int, target string) (path string, err error)
