@@ -323,7 +323,7 @@ func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) 
 // Run registers the node and runs its pods until ctx ends; then it returns and
 // leaves the pods running. It fails only where nothing could ever work.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := errors.Join(os.MkdirAll(a.podsDir(), 0o750), a.logs.Make()); err != nil {
+	if err := errors.Join(os.MkdirAll(a.podsDir(), podsMode), os.Chmod(a.podsDir(), podsMode), a.logs.Make()); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	if err := a.enforce(); err != nil {
@@ -345,6 +345,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// podsMode is of the folder of the pods' folders, whose secrets are readable to all
+// who get there.
+const podsMode = 0o750
 
 func (a *Agent) podsDir() string { return filepath.Join(a.cfg.DataDir, "pods") }
 

@@ -106,12 +106,15 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	}
 }
 
+// folderMode is of the folder of the folders: those are open to all who get there.
+const folderMode = 0o700
+
 // open makes the folder of the folders, for the disk to keep.
 func (p *Provisioner) open() error {
-	if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
-		return err
+	if _, err := os.Stat(p.Dir); err == nil {
+		return os.Chmod(p.Dir, folderMode)
 	}
-	if err := os.MkdirAll(p.Dir, 0o711); err != nil {
+	if err := os.MkdirAll(p.Dir, folderMode); err != nil {
 		return err
 	}
 	return syncFolder(filepath.Dir(p.Dir))
