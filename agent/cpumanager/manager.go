@@ -54,6 +54,7 @@ type Manager struct {
 	all      cpuset.CPUSet
 	reserved cpuset.CPUSet
 	lost     error // why the file was set aside; nil: it was not
+	fresh    bool  // there is no file: Recover writes it
 	requests prometheus.Counter
 	failures prometheus.Counter
 

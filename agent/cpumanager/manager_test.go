@@ -362,10 +362,8 @@ func TestRecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start()
-	topologytest.Recover(b.m, two, second)
-	topologytest.Recover(b.m, one, first)
-	topologytest.Recover(b.m, guaranteed("thief", "c2"), first)
-	topologytest.Recover(b.m, guaranteed("odd", "c1"), map[string]map[string]string{"c1": {"io.monopod.container.cpus": "0-99"}})
+	odd := topology.Made{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.cpus": "0-99"}}
+	b.m.Recover(slices.Concat(second, first, topologytest.As("thief", first), []topology.Made{odd}))
 	b.start() // it is in the file again
 	b.shares(shared)
 	if again := topologytest.Made(t, b.m, one); !cmp.Equal(again, first) {

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"monopod/agent/topology"
+
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
@@ -51,17 +53,17 @@ func (m *Manager) restore() error {
 		err = m.accept(s)
 	}
 	if err == nil {
-		if !found || s.Shared != m.Shared().String() {
+		if m.fresh = !found; found && s.Shared != m.Shared().String() {
 			m.save()
 		}
 		return nil
 	}
 	clear(m.given)
+	m.fresh = true
 	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
 		return err
 	}
 	m.Log.Error("the file of processors given out is of no use", zap.Error(m.lost))
-	m.save()
 	return nil
 }
 
@@ -104,18 +106,21 @@ const annotation = "io.monopod.container.cpus"
 
 // Recover implements topology.Provider. Processors that the container cannot have
 // any more, with the machine and the flags of today, are given out anew.
-func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
-	text := annotations[annotation]
-	if text == "" || !m.Exclusive(uid, container).IsEmpty() {
+func (m *Manager) Recover(made []topology.Made) {
+	if !m.fresh {
 		return
 	}
 	m.mu.Lock()
-	err := m.take(uid, container, text)
-	m.mu.Unlock()
-	if err != nil {
-		m.Log.Warn("a container gets other processors than it had", zap.String("uid", string(uid)), zap.String("container", container), zap.Error(err))
-		return
+	for _, c := range made {
+		text := c.Annotations[annotation]
+		if _, has := m.given[c.Pod][c.Container]; has || text == "" {
+			continue
+		}
+		if err := m.take(c.Pod, c.Container, text); err != nil {
+			m.Log.Warn("a container gets other processors than it had", zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
+		}
 	}
+	m.mu.Unlock()
 	m.save()
 	m.Changed()
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"monopod/agent/deviceplugin/checkpoint"
 	"monopod/agent/topology"
 	"monopod/agent/topology/topologytest"
 	"monopod/testdata/deviceplugin/plugin"
@@ -182,8 +183,7 @@ func TestTornCheckpoint(t *testing.T) {
 		if half, err := os.ReadFile(path + ".damaged"); err != nil || len(half) != len(content)/2 {
 			t.Errorf("set aside: %v", err)
 		}
-		topologytest.Recover(b, one, made)
-		topologytest.Recover(b, asking("thief", 1), made)
+		b.Recover(append(made, topologytest.As("thief", made)...))
 		pull()
 		b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
 		two := asking("u2", 1)
@@ -195,6 +195,28 @@ func TestTornCheckpoint(t *testing.T) {
 		b.restart()
 		if again := topologytest.Made(b, b, one); !cmp.Equal(again, made) {
 			t.Error(cmp.Diff(made, again))
+		}
+	})
+}
+
+// TestCheckpointThatCannotBe gives nobody anything, and is set aside like a torn one.
+func TestCheckpointThatCannotBe(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.stop()
+		var entries []checkpoint.PodDevicesEntry
+		for _, uid := range []string{"u1", "u2"} {
+			entries = append(entries, checkpoint.PodDevicesEntry{PodUID: uid, ContainerName: "a", ResourceName: res, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"d1"}}})
+		}
+		text, err := checkpoint.Encode(checkpoint.Data{Entries: entries})
+		if err != nil || checkpoint.Write(b.dir, text) != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		if b.Lost() == nil || len(b.Taken()) > 0 {
+			t.Errorf("lost: %v, taken: %v", b.Lost(), b.Taken())
+		}
+		if aside, err := os.ReadFile(filepath.Join(b.dir, checkpoint.FileName+".damaged")); err != nil || string(aside) != string(text) {
+			t.Errorf("set aside: %v", err)
 		}
 	})
 }
@@ -213,7 +235,7 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 		}
 		b.start()
 		pull()
-		topologytest.Recover(b, one, made)
+		b.Recover(made)
 		var absent *Absent
 		if err := b.admit(one); !errors.As(err, &absent) {
 			t.Errorf("let in: %v", err)

@@ -18,6 +18,7 @@ package deviceplugin
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -70,6 +71,7 @@ type Manager struct {
 	log     *zap.Logger
 	metrics *metrics
 	lost    error // why the checkpoint could not be read
+	fresh   bool  // there is none: Recover writes it
 
 	endpoints sync.WaitGroup
 
@@ -103,15 +105,27 @@ func New(cfg Config) (*Manager, error) {
 	if m.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, err
 	}
-	data, err := checkpoint.Read(cfg.Dir)
+	m.restore()
+	return m, nil
+}
+
+// restore takes over what the checkpoint says. One of no use is set aside.
+func (m *Manager) restore() {
+	data, err := checkpoint.Read(m.cfg.Dir)
 	if err == nil {
 		err = m.pool.restore(data)
 	}
-	if err != nil {
-		m.lost = err
-		m.log.Error("the checkpoint of devices is of no use", zap.Error(err))
+	if m.fresh = err != nil; !m.fresh {
+		return
 	}
-	return m, nil
+	m.pool = newPool()
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if m.lost, err = checkpoint.StartOver(m.cfg.Dir, err); err != nil {
+		m.lost = err // pods run without
+	}
+	m.log.Error("the checkpoint of devices is of no use", zap.Error(m.lost))
 }
 
 // Lost says why what was known before this start is not known any more; nil: it is.
@@ -124,7 +138,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.life = ctx
 	for name, r := range m.pool.resources {
-		m.endpoints.Go(func() { m.expire(ctx, name, r.back) })
+		back := r.back
+		m.endpoints.Go(func() { m.expire(ctx, name, back) })
 	}
 	m.mu.Unlock()
 	var parts sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"monopod/agent/deviceplugin/checkpoint"
+	"monopod/agent/topology"
 )
 
 // annotation of a container are the entries of the checkpoint that are its own.
@@ -33,38 +34,43 @@ func (p *pool) note(uid types.UID, container string) (string, error) {
 }
 
 // Recover implements topology.Provider.
-func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
-	text := annotations[annotation]
-	if text == "" {
+func (m *Manager) Recover(made []topology.Made) {
+	if !m.fresh {
 		return
 	}
-	var entries []checkpoint.PodDevicesEntry
-	err := json.Unmarshal([]byte(text), &entries)
-	if err == nil {
-		err = m.recover(uid, container, entries)
-	}
-	if err != nil {
-		m.log.Warn("which devices a container has is not known any more", zap.String("uid", string(uid)), zap.String("container", container), zap.Error(err))
-		return
+	for _, c := range made {
+		text := c.Annotations[annotation]
+		if text == "" {
+			continue
+		}
+		var entries []checkpoint.PodDevicesEntry
+		err := json.Unmarshal([]byte(text), &entries)
+		if err == nil {
+			err = m.recover(c, entries)
+		}
+		if err != nil {
+			m.log.Warn("which devices a container has is not known any more", zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
+		}
 	}
 	m.save()
 }
 
-func (m *Manager) recover(uid types.UID, container string, entries []checkpoint.PodDevicesEntry) error {
+func (m *Manager) recover(c topology.Made, entries []checkpoint.PodDevicesEntry) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range entries {
-		if e.PodUID != string(uid) || e.ContainerName != container {
+		if e.PodUID != string(c.Pod) || e.ContainerName != c.Container {
 			return fmt.Errorf("they are noted for container %s of pod %s", e.ContainerName, e.PodUID)
 		}
-		if m.pool.pods[uid][container][e.ResourceName] != nil {
+		if m.pool.pods[c.Pod][c.Container][e.ResourceName] != nil {
 			continue // what a newer container had
 		}
 		if err := m.pool.take(e); err != nil {
 			return err
 		}
 		if r, fresh := m.pool.known(e.ResourceName); fresh && m.life != nil && m.life.Err() == nil {
-			m.endpoints.Go(func() { m.expire(m.life, e.ResourceName, r.back) })
+			back := r.back
+			m.endpoints.Go(func() { m.expire(m.life, e.ResourceName, back) })
 		}
 	}
 	return nil

@@ -50,6 +50,7 @@ type Manager struct {
 	Deps
 	cfg      Config
 	lost     error // why the file was set aside; nil: it was not
+	fresh    bool  // there is no file: Recover writes it
 	requests prometheus.Counter
 	failures prometheus.Counter
 

@@ -298,12 +298,11 @@ func TestRecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start()
-	topologytest.Recover(b.m, two, second)
-	topologytest.Recover(b.m, one, first)
-	topologytest.Recover(b.m, guaranteed("more", "i3Gi", "c2Gi"), first)
+	made := slices.Concat(second, first, topologytest.As("more", first))
 	for _, odd := range []string{"{", `[{"numaAffinity":[7],"type":"memory","size":1}]`} {
-		topologytest.Recover(b.m, guaranteed("odd", "c1Gi"), map[string]map[string]string{"c1Gi": {"io.monopod.container.memory": odd}})
+		made = append(made, topology.Made{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.memory": odd}})
 	}
+	b.m.Recover(made)
 	b.start() // it is in the file again
 	if b.m.Lost() != nil {
 		t.Fatal(b.m.Lost())

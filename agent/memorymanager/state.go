@@ -109,10 +109,8 @@ func (m *Manager) restore() error {
 	if err == nil && found {
 		err = m.ledger.accept(s)
 	}
+	m.fresh = !found || err != nil
 	if err == nil {
-		if !found {
-			m.save()
-		}
 		return nil
 	}
 	clear(m.ledger.given)
@@ -120,7 +118,6 @@ func (m *Manager) restore() error {
 		return err
 	}
 	m.Log.Error("the file of memory given out is of no use", zap.Error(m.lost))
-	m.save()
 	return nil
 }
 
@@ -163,18 +160,21 @@ const annotation = "io.monopod.container.memory"
 
 // Recover implements topology.Provider. What the container cannot have any more,
 // with the machine and the flags of today, is given out anew.
-func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
-	text := annotations[annotation]
-	if text == "" || len(m.Blocks(uid, container)) > 0 {
+func (m *Manager) Recover(made []topology.Made) {
+	if !m.fresh {
 		return
 	}
 	m.mu.Lock()
-	err := m.ledger.recover(uid, container, text)
-	m.mu.Unlock()
-	if err != nil {
-		m.Log.Warn("a container's memory is given out anew", zap.String("uid", string(uid)), zap.String("container", container), zap.Error(err))
-		return
+	for _, c := range made {
+		text := c.Annotations[annotation]
+		if _, has := m.ledger.given[c.Pod][c.Container]; has || text == "" {
+			continue
+		}
+		if err := m.ledger.recover(c.Pod, c.Container, text); err != nil {
+			m.Log.Warn("a container's memory is given out anew", zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
+		}
 	}
+	m.mu.Unlock()
 	m.save()
 }
 

@@ -222,14 +222,24 @@ func (p *Placement) Run(ctx context.Context) {
 	parts.Wait()
 }
 
-// Found tells the providers what the containers were made with that the runtime
-// has after a start.
+// Found tells the providers what the containers were made with that the runtime has
+// after a start, of pods that run.
 func (p *Placement) Found(containers []*cri.Container) {
 	slices.SortFunc(containers, func(a, b *cri.Container) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	runs := map[types.UID]bool{}
 	for _, c := range containers {
-		p.Recover(types.UID(spec.IdentityOf(c.Labels).UID), c.Metadata.Name, c.Annotations)
+		runs[podOf(c)] = runs[podOf(c)] || c.State != cri.ContainerState_CONTAINER_EXITED
 	}
+	var made []topology.Made
+	for _, c := range containers {
+		if uid := podOf(c); runs[uid] {
+			made = append(made, topology.Made{Pod: uid, Container: c.Metadata.Name, Annotations: c.Annotations})
+		}
+	}
+	p.Recover(made)
 }
+
+func podOf(c *cri.Container) types.UID { return types.UID(spec.IdentityOf(c.Labels).UID) }
 
 // Infeasible says why the pod can never have what next asks for while it runs: its
 // processors, or its memory, were given out when it was let in. The messages are

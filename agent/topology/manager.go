@@ -192,10 +192,10 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return sum, nil
 }
 
-// Recover has the providers look at what a container was made with.
-func (m *Manager) Recover(uid types.UID, container string, annotations map[string]string) {
+// Recover has the providers look at what containers were made with.
+func (m *Manager) Recover(made []Made) {
 	for _, p := range m.providers {
-		p.Recover(uid, container, annotations)
+		p.Recover(made)
 	}
 }
 

@@ -98,11 +98,11 @@ type Provider interface {
 	// made, be it for the first time or again. It is called for every container,
 	// ephemeral ones too.
 	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error)
-	// Recover is told, before Retain, what a container was made with that the runtime
-	// has after a start; of each container of a pod the newest comes first. One that does
-	// not know of it, since its file was damaged, takes it from its note among the
-	// annotations of the Allotment.
-	Recover(uid types.UID, container string, annotations map[string]string)
+	// Recover is told once after a start, before Retain, what containers were made
+	// with; of each container of a pod the newest comes first. One that does not know
+	// who has what, since its file is not there or was damaged, takes it from its notes
+	// among the annotations of the Allotments.
+	Recover(made []Made)
 	// Release takes back what a pod has whose containers are dead, or that was
 	// refused. Of one that has nothing, it does nothing.
 	Release(uid types.UID)
@@ -110,6 +110,13 @@ type Provider interface {
 	// start, as soon as the pods are known that are to run, and before they are let
 	// in.
 	Retain(alive func(types.UID) bool)
+}
+
+// Made is a container that the runtime has.
+type Made struct {
+	Pod         types.UID
+	Container   string
+	Annotations map[string]string
 }
 
 // Refusal is an error of Allocate with a reason of its own; others are

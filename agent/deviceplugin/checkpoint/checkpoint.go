@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -79,23 +78,18 @@ func Decode(b []byte) (Data, error) {
 	return Data{Entries: f.Data.PodDeviceEntries, Registered: f.Data.RegisteredDevices}, nil
 }
 
-// Read reads the file in dir. None is no error; one that is damaged is set aside,
-// and the error says where to.
+// Read reads the file in dir.
 func Read(dir string) (Data, error) {
-	path := filepath.Join(dir, FileName)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Data{}, nil
-	}
+	b, err := os.ReadFile(filepath.Join(dir, FileName))
 	if err != nil {
 		return Data{}, err
 	}
-	d, err := Decode(b)
-	if err != nil {
-		lost, err := checkpoint.File(path).StartOver(err, "which devices containers have is taken from the runtime")
-		return Data{}, errors.Join(lost, err)
-	}
-	return d, nil
+	return Decode(b)
+}
+
+// StartOver sets the file in dir aside; see checkpoint.File.
+func StartOver(dir string, why error) (lost, err error) {
+	return checkpoint.File(filepath.Join(dir, FileName)).StartOver(why, "which devices containers have is taken from the runtime")
 }
 
 // Write puts content in the place of the file in dir: after a loss of power it is

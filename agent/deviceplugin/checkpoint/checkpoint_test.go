@@ -44,21 +44,20 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func TestDamagedFileIsMovedAside(t *testing.T) {
+func TestStartOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := filepath.Join(dir, FileName)
-	if err := os.WriteFile(path, []byte("half a fi"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, FileName), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	aside := path + ".damaged"
-	if _, err := Read(dir); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), aside) {
-		t.Errorf("read: %v", err)
+	_, damage := Read(dir)
+	if lost, err := StartOver(dir, damage); err != nil || !errors.Is(lost, ErrDamaged) || !strings.Contains(lost.Error(), "nothing needs to be done") {
+		t.Errorf("lost %v, error %v", lost, err)
 	}
-	if b, err := os.ReadFile(aside); string(b) != "half a fi" {
+	if b, err := os.ReadFile(filepath.Join(dir, FileName+".damaged")); err != nil || string(b) != "half" {
 		t.Errorf("set aside: %q, %v", b, err)
 	}
-	if d, err := Read(dir); err != nil || len(d.Entries) > 0 {
+	if d, err := Read(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("read after that: %v, %v", d, err)
 	}
 }

@@ -3,6 +3,7 @@
 package topologytest
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,23 +58,25 @@ func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(topo
 	return out
 }
 
-// Recover tells p of the pod's containers as they were made.
-func Recover(p topology.Provider, pod *corev1.Pod, made map[string]map[string]string) {
-	for _, c := range containers(pod) {
-		p.Recover(pod.UID, c.Name, made[c.Name])
-	}
-}
-
-// Made are the annotations that each container of the pod is made with.
-func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) map[string]map[string]string {
+// Made is what each container of the pod is made with.
+func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Made {
 	t.Helper()
-	out := map[string]map[string]string{}
+	var out []topology.Made
 	for _, c := range containers(pod) {
 		a, err := p.Allotment(t.Context(), pod, c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[c.Name] = a.Annotations
+		out = append(out, topology.Made{Pod: pod.UID, Container: c.Name, Annotations: a.Annotations})
+	}
+	return out
+}
+
+// As is made, but of another pod.
+func As(uid types.UID, made []topology.Made) []topology.Made {
+	out := slices.Clone(made)
+	for i := range out {
+		out[i].Pod = uid
 	}
 	return out
 }
