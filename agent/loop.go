@@ -231,7 +231,7 @@ func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found boo
 // make room for it.
 func (a *Agent) add(ctx context.Context, pod *corev1.Pod, v verdict, first func(*inbox)) {
 	w := newWorker(a, pod)
-	w.in.refused, w.room = v.refused, v.room
+	w.refused, w.in.refused, w.room = v.refused != nil, v.refused, v.room
 	first(&w.in)
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	a.mu.Lock()

@@ -95,10 +95,10 @@ func (w *worker) Evict(why *status.Failure, grace time.Duration) bool {
 // refuse has the worker end the pod; false: it has been told to before, and why.
 func (w *worker) refuse(why *status.Failure, grace *time.Duration) (first bool) {
 	w.update(func(in *inbox) {
-		if first = in.refused == nil; !first {
+		if first = !w.refused; !first {
 			return
 		}
-		in.refused, in.hurry = why, grace
+		w.refused, in.refused, in.hurry = true, why, grace
 		if in.interrupt != nil {
 			in.interrupt()
 		}

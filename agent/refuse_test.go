@@ -1,27 +1,78 @@
 package agent
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/claims"
+	"monopod/agent/image"
 	"monopod/agent/status"
+	"monopod/agent/statuswriter"
 )
 
-// A pod that was not let in is not evicted, too, before its worker has looked: its
-// status would tell of the wrong of the two.
+// counter counts the events that it is told.
+type counter struct {
+	silent
+	told int
+}
+
+func (c *counter) Reference(corev1.ObjectReference, string, string, string, ...any) { c.told++ }
+
+// added is the worker of a pod that has to wait for room, so that it does not look yet.
+func added(t *testing.T, v verdict) (*worker, *counter) {
+	t.Helper()
+	events := &counter{}
+	a := &Agent{
+		Deps: Deps{Recorder: events}, log: zap.NewNop(), pods: map[types.UID]*worker{}, names: map[types.NamespacedName]*worker{},
+		status: &statuswriter.Writer{}, images: &image.Puller{}, claims: &claims.Claims{},
+	}
+	v.room = []*worker{newWorker(a, &corev1.Pod{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); a.workers.Wait() })
+	a.add(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}, v, func(*inbox) {})
+	return a.worker("u"), events
+}
+
+// A pod that was not let in, or is evicted, is not evicted for another reason: neither
+// before its worker has taken notice, nor while that waits for the runtime. Its status
+// and its events would tell of two.
 func TestRefusedIsNotEvicted(t *testing.T) {
 	t.Parallel()
-	a := &Agent{log: zap.NewNop(), Deps: Deps{Recorder: silent{}}}
-	w := newWorker(a, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}})
-	rejected, low := &status.Failure{Reason: "Evicted", Message: "rejected"}, &status.Failure{Reason: "Evicted", Message: "low"}
-	if !w.Evict(rejected, time.Second) {
-		t.Error("a pod that runs is not evicted")
-	}
-	if w.Evict(low, 0) || w.in.refused != rejected || *w.in.hurry != time.Second {
-		t.Errorf("told %v within %v", w.in.refused, *w.in.hurry)
+	why, grace := &status.Failure{Reason: "Evicted", Message: "first"}, time.Second
+	for name, c := range map[string]struct {
+		verdict verdict
+		refuse  func(*worker) bool
+		grace   *time.Duration
+		events  int
+	}{
+		"not let in":                    {verdict{refused: why}, func(*worker) bool { return true }, nil, 0},
+		"not let in when there is room": {verdict{}, func(w *worker) bool { return w.refuse(why, nil) }, nil, 0},
+		"evicted":                       {verdict{}, func(w *worker) bool { return w.Evict(why, grace) }, &grace, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, events := added(t, c.verdict)
+			if !c.refuse(w) {
+				t.Fatal("a pod that runs is not refused")
+			}
+			later := &status.Failure{Reason: "Evicted", Message: "later"}
+			if w.Evict(later, 0) {
+				t.Error("evicted before the worker took notice")
+			}
+			w.open(func() {})
+			if w.Evict(later, 0) {
+				t.Error("evicted while the worker looks")
+			}
+			w.open(func() {})
+			if w.failure != why || (w.hurry == nil) != (c.grace == nil) || w.hurry != nil && *w.hurry != *c.grace || events.told != c.events {
+				t.Errorf("it ends for %v within %v, %d events", w.failure, w.hurry, events.told)
+			}
+		})
 	}
 }

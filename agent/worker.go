@@ -68,10 +68,11 @@ type worker struct {
 	// static: the pod comes from a file; the API has only its mirror.
 	static bool
 
-	mu     sync.Mutex // guards what follows
-	in     inbox
-	news   chan struct{}   // closed and replaced with each snapshot
-	hooked map[string]bool // containers whose preStop ran
+	mu      sync.Mutex // guards what follows
+	in      inbox
+	refused bool            // it was told to end, and why: no later reason counts
+	news    chan struct{}   // closed and replaced with each snapshot
+	hooked  map[string]bool // containers whose preStop ran
 
 	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
 	current  atomic.Pointer[corev1.Pod]      // likewise
@@ -212,7 +213,7 @@ func (w *worker) turn(ctx context.Context) (back func()) {
 	defer cancel()
 	w.mu.Lock()
 	w.in.interrupt = cancel
-	ending := w.in.gone || w.in.refused != nil || w.in.pod != nil && w.in.pod.DeletionTimestamp != nil
+	ending := w.in.gone || w.refused || w.in.pod != nil && w.in.pod.DeletionTimestamp != nil
 	w.mu.Unlock()
 	if ending || w.pod.DeletionTimestamp != nil {
 		return func() {}
