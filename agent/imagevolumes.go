@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
@@ -101,9 +102,12 @@ func (w *worker) canShow(ctx context.Context, c *corev1.Container) error {
 }
 
 // whyNotCreated is the reason in the status of a container that the runtime did not
-// make.
+// make. What an error begins with says it: containerd (CreateContainer in
+// internal/cri/server of 2.4) puts words of its own before CRI's.
 func whyNotCreated(err error) string {
-	if failed := crierrors.ErrImageVolumeMountFailed.Error(); strings.Contains(err.Error(), failed) {
+	failed := crierrors.ErrImageVolumeMountFailed.Error()
+	text := strings.TrimPrefix(grpcstatus.Convert(err).Message(), "failed to mount image volume: ")
+	if strings.HasPrefix(text, failed+": ") {
 		return failed
 	}
 	return "CreateContainerError"
