@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,15 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
 	"monopod/agent/cni"
@@ -31,12 +23,8 @@ import (
 	"monopod/agent/cri"
 	"monopod/agent/cri/resetcmd"
 	"monopod/agent/eviction"
-	"monopod/agent/frugal"
 	"monopod/agent/garbage"
-	"monopod/agent/host"
-	"monopod/agent/host/notify"
 	"monopod/agent/image"
-	"monopod/agent/launch"
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
 	"monopod/agent/reserve"
@@ -47,23 +35,14 @@ import (
 	"monopod/agent/topology"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
-	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/certscmd"
-	nodeauth "monopod/apiserver/auth/node"
-	"monopod/apiserver/auth/rbac"
-	"monopod/apiserver/auth/rbac/policy"
-	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
-	"monopod/apiserver/registry/storage"
 	"monopod/controllers"
-	"monopod/controllers/election"
-	"monopod/controllers/kinds"
 	"monopod/store"
 	"monopod/store/bolt/snapshotcmd"
 	"monopod/store/storecmd"
-	"monopod/web"
 )
 
 func main() {
@@ -232,225 +211,4 @@ func (c *Config) complete() error {
 
 func (c Config) path(name ...string) string {
 	return filepath.Join(append([]string{c.DataDir}, name...)...)
-}
-
-// run starts every part, in the order in which they need each other, and stops
-// them in the opposite one. It returns when ctx ends or a part fails.
-func run(ctx context.Context, cfg Config) error {
-	frugal.Pace()
-	log, err := newLogger(cfg.LogLevel)
-	if err != nil {
-		return fmt.Errorf("--log-level: %w", err)
-	}
-	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil { // users of a pod's own have to pass
-		return fmt.Errorf("--data-dir: %w", err)
-	}
-	for _, dir := range []string{cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("--data-dir: %w", err)
-		}
-	}
-	stores := stateConfig()
-	stores.Log = log.Named("store")
-	state, err := storecmd.Open(ctx, cfg.State, stores)
-	if err != nil {
-		return err
-	}
-	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
-	tokens := token.New(token.Config{KeyFile: cfg.path("pki", "sa.key")})
-	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Services: cfg.services})
-	return errors.Join(serve(ctx, cfg, log, guards{reg, roles, tokens}, state), state.Close())
-}
-
-// guards are the registry and those who decide who comes in to it.
-type guards struct {
-	api    *registry.Registry
-	roles  *rbac.Authorizer
-	tokens *token.Issuer
-}
-
-// serve runs what stands on the registry.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, state *storecmd.State) error {
-	reg, roles := guards.api, guards.roles
-	if err := bootstrap(ctx, reg); err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
-	}
-	restored := state.Tell(log.Named("store"))
-	if err := shareKeys(ctx, cfg, log, state); err != nil {
-		return err
-	}
-	access, err := apiserver.OpenAccess(apiserver.AccessConfig{
-		Dir: cfg.DataDir, Listen: cfg.Listen, Node: cfg.NodeName, Names: []string{cfg.services.First().String()}, Clock: clock.RealClock{}})
-	if err != nil {
-		return err
-	}
-	for _, err := range access.Problems {
-		log.Error("a file was left as it is", zap.Error(err))
-	}
-	advertised, err := access.Advertised()
-	if err != nil {
-		return err
-	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
-	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, stored(reg.Resources())
-	manager, err := controllers.New(controllers.Deps{
-		Client: reg, Clock: clock.RealClock{}, Log: log.Named("controllers"), Metrics: metrics}, cfg.Controllers)
-	if err != nil {
-		return err
-	}
-	elector, err := election.New(election.Config{
-		Client: reg, Identity: cfg.NodeName + "_" + uuid.NewString(), Log: log.Named("election")})
-	if err != nil {
-		return err
-	}
-	auditLog, auditFile, err := cfg.Audit.Open(clock.RealClock{}, log.Named("audit"))
-	if err != nil {
-		return err
-	}
-	defer auditFile.Close()
-	n := launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
-		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
-	})
-	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopParts()
-	server, err := apiserver.New(ctx, apiserver.Config{
-		Registry:      reg,
-		Authenticator: auth.Any(access.Authenticator(), guards.tokens.Authenticator(reg), token.Bootstrap(reg, clock.RealClock{})),
-		Tokens:        guards.tokens,
-		Authorizer:    nodeauth.Authorizer{Authorizer: roles, Client: reg},
-		Node:          n.Find,
-		Dial:          n.Dial(),
-		Checks:        append(checks(manager, elector, state), apiserver.Check{Name: "pleg", Live: true, Ask: n.PLEG}),
-		Usage:         n.Usage,
-		Shutdown:      shutdown.Handler(n.Shutdown),
-		Metrics:       metrics,
-		Web:           web.Handler(),
-		Access:        access,
-		Configz:       map[string]any{"monopod": cfg, "kubecontrollermanager.config.k8s.io": manager.Configz()},
-		Debug:         func(name string) http.Handler { return manager.DebuggingHandlers()[name] },
-		Snapshot:      state.Save,
-		Limits:        cfg.Limits,
-		Audit:         auditLog,
-		Log:           log.Named("apiserver"),
-	})
-	if err != nil {
-		return err
-	}
-
-	// The server stops last: the parts write their last words through the
-	// registry, and clients see them until the end.
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.Serve(parts, access) })
-	group.Go(tellManager(groupCtx, server, log))
-	group.Go(func() error {
-		reg.KeepPublished(groupCtx, advertised)
-		return nil
-	})
-	group.Go(func() error { return roles.Run(parts, reg) })
-	group.Go(func() error { return access.Run(parts, log.Named("certificates")) })
-	group.Go(func() error {
-		defer stopParts()
-		inner, innerCtx := errgroup.WithContext(groupCtx)
-		inner.Go(func() error {
-			if state.Shared() { // by several processes, of which one runs them
-				return elector.Run(innerCtx, manager.Run)
-			}
-			return manager.Run(innerCtx)
-		})
-		inner.Go(func() error { return n.Run(innerCtx) })
-		inner.Go(func() error { return state.Tidy(innerCtx) })
-		inner.Go(func() error { return frugal.Run(innerCtx, clock.RealClock{}) })
-		if state.File != nil && cfg.SnapshotInterval > 0 {
-			inner.Go(func() error {
-				return state.File.KeepSnapshots(innerCtx, cfg.SnapshotInterval, func(err error) {
-					log.Error("no snapshot of the state was made", zap.Error(err))
-				})
-			})
-		}
-		return inner.Wait()
-	})
-	log.Info("ready", zap.String("address", access.Address), zap.String("kubeconfig", cfg.path("admin.kubeconfig")),
-		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
-	return group.Wait()
-}
-
-// tellManager tells systemd, until ctx ends, how far the server is.
-func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger) func() error {
-	socket := notify.Take() // now, before anything else is started
-	return func() error {
-		if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
-			log.Warn("systemd is not told how far monopod is", zap.Error(err))
-		}
-		return nil
-	}
-}
-
-// bootstrap creates what every cluster has.
-func bootstrap(ctx context.Context, reg *registry.Registry) error {
-	if err := reg.Bootstrap(ctx); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return policy.Bootstrap(ctx, reg) })
-	group.Go(func() error { return storage.Bootstrap(ctx, reg) })
-	return group.Wait()
-}
-
-// shareKeys gives the servers that share one etcd one authority and one token.
-func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd.State) error {
-	if state.Etcd == nil {
-		return nil
-	}
-	differs, err := auth.Share(cfg.path("pki"), func(mine []byte) ([]byte, error) { return state.Etcd.Agree(ctx, "pki", mine) })
-	if err != nil {
-		return fmt.Errorf("share pki: %w", err)
-	}
-	if differs {
-		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
-	}
-	return nil
-}
-
-// stored are the kinds for the controllers that work on all of them.
-func stored(resources []registry.Resource) []kinds.Kind {
-	var out []kinds.Kind
-	for i := range resources {
-		if r := &resources[i]; r.Stored() {
-			out = append(out, kinds.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced})
-		}
-	}
-	return out
-}
-
-// checks are the health of the API itself, of an etcd below it, and of each
-// controller, where this process runs them.
-func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.State) []apiserver.Check {
-	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
-	if state.Etcd != nil {
-		all = append(all, apiserver.Check{Name: "etcd", Ready: true, Live: true, Ask: state.Etcd.Ping})
-	}
-	for _, c := range m.Checks() {
-		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
-			if state.Shared() && !elector.Leading() {
-				return nil
-			}
-			return c.Check(ctx)
-		}})
-	}
-	return all
-}
-
-func newLogger(level string) (*zap.Logger, error) {
-	at, err := zap.ParseAtomicLevel(level)
-	if err != nil {
-		return nil, err
-	}
-	c := zap.NewProductionConfig()
-	c.Level = at
-	c.DisableStacktrace = true
-	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	return c.Build()
 }
