@@ -29,7 +29,7 @@ const (
 	// worthFreeing is how much must have been allocated since the last collection of
 	// Run to be worth another, in bytes; in a large heap, whose collection costs more,
 	// it is an eighth of it.
-	worthFreeing = 1 << 20
+	worthFreeing = 2 << 20
 	worthShare   = 8
 )
 
