@@ -17,10 +17,7 @@ import (
 )
 
 // counter counts the events that it is told.
-type counter struct {
-	silent
-	told int
-}
+type counter struct{ told int }
 
 func (c *counter) Reference(corev1.ObjectReference, string, string, string, ...any) { c.told++ }
 
