@@ -253,12 +253,13 @@ func childEnv(env []string) []string {
 	})
 }
 
-// Discard takes down what outlives Run: mounts of the child, its bridge and
-// nftables table. Pods must be gone (RemoveAll) and Run have returned. Files
-// stay.
+// Discard takes down what outlives Run: shims that containerd did not see to their
+// end, mounts of the child, its bridge and nftables table. Pods must be gone
+// (RemoveAll) and Run have returned. Files stay.
 func (c *Child) Discard() error {
+	errs := []error{c.endShims(context.Background())}
 	mounts, err := mountsBelow(c.layout.dir)
-	errs := []error{err}
+	errs = append(errs, err)
 	for _, m := range mounts {
 		errs = append(errs, unix.Unmount(m, unix.MNT_DETACH))
 	}

@@ -65,3 +65,25 @@ func TestEmptyShimsEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestDiscardEndsShims: containerd may stop before a shim whose pod is gone has ended.
+func TestDiscardEndsShims(t *testing.T) {
+	t.Parallel()
+	l := newLayout(t.TempDir())
+	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
+	shim := exec.Command("sh", "-c", "read x", "shim", "-id", "gone", "-address", l.socket)
+	stdin, err := shim.StdinPipe()
+	if err == nil {
+		err = shim.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := c.Discard(); err != nil {
+		t.Error(err)
+	}
+	if state, err := shim.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the shim: %v, %v", state, err)
+	}
+}
