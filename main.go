@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,8 +16,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/cgroup"
 	"monopod/agent/cni"
@@ -23,8 +33,12 @@ import (
 	"monopod/agent/cri"
 	"monopod/agent/cri/resetcmd"
 	"monopod/agent/eviction"
+	"monopod/agent/frugal"
 	"monopod/agent/garbage"
+	"monopod/agent/host"
+	"monopod/agent/host/notify"
 	"monopod/agent/image"
+	"monopod/agent/launch"
 	"monopod/agent/logs"
 	"monopod/agent/memorymanager"
 	"monopod/agent/reserve"
@@ -35,14 +49,23 @@ import (
 	"monopod/agent/topology"
 	"monopod/apiserver"
 	"monopod/apiserver/audit"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/auth/certscmd"
+	nodeauth "monopod/apiserver/auth/node"
+	"monopod/apiserver/auth/rbac"
+	"monopod/apiserver/auth/rbac/policy"
+	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
+	"monopod/apiserver/registry/storage"
 	"monopod/controllers"
+	"monopod/controllers/election"
+	"monopod/controllers/kinds"
 	"monopod/store"
 	"monopod/store/bolt/snapshotcmd"
 	"monopod/store/storecmd"
+	"monopod/web"
 )
 
 func main() {
@@ -154,22 +177,13 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&cfg.ServiceAddresses, "service-cluster-ip-range", allocate.DefaultAddresses, "where Services get their addresses from: one range, or one of IPv4 and one of IPv6 parted by a comma")
 	f.StringVar(&cfg.ServicePorts, "service-node-port-range", allocate.DefaultPorts, "where Services get their ports of the node from")
-	cfg.State.Flags(f)
-	cfg.Limits.Flags(f)
-	cfg.Audit.Flags(f)
-	cfg.Garbage.Flags(f)
-	cfg.Logs.Flags(f)
-	cfg.Eviction.Flags(f)
-	cfg.Pulls.Flags(f)
-	cfg.Cluster.Flags(f)
+	for _, part := range []interface{ Flags(*pflag.FlagSet) }{
+		&cfg.State, &cfg.Limits, &cfg.Audit, &cfg.Garbage, &cfg.Logs, &cfg.Eviction, &cfg.Pulls, &cfg.Cluster, &cfg.Reserve, &cfg.Cgroups,
+		&cfg.Security, &cfg.CPUs, &cfg.Memory, &cfg.Topology, &cfg.Shutdown,
+	} {
+		part.Flags(f)
+	}
 	f.IntVar(&cfg.MaxPods, "max-pods", 110, "pods that the node runs at most")
-	cfg.Reserve.Flags(f)
-	cfg.Cgroups.Flags(f)
-	cfg.Security.Flags(f)
-	cfg.CPUs.Flags(f)
-	cfg.Memory.Flags(f)
-	cfg.Topology.Flags(f)
-	cfg.Shutdown.Flags(f)
 	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
 	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
 	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
@@ -211,4 +225,273 @@ func (c *Config) complete() error {
 
 func (c Config) path(name ...string) string {
 	return filepath.Join(append([]string{c.DataDir}, name...)...)
+}
+
+// run starts every part, in the order in which they need each other, and stops
+// them in the opposite one. It returns when ctx ends or a part fails.
+func run(ctx context.Context, cfg Config) error {
+	frugal.Pace()
+	log, err := newLogger(cfg.LogLevel)
+	if err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil { // users of a pod's own have to pass
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	for _, dir := range []string{cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("--data-dir: %w", err)
+		}
+	}
+	stores := stateConfig()
+	stores.Log = log.Named("store")
+	state, err := storecmd.Open(ctx, cfg.State, stores)
+	if err != nil {
+		return err
+	}
+	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
+	tokens := token.New(token.Config{KeyFile: cfg.path("pki", "sa.key")})
+	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Services: cfg.services})
+	return errors.Join(serve(ctx, cfg, log, guards{reg, roles, tokens}, state), state.Close())
+}
+
+// guards are the registry and those who decide who comes in to it.
+type guards struct {
+	api    *registry.Registry
+	roles  *rbac.Authorizer
+	tokens *token.Issuer
+}
+
+// serve runs what stands on the registry.
+func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, state *storecmd.State) error {
+	if err := bootstrap(ctx, guards.api); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	restored := state.Tell(log.Named("store"))
+	if err := shareKeys(ctx, cfg, log, state); err != nil {
+		return err
+	}
+	access, err := openAccess(cfg, log)
+	if err != nil {
+		return err
+	}
+	advertised, err := access.Advertised()
+	if err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, stored(guards.api.Resources())
+	manager, elector, err := newControllers(cfg, log, guards.api, metrics)
+	if err != nil {
+		return err
+	}
+	auditLog, auditFile, err := cfg.Audit.Open(clock.RealClock{}, log.Named("audit"))
+	if err != nil {
+		return err
+	}
+	defer auditFile.Close()
+	p := parts{
+		guards: guards, cfg: cfg, log: log, state: state, access: access, advertised: advertised, metrics: metrics,
+		manager: manager, elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, restored),
+	}
+	server, err := apiserver.New(ctx, p.serverConfig())
+	if err != nil {
+		return err
+	}
+	return p.run(ctx, server)
+}
+
+func openAccess(cfg Config, log *zap.Logger) (*apiserver.Access, error) {
+	access, err := apiserver.OpenAccess(apiserver.AccessConfig{
+		Dir: cfg.DataDir, Listen: cfg.Listen, Node: cfg.NodeName, Names: []string{cfg.services.First().String()}, Clock: clock.RealClock{}})
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range access.Problems {
+		log.Error("a file was left as it is", zap.Error(err))
+	}
+	return access, nil
+}
+
+// newControllers also makes who says, among several processes, which one runs them.
+func newControllers(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry) (*controllers.Manager, *election.Elector, error) {
+	manager, err := controllers.New(controllers.Deps{
+		Client: reg, Clock: clock.RealClock{}, Log: log.Named("controllers"), Metrics: metrics}, cfg.Controllers)
+	if err != nil {
+		return nil, nil, err
+	}
+	elector, err := election.New(election.Config{
+		Client: reg, Identity: cfg.NodeName + "_" + uuid.NewString(), Log: log.Named("election")})
+	return manager, elector, err
+}
+
+// newAgent tells of a state that was restored before this start.
+func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, restored string) *launch.Node {
+	return launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
+		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
+		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
+	})
+}
+
+// parts are all that run together.
+type parts struct {
+	guards
+	cfg        Config
+	log        *zap.Logger
+	state      *storecmd.State
+	access     *apiserver.Access
+	advertised netip.AddrPort
+	metrics    *prometheus.Registry
+	manager    *controllers.Manager
+	elector    *election.Elector
+	audit      *audit.Log
+	agent      *launch.Node
+}
+
+func (p *parts) serverConfig() apiserver.Config {
+	return apiserver.Config{
+		Registry:      p.api,
+		Authenticator: auth.Any(p.access.Authenticator(), p.tokens.Authenticator(p.api), token.Bootstrap(p.api, clock.RealClock{})),
+		Tokens:        p.tokens,
+		Authorizer:    nodeauth.Authorizer{Authorizer: p.roles, Client: p.api},
+		Node:          p.agent.Find,
+		Dial:          p.agent.Dial(),
+		Checks:        append(checks(p.manager, p.elector, p.state), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}),
+		Usage:         p.agent.Usage,
+		Shutdown:      shutdown.Handler(p.agent.Shutdown),
+		Metrics:       p.metrics,
+		Web:           web.Handler(),
+		Access:        p.access,
+		Configz:       map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
+		Debug:         func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },
+		Snapshot:      p.state.Save,
+		Limits:        p.cfg.Limits,
+		Audit:         p.audit,
+		Log:           p.log.Named("apiserver"),
+	}
+}
+
+// run runs them until ctx ends or one of them fails. The server stops last: the
+// parts write their last words through the registry, and clients see them until the
+// end.
+func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
+	last, stopLast := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLast()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Serve(last, p.access) })
+	group.Go(tellManager(groupCtx, server, p.log))
+	group.Go(func() error {
+		p.api.KeepPublished(groupCtx, p.advertised)
+		return nil
+	})
+	group.Go(func() error { return p.roles.Run(last, p.api) })
+	group.Go(func() error { return p.access.Run(last, p.log.Named("certificates")) })
+	group.Go(func() error {
+		defer stopLast()
+		return p.work(groupCtx)
+	})
+	p.log.Info("ready", zap.String("address", p.access.Address), zap.String("kubeconfig", p.cfg.path("admin.kubeconfig")),
+		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
+	return group.Wait()
+}
+
+// work runs those that work on what the server serves.
+func (p *parts) work(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if p.state.Shared() { // by several processes, of which one runs them
+			return p.elector.Run(ctx, p.manager.Run)
+		}
+		return p.manager.Run(ctx)
+	})
+	group.Go(func() error { return p.agent.Run(ctx) })
+	group.Go(func() error { return p.state.Tidy(ctx) })
+	group.Go(func() error { return frugal.Run(ctx, clock.RealClock{}) })
+	if p.state.File != nil && p.cfg.SnapshotInterval > 0 {
+		group.Go(func() error {
+			return p.state.File.KeepSnapshots(ctx, p.cfg.SnapshotInterval, func(err error) {
+				p.log.Error("no snapshot of the state was made", zap.Error(err))
+			})
+		})
+	}
+	return group.Wait()
+}
+
+// tellManager tells systemd, until ctx ends, how far the server is.
+func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger) func() error {
+	socket := notify.Take() // now, before anything else is started
+	return func() error {
+		if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
+			log.Warn("systemd is not told how far monopod is", zap.Error(err))
+		}
+		return nil
+	}
+}
+
+// bootstrap creates what every cluster has.
+func bootstrap(ctx context.Context, reg *registry.Registry) error {
+	if err := reg.Bootstrap(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return policy.Bootstrap(ctx, reg) })
+	group.Go(func() error { return storage.Bootstrap(ctx, reg) })
+	return group.Wait()
+}
+
+// shareKeys gives the servers that share one etcd one authority and one token.
+func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd.State) error {
+	if state.Etcd == nil {
+		return nil
+	}
+	differs, err := auth.Share(cfg.path("pki"), func(mine []byte) ([]byte, error) { return state.Etcd.Agree(ctx, "pki", mine) })
+	if err != nil {
+		return fmt.Errorf("share pki: %w", err)
+	}
+	if differs {
+		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
+	}
+	return nil
+}
+
+// stored are the kinds for the controllers that work on all of them.
+func stored(resources []registry.Resource) []kinds.Kind {
+	var out []kinds.Kind
+	for i := range resources {
+		if r := &resources[i]; r.Stored() {
+			out = append(out, kinds.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced})
+		}
+	}
+	return out
+}
+
+// checks are the health of the API itself, of an etcd below it, and of each
+// controller, where this process runs them.
+func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.State) []apiserver.Check {
+	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
+	if state.Etcd != nil {
+		all = append(all, apiserver.Check{Name: "etcd", Ready: true, Live: true, Ask: state.Etcd.Ping})
+	}
+	for _, c := range m.Checks() {
+		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
+			if state.Shared() && !elector.Leading() {
+				return nil
+			}
+			return c.Check(ctx)
+		}})
+	}
+	return all
+}
+
+func newLogger(level string) (*zap.Logger, error) {
+	at, err := zap.ParseAtomicLevel(level)
+	if err != nil {
+		return nil, err
+	}
+	c := zap.NewProductionConfig()
+	c.Level = at
+	c.DisableStacktrace = true
+	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	return c.Build()
 }
