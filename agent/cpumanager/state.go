@@ -111,15 +111,12 @@ func (m *Manager) Recover(made []topology.Made) {
 		return
 	}
 	m.mu.Lock()
-	for _, c := range made {
-		text := c.Annotations[annotation]
-		if _, has := m.given[c.Pod][c.Container]; has || text == "" {
-			continue
+	topology.TakeBack(m.Log, made, annotation, func(c topology.Made, note string) error {
+		if _, has := m.given[c.Pod][c.Container]; has {
+			return nil
 		}
-		if err := m.take(c.Pod, c.Container, text); err != nil {
-			m.Log.Warn("a container gets other processors than it had", zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
-		}
-	}
+		return m.take(c.Pod, c.Container, note)
+	})
 	m.mu.Unlock()
 	m.save()
 	m.Changed()

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/types"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -38,24 +37,15 @@ func (m *Manager) Recover(made []topology.Made) {
 	if !m.fresh {
 		return
 	}
-	for _, c := range made {
-		text := c.Annotations[annotation]
-		if text == "" {
-			continue
-		}
-		var entries []checkpoint.PodDevicesEntry
-		err := json.Unmarshal([]byte(text), &entries)
-		if err == nil {
-			err = m.recover(c, entries)
-		}
-		if err != nil {
-			m.log.Warn("which devices a container has is not known any more", zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
-		}
-	}
+	topology.TakeBack(m.log, made, annotation, m.recover)
 	m.save()
 }
 
-func (m *Manager) recover(c topology.Made, entries []checkpoint.PodDevicesEntry) error {
+func (m *Manager) recover(c topology.Made, note string) error {
+	var entries []checkpoint.PodDevicesEntry
+	if err := json.Unmarshal([]byte(note), &entries); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range entries {

@@ -41,6 +41,18 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
+// newFull has two pods, one on each node.
+func newFull(t *testing.T) (b *bench, one, two *corev1.Pod) {
+	b = newBench(t)
+	one, two = guaranteed("a", "i3Gi", "c2Gi"), guaranteed("b", "c1Gi+4Mi")
+	for _, pod := range []*corev1.Pod{one, two} {
+		if err := b.admit(pod, topology.Hint{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, one, two
+}
+
 func (b *bench) start() {
 	b.Helper()
 	m, err := b.open("0:memory=1Gi", "1Gi")
@@ -208,13 +220,7 @@ func words(answer map[string][]topology.Hint) string {
 
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	one, two := guaranteed("a", "i3Gi", "c2Gi"), guaranteed("b", "c1Gi+4Mi")
-	for _, pod := range []*corev1.Pod{one, two} {
-		if err := b.admit(pod, topology.Hint{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b, one, two := newFull(t)
 	b.start()
 	b.has(one, "i3Gi=0", "c2Gi=0")
 	b.has(two, "c1Gi+4Mi=1")
@@ -286,13 +292,7 @@ func TestDamaged(t *testing.T) {
 // as that can be.
 func TestRecovered(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	one, two := guaranteed("a", "i3Gi", "c2Gi"), guaranteed("b", "c1Gi+4Mi")
-	for _, pod := range []*corev1.Pod{one, two} {
-		if err := b.admit(pod, topology.Hint{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b, one, two := newFull(t)
 	first, second := topologytest.Made(t, b.m, one), topologytest.Made(t, b.m, two)
 	if err := os.Remove(b.file); err != nil {
 		t.Fatal(err)

@@ -165,15 +165,12 @@ func (m *Manager) Recover(made []topology.Made) {
 		return
 	}
 	m.mu.Lock()
-	for _, c := range made {
-		text := c.Annotations[annotation]
-		if _, has := m.ledger.given[c.Pod][c.Container]; has || text == "" {
-			continue
+	topology.TakeBack(m.Log, made, annotation, func(c topology.Made, note string) error {
+		if _, has := m.ledger.given[c.Pod][c.Container]; has {
+			return nil
 		}
-		if err := m.ledger.recover(c.Pod, c.Container, text); err != nil {
-			m.Log.Warn("a container's memory is given out anew", zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
-		}
-	}
+		return m.ledger.recover(c.Pod, c.Container, note)
+	})
 	m.mu.Unlock()
 	m.save()
 }

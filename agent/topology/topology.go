@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -117,6 +118,20 @@ type Made struct {
 	Pod         types.UID
 	Container   string
 	Annotations map[string]string
+}
+
+// TakeBack gives take the notes under key, and says where one cannot be had any more.
+func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note string) error) {
+	for _, c := range made {
+		note := c.Annotations[key]
+		if note == "" {
+			continue
+		}
+		if err := take(c, note); err != nil {
+			log.Warn("a container is given anew what it was made with", zap.String("annotation", key),
+				zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
+		}
+	}
 }
 
 // Refusal is an error of Allocate with a reason of its own; others are
