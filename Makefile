@@ -9,8 +9,11 @@ export GORACE ?= atexit_sleep_ms=0
 
 .PHONY: build run test lint bench clean kubectl web openapi
 
+# The version is that of the commit, as Go finds it out; VERSION=v1.2.3 names another one.
+VERSION ?=
+
 build: ## bin/monopod, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/monopod .
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/apiserver/commandline.release=$(VERSION)' -o bin/monopod .
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web

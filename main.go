@@ -20,9 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
@@ -56,6 +54,7 @@ import (
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/commandline"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/storage"
@@ -73,23 +72,28 @@ func main() {
 		os.Exit(cni.Main(os.Args[0]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
+	cmd, err := command().ExecuteContextC(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "monopod:", err)
+		fmt.Fprintln(os.Stderr, "monopod:", commandline.Explain(cmd, err))
 		os.Exit(1)
 	}
 }
 
 func command() *cobra.Command {
+	versions := commandline.NewVersions(apiserver.Version)
 	root := &cobra.Command{
 		Use:           "monopod",
 		Short:         "A whole Kubernetes in one small process",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       apiserver.Version.GitVersion,
+		Version:       versions.Line(),
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return commandline.FromEnvironment(cmd, os.Environ())
+		},
 	}
-	root.AddCommand(serveCommand(), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(serveCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 
@@ -122,15 +126,12 @@ type Config struct {
 	Containerd string
 	Runtime    string
 	NodeName   string
-	LogLevel   string
+	Log        commandline.Log
 
-	ServiceAddresses string
-	ServicePorts     string
+	Services allocate.Ranges
+	services allocate.Config // of Services, by complete
 
-	services allocate.Config // of the two above, by complete
-
-	State            storecmd.Place
-	SnapshotInterval time.Duration
+	State storecmd.Place
 
 	Limits      apiserver.Limits
 	Audit       audit.Options
@@ -160,35 +161,52 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the API server, the controllers and the node agent",
+		Long:  "Run the API server, the controllers and the node agent.\n\nEvery flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.complete(); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg)
+			log, err := cfg.Log.Open(os.Stderr)
+			if err != nil {
+				return err
+			}
+			for _, name := range commandline.Unknown(cmd, os.Environ()) {
+				log.Warn("environment variable ignored: it stands for no flag", zap.String("variable", name))
+			}
+			return run(cmd.Context(), cfg, log)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&cfg.DataDir, "data-dir", defaultDataDir, "the only folder written to")
-	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:6443", "address for HTTPS; port 0 picks one, admin.kubeconfig names it")
-	f.StringVar(&cfg.Containerd, "containerd", cri.Auto, "containerd's socket; auto: the one that runs, else one of our own is started")
-	f.StringVar(&cfg.Runtime, "runtime", "containerd", "containerd, or fake: pods run in memory")
-	f.StringVar(&cfg.NodeName, "node-name", "", "name of the node; empty: the hostname")
-	f.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
-	f.StringVar(&cfg.ServiceAddresses, "service-cluster-ip-range", allocate.DefaultAddresses, "where Services get their addresses from: one range, or one of IPv4 and one of IPv6 parted by a comma")
-	f.StringVar(&cfg.ServicePorts, "service-node-port-range", allocate.DefaultPorts, "where Services get their ports of the node from")
-	for _, part := range []interface{ Flags(*pflag.FlagSet) }{
-		&cfg.State, &cfg.Limits, &cfg.Audit, &cfg.Garbage, &cfg.Logs, &cfg.Eviction, &cfg.Pulls, &cfg.Cluster, &cfg.Reserve, &cfg.Cgroups,
-		&cfg.Security, &cfg.CPUs, &cfg.Memory, &cfg.Topology, &cfg.Shutdown,
-	} {
-		part.Flags(f)
-	}
-	f.IntVar(&cfg.MaxPods, "max-pods", 110, "pods that the node runs at most")
-	f.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 24*time.Hour, "time between snapshots of a state that changes; 0: none by itself")
-	f.StringSliceVar(&cfg.Controllers.Controllers, "controllers", cfg.Controllers.Controllers, "controllers to run: * all that are on by default, foo on, -foo off")
-	f.IntVar(&cfg.Controllers.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", cfg.Controllers.TerminatedPodGCThreshold, "terminated pods that may exist before the oldest are deleted; 0: never delete")
-	f.IntVar(&cfg.Controllers.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", cfg.Controllers.ConcurrentReplicaSetSyncs, "ReplicaSets worked on at a time")
+	cfg.flags().AddTo(cmd)
 	return cmd
+}
+
+// flags are all of serve's, by subject.
+func (c *Config) flags() *commandline.Groups {
+	var g commandline.Groups
+	general := g.Group("general")
+	general.StringVar(&c.DataDir, "data-dir", defaultDataDir, "Folder for all state; nothing is written outside of it.")
+	general.StringVar(&c.NodeName, "node-name", "", "Name of the node (default the hostname)")
+	g.Group("log", &c.Log)
+	serving := g.Group("API server")
+	serving.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
+	g.Group("API server", &c.Limits, &c.Services)
+	g.Group("audit", &c.Audit)
+	g.Group("storage", &c.State)
+	g.Group("controller", &c.Controllers)
+	runtime := g.Group("container runtime")
+	runtime.StringVar(&c.Runtime, "runtime", "containerd", "Container runtime: containerd, or fake, which runs pods in memory.")
+	runtime.StringVar(&c.Containerd, "containerd", cri.Auto, "Socket of containerd. auto: the one of the machine if it is ready for pods, else monopod starts its own.")
+	g.Group("container runtime", &c.Cgroups)
+	g.Group("image and container", &c.Pulls, &c.Garbage, &c.Logs)
+	pods := g.Group("pod")
+	pods.IntVar(&c.MaxPods, "max-pods", 110, "Maximum number of pods on the node.")
+	g.Group("pod", &c.Cluster, &c.Security)
+	g.Group("eviction", &c.Eviction)
+	g.Group("node allocatable", &c.Reserve)
+	g.Group("CPU, memory and topology manager", &c.CPUs, &c.Memory, &c.Topology)
+	g.Group("node shutdown", &c.Shutdown)
+	return &g
 }
 
 // complete checks what the flags say and fills in what they leave out.
@@ -204,10 +222,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("--node-name: %q: %s", c.NodeName, strings.Join(problems, "; "))
 	}
 	if c.Runtime != "containerd" && c.Runtime != "fake" {
-		return fmt.Errorf("--runtime: %q is neither containerd nor fake", c.Runtime)
+		return fmt.Errorf("--runtime must be containerd or fake, got %q", c.Runtime)
 	}
 	if c.MaxPods < 1 {
-		return fmt.Errorf("--max-pods: %d is no number of pods", c.MaxPods)
+		return fmt.Errorf("--max-pods must be positive, got %d", c.MaxPods)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -217,10 +235,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	c.DataDir, c.State.DataDir = dir, dir
-	c.services, err = allocate.Parse(c.ServiceAddresses, c.ServicePorts)
+	c.services, err = c.Services.Parse()
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
+	return errors.Join(err, c.Log.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -229,12 +247,8 @@ func (c Config) path(name ...string) string {
 
 // run starts every part, in the order in which they need each other, and stops
 // them in the opposite one. It returns when ctx ends or a part fails.
-func run(ctx context.Context, cfg Config) error {
+func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	frugal.Pace()
-	log, err := newLogger(cfg.LogLevel)
-	if err != nil {
-		return fmt.Errorf("--log-level: %w", err)
-	}
 	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil { // users of a pod's own have to pass
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -393,6 +407,7 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	})
 	p.log.Info("ready", zap.String("address", p.access.Address), zap.String("kubeconfig", p.cfg.path("admin.kubeconfig")),
 		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
+	p.cfg.Log.Greet(os.Stderr, p.access.Address, p.cfg.DataDir)
 	return group.Wait()
 }
 
@@ -408,9 +423,9 @@ func (p *parts) work(ctx context.Context) error {
 	group.Go(func() error { return p.agent.Run(ctx) })
 	group.Go(func() error { return p.state.Tidy(ctx) })
 	group.Go(func() error { return frugal.Run(ctx, clock.RealClock{}) })
-	if p.state.File != nil && p.cfg.SnapshotInterval > 0 {
+	if p.state.File != nil && p.cfg.State.SnapshotInterval > 0 {
 		group.Go(func() error {
-			return p.state.File.KeepSnapshots(ctx, p.cfg.SnapshotInterval, func(err error) {
+			return p.state.File.KeepSnapshots(ctx, p.cfg.State.SnapshotInterval, func(err error) {
 				p.log.Error("no snapshot of the state was made", zap.Error(err))
 			})
 		})
@@ -482,16 +497,4 @@ func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.S
 		}})
 	}
 	return all
-}
-
-func newLogger(level string) (*zap.Logger, error) {
-	at, err := zap.ParseAtomicLevel(level)
-	if err != nil {
-		return nil, err
-	}
-	c := zap.NewProductionConfig()
-	c.Level = at
-	c.DisableStacktrace = true
-	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	return c.Build()
 }

@@ -38,10 +38,10 @@ const (
 // Flags adds upstream's flags.
 func (l *Limits) Flags(f *pflag.FlagSet) {
 	d := l.complete()
-	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight, "reads under way at once, watches and streams not counted; -1: any number")
-	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "writes under way at once; -1: any number")
-	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "time for a request that is no watch and no stream")
-	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "shortest time after which the server ends a watch whose client did not say when")
+	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight, "Maximum number of read requests in flight, watches and streams not counted. -1: no limit.")
+	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "Maximum number of mutating requests in flight. -1: no limit.")
+	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "Time after which a request times out, unless it is a watch or a stream.")
+	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "Minimum time after which the server ends a watch whose client sets no timeout.")
 }
 
 func (l Limits) complete() Limits {

@@ -21,8 +21,8 @@ type Options struct {
 
 // Flags are kubelet's.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.Driver, "cgroup-driver", Cgroupfs, "who makes pods' cgroups: cgroupfs, or systemd, which must then run this machine; a containerd of others must be set to the same")
-	f.Int64Var(&o.MaxPIDs, "pod-max-pids", -1, "processes that a pod may have; -1: any number")
+	f.StringVar(&o.Driver, "cgroup-driver", Cgroupfs, "Driver for cgroups: cgroupfs, or systemd, which must be the init system of the machine. The containerd of the machine must use the same.")
+	f.Int64Var(&o.MaxPIDs, "pod-max-pids", -1, "Maximum number of processes per pod. -1: no limit.")
 }
 
 // booted is there where systemd runs the machine: sd_booted(3).

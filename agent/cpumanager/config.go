@@ -50,9 +50,9 @@ type Config struct {
 
 // Flags are kubelet's.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Policy, "cpu-manager-policy", None, "none, or static: containers of Guaranteed pods that ask for whole processors get their own; needs a reserved cpu")
-	f.StringToStringVar(&c.Options, "cpu-manager-policy-options", nil, "options of policy static, as name=true: "+strings.Join(slices.Sorted(maps.Keys(new(Choices).named())), ", "))
-	f.DurationVar(&c.Period, "cpu-manager-reconcile-period", defaultPeriod, "time between looks at whether containers run where they should")
+	f.StringVar(&c.Policy, "cpu-manager-policy", None, "CPU manager policy: none, or static, which gives exclusive CPUs to containers of Guaranteed pods that request whole CPUs. static requires reserved CPUs.")
+	f.StringToStringVar(&c.Options, "cpu-manager-policy-options", nil, "Options of the CPU manager policy static, as NAME=true: "+strings.Join(slices.Sorted(maps.Keys(new(Choices).named())), ", "))
+	f.DurationVar(&c.Period, "cpu-manager-reconcile-period", defaultPeriod, "Interval at which the CPU manager verifies the CPUs of containers.")
 }
 
 // defaultPeriod is upstream's.

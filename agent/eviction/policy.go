@@ -56,13 +56,13 @@ func Default() Options {
 // Flags are kubelet's.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	*o = Default()
-	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard", "what must be free, else pods are ended at once; \"\" for nothing")
-	f.Var(newThresholds(&o.Soft, "<"), "eviction-soft", "what must be free, else pods are ended after the signal's grace period")
-	f.Var(newThresholds(&o.SoftGrace, "="), "eviction-soft-grace-period", "for each signal of --eviction-soft, how long it must be scarce: memory.available=1m30s")
-	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace, "seconds a pod gets at most to end for a soft threshold")
-	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held, "how long the node keeps a condition of pressure after it was last seen")
-	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim", "how much more than its threshold must be free again: imagefs.available=2Gi")
-	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates", "ExperimentalCriticalPodAnnotation=true: pods of kube-system annotated scheduler.alpha.kubernetes.io/critical-pod are critical")
+	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard", "Resources that must stay available; below a threshold pods are evicted at once. \"\": no threshold.")
+	f.Var(newThresholds(&o.Soft, "<"), "eviction-soft", "Resources that must stay available; below a threshold for longer than its grace period pods are evicted.")
+	f.Var(newThresholds(&o.SoftGrace, "="), "eviction-soft-grace-period", "Grace period of each signal of --eviction-soft, for example memory.available=1m30s.")
+	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace, "Maximum termination grace period, in seconds, of a pod that is evicted for a soft threshold.")
+	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held, "Duration for which the node keeps a pressure condition after the pressure has ended.")
+	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim", "Minimum amount to reclaim beyond the threshold of a resource, for example imagefs.available=2Gi.")
+	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates", "Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation scheduler.alpha.kubernetes.io/critical-pod are critical.")
 }
 
 // gateCritical is the one feature gate there is.

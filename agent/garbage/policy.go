@@ -39,15 +39,15 @@ func Default() Policy {
 // Flags are kubelet's, and the two periods, which kubelet has built in.
 func (p *Policy) Flags(f *pflag.FlagSet) {
 	*p = Default()
-	f.DurationVar(&p.MinContainerAge, "minimum-container-ttl-duration", p.MinContainerAge, "how long a container that has ended stays at least")
-	f.IntVar(&p.PerContainer, "maximum-dead-containers-per-container", p.PerContainer, "ended instances kept of each container; below 0: all")
-	f.IntVar(&p.MaxContainers, "maximum-dead-containers", p.MaxContainers, "ended instances kept on the node, shared out among its containers; below 0: no limit")
-	f.DurationVar(&p.ContainerPeriod, "container-gc-period", p.ContainerPeriod, "time between removals of ended containers, sandboxes and logs of pods that are gone")
-	f.IntVar(&p.ImageHigh, "image-gc-high-threshold", p.ImageHigh, "percent of the disk in use at which unused images are removed; 100: never for want of space")
-	f.IntVar(&p.ImageLow, "image-gc-low-threshold", p.ImageLow, "percent of the disk in use down to which unused images are removed")
-	f.DurationVar(&p.ImageMinAge, "minimum-image-ttl-duration", p.ImageMinAge, "how long an unused image stays at least")
-	f.DurationVar(&p.ImageMaxAge, "image-maximum-gc-age", p.ImageMaxAge, "how long an unused image stays at most; 0: for ever")
-	f.DurationVar(&p.ImagePeriod, "image-gc-period", p.ImagePeriod, "time between removals of unused images")
+	f.DurationVar(&p.MinContainerAge, "minimum-container-ttl-duration", p.MinContainerAge, "Minimum age of a terminated container before it is garbage collected.")
+	f.IntVar(&p.PerContainer, "maximum-dead-containers-per-container", p.PerContainer, "Maximum number of terminated instances to keep per container. Negative: all are kept.")
+	f.IntVar(&p.MaxContainers, "maximum-dead-containers", p.MaxContainers, "Maximum number of terminated container instances to keep on the node. Negative: no limit.")
+	f.DurationVar(&p.ContainerPeriod, "container-gc-period", p.ContainerPeriod, "Interval between garbage collections of containers, sandboxes and logs of deleted pods.")
+	f.IntVar(&p.ImageHigh, "image-gc-high-threshold", p.ImageHigh, "Percent of disk usage above which image garbage collection always runs. 100: never.")
+	f.IntVar(&p.ImageLow, "image-gc-low-threshold", p.ImageLow, "Percent of disk usage down to which image garbage collection frees space.")
+	f.DurationVar(&p.ImageMinAge, "minimum-image-ttl-duration", p.ImageMinAge, "Minimum age of an unused image before it is garbage collected.")
+	f.DurationVar(&p.ImageMaxAge, "image-maximum-gc-age", p.ImageMaxAge, "Maximum age of an unused image before it is garbage collected. 0: no limit.")
+	f.DurationVar(&p.ImagePeriod, "image-gc-period", p.ImagePeriod, "Interval between garbage collections of images.")
 }
 
 // Check says what is wrong with the flags' values.

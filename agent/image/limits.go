@@ -17,9 +17,9 @@ type Limits struct {
 
 // Flags are kubelet's.
 func (l *Limits) Flags(f *pflag.FlagSet) {
-	f.Var((*serial)(&l.Parallel), "serialize-image-pulls", "pull one image after another")
+	f.Var((*serial)(&l.Parallel), "serialize-image-pulls", "Pull images one at a time.")
 	f.Lookup("serialize-image-pulls").NoOptDefVal = "true"
-	f.IntVar(&l.MaxParallel, "max-parallel-image-pulls", 0, "images pulled at a time, with --serialize-image-pulls=false; 0: any number")
+	f.IntVar(&l.MaxParallel, "max-parallel-image-pulls", 0, "Maximum number of images pulled in parallel; requires --serialize-image-pulls=false. 0: no limit.")
 }
 
 // Check says what is wrong with the flags' values.

@@ -11,9 +11,9 @@ import (
 // Flags are those of KubeletConfiguration's fields.
 func (r *Rotation) Flags(f *pflag.FlagSet) {
 	*r = DefaultRotation()
-	f.Var((*size)(&r.MaxSize), "container-log-max-size", "size at which a container's log is rotated; below 0: never")
-	f.IntVar(&r.MaxFiles, "container-log-max-files", r.MaxFiles, "log files kept of a container, with the one that is written; those before the last but one are compressed")
-	f.DurationVar(&r.Period, "container-log-monitor-interval", r.Period, "time between looks at the sizes of logs")
+	f.Var((*size)(&r.MaxSize), "container-log-max-size", "Maximum size of a container log file before it is rotated, for example 10Mi. Negative: it is never rotated.")
+	f.IntVar(&r.MaxFiles, "container-log-max-files", r.MaxFiles, "Maximum number of log files of a container, at least 2. All but the newest two are compressed.")
+	f.DurationVar(&r.Period, "container-log-monitor-interval", r.Period, "Interval at which the sizes of container logs are checked.")
 }
 
 // Check says what is wrong with the flags' values, within upstream's bounds.

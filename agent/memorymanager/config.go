@@ -32,8 +32,8 @@ type Config struct {
 
 // Flags are kubelet's.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Policy, "memory-manager-policy", None, "None, or Static: containers of Guaranteed pods have their memory on as few NUMA nodes as can be; needs --reserved-memory")
-	f.Var(&reserved{&c.Reserved}, "reserved-memory", "what no container gets of each NUMA node, together as much as is reserved: 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi")
+	f.StringVar(&c.Policy, "memory-manager-policy", None, "Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as possible. Static requires --reserved-memory.")
+	f.Var(&reserved{&c.Reserved}, "reserved-memory", "Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal what the node reserves.")
 }
 
 // Off says that nobody's memory is looked after.

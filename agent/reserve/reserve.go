@@ -46,12 +46,12 @@ type Config struct {
 
 // Flags are kubelet's.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.Var(&amounts{&c.KubeReserved}, "kube-reserved", "what is kept for monopod and the container runtime: cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000")
-	f.Var(&amounts{&c.SystemReserved}, "system-reserved", "what is kept for all else that is no pod: cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000")
-	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus", "processors that no pod gets for itself: 0-1,4; they take the place of cpu in --kube-reserved and --system-reserved")
-	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods}, "what cgroups hold within its share: "+strings.Join(enforceable(), ", ")+"; none, or \"\", for nothing")
-	f.StringVar(&c.KubeReservedCgroup, "kube-reserved-cgroup", "", "the cgroup that --enforce-node-allocatable=kube-reserved limits: /podruntime.slice")
-	f.StringVar(&c.SystemReservedCgroup, "system-reserved-cgroup", "", "the cgroup that --enforce-node-allocatable=system-reserved limits: /system.slice")
+	f.Var(&amounts{&c.KubeReserved}, "kube-reserved", "Resources reserved for monopod and the container runtime, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
+	f.Var(&amounts{&c.SystemReserved}, "system-reserved", "Resources reserved for all other processes that are not pods, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
+	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus", "CPUs reserved for the system and monopod, for example 0-1,4. Replaces cpu in --kube-reserved and --system-reserved.")
+	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods}, "Comma-separated list of what cgroups limit to its share: "+strings.Join(enforceable(), ", ")+"; none or \"\" for nothing.")
+	f.StringVar(&c.KubeReservedCgroup, "kube-reserved-cgroup", "", "Absolute name of the cgroup that --enforce-node-allocatable=kube-reserved limits, for example /podruntime.slice.")
+	f.StringVar(&c.SystemReservedCgroup, "system-reserved-cgroup", "", "Absolute name of the cgroup that --enforce-node-allocatable=system-reserved limits, for example /system.slice.")
 }
 
 func enforceable() []string {

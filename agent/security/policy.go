@@ -26,8 +26,8 @@ type Policy struct {
 
 // Flags are kubelet's.
 func (p *Policy) Flags(f *pflag.FlagSet) {
-	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault, "containers that say nothing of seccomp run with the runtime's default profile")
-	f.StringSliceVar(&p.UnsafeSysctls, "allowed-unsafe-sysctls", p.UnsafeSysctls, "sysctls, or patterns ending in *, that pods may set although they are not safe: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*")
+	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault, "Use RuntimeDefault as the seccomp profile of containers that set none.")
+	f.StringSliceVar(&p.UnsafeSysctls, "allowed-unsafe-sysctls", p.UnsafeSysctls, "Comma-separated list of unsafe sysctls, or patterns ending in *, that pods may set: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*.")
 }
 
 // Check says what is wrong with the flags' values.

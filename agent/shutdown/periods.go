@@ -37,9 +37,9 @@ const (
 
 // Flags set p, whose value is their default.
 func (p *Periods) Flags(f *pflag.FlagSet) {
-	f.DurationVar(&p.Total, TotalFlag, p.Total, "how long all pods together may take to end before the machine goes down; 0: it does not wait for them")
-	f.DurationVar(&p.Critical, CriticalFlag, p.Critical, "how much of it is for critical pods, which end last")
-	f.Var(&p.ByPriority, PriorityFlag, "instead of the two: how long pods of each priority and more may take, as 0=20s,1000=10s; the lowest end first")
+	f.DurationVar(&p.Total, TotalFlag, p.Total, "Total duration by which a shutdown of the machine is delayed so that pods can terminate. 0: it is not delayed.")
+	f.DurationVar(&p.Critical, CriticalFlag, p.Critical, "Part of the shutdown grace period that is for critical pods, which terminate last.")
+	f.Var(&p.ByPriority, PriorityFlag, "Shutdown grace periods by pod priority, for example 0=20s,1000=10s: pods of the lowest priority terminate first. Replaces the two other periods.")
 }
 
 // Off says that nothing waits for pods to end.

@@ -12,8 +12,8 @@ import (
 
 // Flags are kubelet's.
 func (c *Cluster) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.DNS, "cluster-dns", nil, "addresses of the cluster's DNS server, which pods with the dnsPolicy ClusterFirst ask; none: they ask whom the node asks")
-	f.StringVar(&c.Domain, "cluster-domain", "", "domain of the cluster, as cluster.local: pods look for names in it and have full names of their own")
+	f.StringSliceVar(&c.DNS, "cluster-dns", nil, "Comma-separated list of DNS server IP addresses for pods with the DNS policy ClusterFirst; without any they use the resolver of the node.")
+	f.StringVar(&c.Domain, "cluster-domain", "", "Domain of the cluster, for example cluster.local: pods search it for names, and their hostnames are completed with it.")
 }
 
 // Check finds what is no address and no domain.

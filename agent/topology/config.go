@@ -44,9 +44,9 @@ type Config struct {
 
 // Flags are kubelet's.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Policy, "topology-manager-policy", None, "how close a container's own processors, memory and devices must lie: none, best-effort, restricted or single-numa-node")
-	f.StringVar(&c.Scope, "topology-manager-scope", ScopeContainer, "whose resources are to lie together: each container's, or the whole pod's")
-	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, optionClosest+"=true: of as many nodes those closest to each other; "+optionNodes+"=N: allow machines of more than 8 NUMA nodes")
+	f.StringVar(&c.Policy, "topology-manager-policy", None, "Topology manager policy, for the alignment of exclusive CPUs, memory and devices: none, best-effort, restricted or single-numa-node.")
+	f.StringVar(&c.Scope, "topology-manager-scope", ScopeContainer, "Scope to which the policy applies: container or pod.")
+	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, "Options of the topology manager policy: "+optionClosest+"=true prefers NUMA nodes that are close to each other, "+optionNodes+"=N allows machines with up to N NUMA nodes (default 8).")
 }
 
 // Check says what is wrong with the flags' values.

@@ -23,11 +23,11 @@ type Options struct {
 
 // Flags adds upstream's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "what of which requests goes to the audit log: a Policy of "+apiVersion)
-	f.StringVar(&o.Path, "audit-log-path", "", "file of the audit log, - for standard output; empty: none is written")
-	f.IntVar(&o.MaxSize, "audit-log-maxsize", 100, "size in megabytes at which the audit log begins a new file")
-	f.IntVar(&o.MaxBackups, "audit-log-maxbackup", 0, "older files of the audit log that are kept; 0: all")
-	f.IntVar(&o.MaxAge, "audit-log-maxage", 0, "days for which older files of the audit log are kept; 0: for ever")
+	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "Path to the file that defines the audit policy, a Policy of "+apiVersion+".")
+	f.StringVar(&o.Path, "audit-log-path", "", "Path of the audit log file; - is standard output. Without it nothing is audited.")
+	f.IntVar(&o.MaxSize, "audit-log-maxsize", 100, "Maximum size in megabytes of the audit log file before it is rotated.")
+	f.IntVar(&o.MaxBackups, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep. 0: no limit.")
+	f.IntVar(&o.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files. 0: no limit.")
 }
 
 // Open is the log that the options describe, nil for none, and what closes it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -21,6 +22,8 @@ type Place struct {
 	URL     string // an etcd's; empty: state.db in DataDir
 	TLS     etcd.TLS
 	Keep    int // snapshots of the file; see bolt.Config
+	// SnapshotInterval is the time between snapshots of the file; 0: none is made.
+	SnapshotInterval time.Duration
 }
 
 // State is an open store: either File or Etcd.

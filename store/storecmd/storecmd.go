@@ -33,17 +33,18 @@ type Config struct {
 
 // Flags adds the flags that say where serve keeps its state.
 func (p *Place) Flags(f *pflag.FlagSet) {
-	f.StringVar(&p.URL, "store", "", "etcd://host:port[,host:port] to keep the state in an etcd that others may share; empty: a file in the data folder")
-	f.IntVar(&p.Keep, "snapshot-keep", bolt.DefaultKeep, "snapshots of the state to keep")
+	f.StringVar(&p.URL, "store", "", "etcd to keep the state in, as etcd://HOST:PORT[,HOST:PORT]; several servers can share it. Empty: the file state.db in the data folder.")
+	f.DurationVar(&p.SnapshotInterval, "snapshot-interval", 24*time.Hour, "Interval between snapshots of the state, which are made only if it has changed. 0: none is made by itself.")
+	f.IntVar(&p.Keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep.")
 	tlsFlags(f, &p.TLS)
 }
 
 // tlsFlags adds the flags that say how to speak to etcd, named as
 // kube-apiserver's.
 func tlsFlags(f *pflag.FlagSet, files *etcd.TLS) {
-	f.StringVar(&files.CAFile, "etcd-cafile", "", "certificates that etcd's must be signed by")
-	f.StringVar(&files.CertFile, "etcd-certfile", "", "certificate to show to etcd")
-	f.StringVar(&files.KeyFile, "etcd-keyfile", "", "key of that certificate")
+	f.StringVar(&files.CAFile, "etcd-cafile", "", "Certificate Authority file used to verify the certificates of etcd.")
+	f.StringVar(&files.CertFile, "etcd-certfile", "", "Client certificate file used to authenticate to etcd.")
+	f.StringVar(&files.KeyFile, "etcd-keyfile", "", "Key file of the client certificate for etcd.")
 }
 
 // isEtcd says whether place is an etcd's URL, not a file.
@@ -89,9 +90,9 @@ func copyCommand(cfg func() Config) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.from, "from", "", "a state.db, or etcd://host:port[,host:port]")
-	f.StringVar(&c.to, "to", "", "the same; a file is made when there is none")
-	f.BoolVar(&c.force, "force", false, "write into a store that holds something: what has the same name is replaced, the rest stays")
+	f.StringVar(&c.from, "from", "", "Store to copy from: the path of a state.db, or etcd://HOST:PORT[,HOST:PORT].")
+	f.StringVar(&c.to, "to", "", "Store to copy to: the same; a file is created if it does not exist.")
+	f.BoolVar(&c.force, "force", false, "Write into a store that is not empty: objects of the same name are replaced, all others stay.")
 	tlsFlags(f, &c.files)
 	return cmd
 }

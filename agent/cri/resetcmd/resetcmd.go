@@ -34,7 +34,7 @@ func New(dataDir string) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", dataDir, "the folder that serve was given")
+	cmd.Flags().StringVar(&dataDir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
 	return cmd
 }
 

@@ -45,8 +45,8 @@ func New(dataDir string) *cobra.Command {
 			return c.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&c.dataDir, "data-dir", dataDir, "the folder that serve was given")
-	cmd.Flags().BoolVar(&c.shutdown, "shutdown", false, "the machine is about to go down")
+	cmd.Flags().StringVar(&c.dataDir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
+	cmd.Flags().BoolVar(&c.shutdown, "shutdown", false, "Terminate all pods because the machine is about to shut down.")
 	c.periods.Flags(cmd.Flags())
 	return cmd
 }

@@ -47,14 +47,14 @@ type command struct {
 func New(dataDir string) *cobra.Command {
 	c := &command{}
 	root := &cobra.Command{Use: "certs", Short: "List and replace certificates and tokens"}
-	root.PersistentFlags().StringVar(&c.dir, "data-dir", dataDir, "the folder that serve was given")
+	root.PersistentFlags().StringVar(&c.dir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
 	rotate := &cobra.Command{
 		Use: "rotate", Args: cobra.NoArgs, RunE: c.rotate,
 		Short: "Make certificates and tokens anew, also while monopod runs; the old ones are good no more",
 		Long: "rotate makes the certificates of the server and the admin and the tokens in pki/ anew, and tells\n" +
 			"admin.kubeconfig. Tokens of service accounts go on.",
 	}
-	rotate.Flags().BoolVar(&c.authority, "ca", false, "a new authority too, while monopod does not run; clients that know the old one must be told")
+	rotate.Flags().BoolVar(&c.authority, "ca", false, "Also create a new certificate authority; monopod must not run, and clients need the new one.")
 	root.AddCommand(rotate, &cobra.Command{
 		Use: "list", Args: cobra.NoArgs, RunE: c.list, Short: "List the certificates and when they end"})
 	return root

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,8 +48,18 @@ type Config struct {
 	Ports     utilnet.PortRange
 }
 
-// Parse reads ranges as flags give them: "10.96.0.0/16,fd00:96::/108", "30000-32767".
-func Parse(addresses, ports string) (Config, error) {
+// Ranges are a Config as flags give it: "10.96.0.0/16,fd00:96::/108", "30000-32767".
+type Ranges struct{ Addresses, Ports string }
+
+// Flags are kube-apiserver's.
+func (r *Ranges) Flags(f *pflag.FlagSet) {
+	f.StringVar(&r.Addresses, "service-cluster-ip-range", DefaultAddresses, "CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, Services can be dual-stack.")
+	f.StringVar(&r.Ports, "service-node-port-range", DefaultPorts, "Port range of Services of type NodePort, both ends included.")
+}
+
+// Parse reads the ranges; the error names the flag.
+func (r Ranges) Parse() (Config, error) {
+	addresses, ports := r.Addresses, r.Ports
 	var cfg Config
 	for text := range strings.SplitSeq(addresses, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))

@@ -30,7 +30,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, addresses, ports string) *cluster {
 	t.Helper()
-	cfg, err := allocate.Parse(addresses, ports)
+	cfg, err := allocate.Ranges{Addresses: addresses, Ports: ports}.Parse()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestParse(t *testing.T) {
 		{"10.0.0.0/24", "0-10", "--service-node-port-range"},
 		{"10.0.0.0/24", "", "--service-node-port-range"},
 	} {
-		_, err := allocate.Parse(c.addresses, c.ports)
+		_, err := allocate.Ranges{Addresses: c.addresses, Ports: c.ports}.Parse()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q: %v, want %q", c.addresses, c.ports, err, c.want)
 		}

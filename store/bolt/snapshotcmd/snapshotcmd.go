@@ -42,9 +42,9 @@ func New(cfg Config) *cobra.Command {
 		Use:   "snapshot",
 		Short: "Save, list, verify and restore copies of the state",
 	}
-	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "the folder that serve was given")
+	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "Data folder of the server, as given to serve.")
 	save := c.sub("save", "Make a snapshot, also while monopod runs", cobra.NoArgs, c.save)
-	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep, "snapshots to keep; a monopod that runs goes by its own flag")
+	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep; a running monopod uses its own flag.")
 	root.AddCommand(save,
 		c.sub("list", "List the snapshots, newest first, and say whether they are good", cobra.NoArgs, c.list),
 		c.sub("verify [NAME...]", "Check snapshots: checksum, pages and objects; all without a name", cobra.ArbitraryArgs, c.verify),

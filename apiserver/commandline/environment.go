@@ -1,0 +1,106 @@
+package commandline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// prefix begins the name of each environment variable that stands for a flag.
+const prefix = "MONOPOD_"
+
+// fromEnvironment marks a flag that an environment variable has set.
+const fromEnvironment = "monopod_environment"
+
+// Variable is the name of the environment variable that stands for a flag:
+// MONOPOD_DATA_DIR for --data-dir.
+func Variable(flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// FromEnvironment sets the flags of cmd that the command line leaves out from
+// their environment variables. environ is of the form of os.Environ.
+func FromEnvironment(cmd *cobra.Command, environ []string) error {
+	values := variables(environ)
+	var errs []error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		value, ok := values[Variable(f.Name)]
+		if !ok || f.Changed || builtIn(f) {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("environment variable %s: %w", Variable(f.Name), err))
+			return
+		}
+		f.Annotations = map[string][]string{fromEnvironment: nil}
+	})
+	return errors.Join(errs...)
+}
+
+// Explain adds to an error about flags of cmd which environment variables have set
+// them.
+func Explain(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	var from []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Annotations[fromEnvironment]; ok && names(err.Error(), f.Name) {
+			from = append(from, fmt.Sprintf("%s sets --%s", Variable(f.Name), f.Name))
+		}
+	})
+	if len(from) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (environment variable %s)", err, strings.Join(from, ", "))
+}
+
+// names says that text names the flag, not one whose name is longer.
+func names(text, flag string) bool {
+	for _, after := range strings.Split(text, "--"+flag)[1:] {
+		if after == "" || !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", rune(after[0])) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unknown lists the variables of environ that begin as those of flags do, but
+// belong to no flag of any command of cmd's program.
+func Unknown(cmd *cobra.Command, environ []string) []string {
+	values := variables(environ)
+	forget(cmd.Root(), values)
+	var unknown []string
+	for name := range values {
+		unknown = append(unknown, name)
+	}
+	slices.Sort(unknown)
+	return unknown
+}
+
+// forget removes from values what is a flag of cmd or of a command below it.
+func forget(cmd *cobra.Command, values map[string]string) {
+	known := func(f *pflag.Flag) { delete(values, Variable(f.Name)) }
+	cmd.LocalFlags().VisitAll(known)
+	for _, sub := range cmd.Commands() {
+		forget(sub, values)
+	}
+}
+
+// builtIn says that a flag asks for a text, not for another behaviour.
+func builtIn(f *pflag.Flag) bool { return f.Name == "help" || f.Name == "version" }
+
+// variables are those of environ whose names begin with prefix.
+func variables(environ []string) map[string]string {
+	values := map[string]string{}
+	for _, v := range environ {
+		if name, value, ok := strings.Cut(v, "="); ok && strings.HasPrefix(name, prefix) {
+			values[name] = value
+		}
+	}
+	return values
+}

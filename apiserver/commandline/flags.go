@@ -1,0 +1,54 @@
+// Package commandline is what the commands of monopod have in common: flags in
+// groups, environment variables that stand for flags, the format of the log, the
+// version of the program.
+package commandline
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Part is a part of the program that has flags.
+type Part interface{ Flags(*pflag.FlagSet) }
+
+// Groups are the flags of a command by subject, in the order in which --help
+// shows them. The zero value is ready for use.
+type Groups struct{ sets cliflag.NamedFlagSets }
+
+// Group returns the flags of a subject, with those of parts added. The first call
+// for a subject says where it stands.
+func (g *Groups) Group(subject string, parts ...Part) *pflag.FlagSet {
+	f := g.sets.FlagSet(subject)
+	for _, p := range parts {
+		p.Flags(f)
+	}
+	return f
+}
+
+// AddTo gives cmd all of the flags, and a --help that shows them by subject.
+func (g *Groups) AddTo(cmd *cobra.Command) {
+	for _, subject := range g.sets.Order {
+		cmd.Flags().AddFlagSet(g.sets.FlagSets[subject])
+	}
+	g.Group("other").BoolP("help", "h", false, "Show this help.")
+	cliflag.SetUsageAndHelpFunc(cmd, g.sets, width(os.Stdout))
+}
+
+// width is the number of columns of the terminal f; 0 where f is no terminal.
+func width(f *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+// isTerminal says that somebody reads f on a screen.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

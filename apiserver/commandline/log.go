@@ -1,0 +1,95 @@
+package commandline
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// The values of --log-format.
+const (
+	formatAuto    = "auto"
+	formatConsole = "console"
+	formatJSON    = "json"
+)
+
+// sampled is how many equal messages of a second are all logged; of more, one in
+// as many is.
+const sampled = 100
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  string
+	Format string
+}
+
+// Flags adds the flags of the log.
+func (l *Log) Flags(f *pflag.FlagSet) {
+	f.StringVar(&l.Level, "log-level", "info", "Lowest level that is logged: debug, info, warn or error.")
+	f.StringVar(&l.Format, "log-format", formatAuto, "Format of the log on standard error: json, console, or auto, which is console on a terminal and json elsewhere.")
+}
+
+// Check says what is wrong with the values of the flags.
+func (l *Log) Check() error {
+	if _, err := zapcore.ParseLevel(l.Level); err != nil {
+		return fmt.Errorf("--log-level must be debug, info, warn or error, got %q", l.Level)
+	}
+	switch l.Format {
+	case formatAuto, formatConsole, formatJSON:
+		return nil
+	}
+	return fmt.Errorf("--log-format must be auto, console or json, got %q", l.Format)
+}
+
+// Open returns the logger, which writes to stderr.
+func (l *Log) Open(stderr *os.File) (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(l.Level)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	core := zapcore.NewCore(l.encoder(stderr), zapcore.Lock(stderr), level)
+	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, sampled, sampled), zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
+}
+
+func (l *Log) encoder(stderr *os.File) zapcore.Encoder {
+	c := zap.NewProductionEncoderConfig()
+	if l.console(stderr) {
+		c.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		c.EncodeLevel = zapcore.CapitalLevelEncoder
+		c.CallerKey = zapcore.OmitKey
+		c.ConsoleSeparator = "  "
+		return zapcore.NewConsoleEncoder(c)
+	}
+	c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	return zapcore.NewJSONEncoder(c)
+}
+
+func (l *Log) console(stderr *os.File) bool {
+	return l.Format == formatConsole || l.Format != formatJSON && isTerminal(stderr)
+}
+
+// Greet tells somebody who started the server on a terminal what to do next.
+// address is that of the API, dir the data folder.
+func (l *Log) Greet(stderr *os.File, address, dir string) {
+	if isTerminal(stderr) && l.console(stderr) {
+		greeting(stderr, address, dir)
+	}
+}
+
+func greeting(w io.Writer, address, dir string) {
+	fmt.Fprintf(w, `
+Monopod is ready. In another terminal:
+
+  export KUBECONFIG=%s
+  kubectl get pods -A
+
+The page: https://%s/ (its token is in %s)
+
+`, filepath.Join(dir, "admin.kubeconfig"), address, filepath.Join(dir, "pki", "admin.token"))
+}

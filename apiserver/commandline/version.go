@@ -1,0 +1,93 @@
+package commandline
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/yaml"
+)
+
+// release is set by `make build VERSION=…`; else the version that Go finds out from
+// the commit counts.
+var release string
+
+// Versions are those of a program and of the Kubernetes whose API it serves.
+type Versions struct {
+	Monopod    version.Info `json:"monopodVersion"`
+	Kubernetes version.Info `json:"kubernetesVersion"`
+}
+
+// NewVersions reads the program's own version from what Go has built it of.
+func NewVersions(kubernetes version.Info) Versions {
+	build, _ := debug.ReadBuildInfo()
+	return Versions{Monopod: built(build), Kubernetes: kubernetes}
+}
+
+func built(build *debug.BuildInfo) version.Info {
+	v := version.Info{
+		GitVersion: "unknown", GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if build != nil {
+		v.GitVersion = build.Main.Version
+		for _, s := range build.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.GitCommit = s.Value
+			case "vcs.time":
+				v.BuildDate = s.Value // of the commit: the same source gives the same program
+			case "vcs.modified":
+				v.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
+			}
+		}
+	}
+	if release != "" {
+		v.GitVersion = release
+	}
+	return v
+}
+
+// Line is the versions in one line.
+func (v Versions) Line() string {
+	return fmt.Sprintf("Monopod %s (Kubernetes %s, %s %s)", v.Monopod.GitVersion, v.Kubernetes.GitVersion, v.Monopod.GoVersion, v.Monopod.Platform)
+}
+
+// VersionCommand is `monopod version`.
+func VersionCommand(v Versions) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of monopod and of the Kubernetes whose API it serves",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return v.print(cmd.OutOrStdout(), output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "Format of the output: json or yaml; by default one line of text.")
+	return cmd
+}
+
+func (v Versions) print(w io.Writer, output string) error {
+	var text []byte
+	var err error
+	switch output {
+	case "":
+		text = []byte(v.Line())
+	case "json":
+		text, err = json.MarshalIndent(v, "", "  ")
+	case "yaml":
+		text, err = yaml.Marshal(v)
+	default:
+		return fmt.Errorf("--output must be json or yaml, got %q", output)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, strings.TrimSpace(string(text)))
+	return err
+}
