@@ -63,11 +63,16 @@ func (s *Server) identify(next http.Handler) http.Handler {
 }
 
 // authenticate lets known users in, as themselves or as whom they may
-// impersonate.
+// impersonate. A browser sends a client certificate along with what any page asks
+// for, so that then the page must be ours.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	crossOrigin := http.NewCrossOriginProtection()
 	next = s.impersonate(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := auth.TakeSocketToken(r); err != nil {
+			s.fail(w, r, apierrors.NewUnauthorized(err.Error()))
+			return
+		}
 		user, ok := auth.Known(r.Context())
 		if !ok {
 			user, ok = s.Authenticator.Authenticate(r)
@@ -76,17 +81,18 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		if err := crossOrigin.Check(asWrite(r)); err != nil { // a browser sends its cookie along
-			s.fail(w, r, apierrors.NewForbidden(chiResource(r), "", err))
-			return
+		if auth.HasCertificate(r) {
+			if err := crossOrigin.Check(asWrite(r)); err != nil {
+				s.fail(w, r, apierrors.NewForbidden(chiResource(r), "", err))
+				return
+			}
 		}
 		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
 	})
 }
 
 // asWrite is r as the check for other origins should see it. A browser lets any
-// page open a WebSocket, with a GET, and the cookie goes along from another port
-// of the same host: a stream can do more than read.
+// page open a WebSocket, with a GET, and a stream can do more than read.
 func asWrite(r *http.Request) *http.Request {
 	if !isUpgrade(r) {
 		return r

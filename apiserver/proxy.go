@@ -127,31 +127,20 @@ func (s *Server) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
 	r = r.Clone(ctx)
-	browser := forgetCredentials(r.Header)
-	h := proxy.NewUpgradeAwareHandler(to, &guarded{s.transport(), browser}, true, false, responder{s})
+	transport := &guarded{s.transport(), auth.HasCertificate(r) && auth.Bearer(r) == ""}
+	forgetCredentials(r.Header)
+	h := proxy.NewUpgradeAwareHandler(to, transport, true, false, responder{s})
 	h.ServeHTTP(passable{hijackable{w}}, r)
 }
 
-// forgetCredentials takes out what was for this server, and says whether a
-// browser had signed in with a cookie.
-func forgetCredentials(h http.Header) (browser bool) {
+// forgetCredentials takes out what was for this server.
+func forgetCredentials(h http.Header) {
 	h.Del("Authorization")
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") {
 			h.Del(name)
 		}
 	}
-	cookies := (&http.Request{Header: h}).Cookies()
-	h.Del("Cookie")
-	keep := &http.Request{Header: h}
-	for _, c := range cookies {
-		if c.Name == auth.Cookie {
-			browser = true
-			continue
-		}
-		keep.AddCookie(c)
-	}
-	return browser
 }
 
 // transport keeps no connections: an address may be another pod's a second
@@ -186,11 +175,11 @@ func (m *mortal) Close() error {
 	return m.Conn.Close()
 }
 
-// guarded keeps what a pod answers away from the page of this server, which
-// browsers see at the same origin.
+// guarded keeps a pod's page away from what browsers know of this server, as they
+// see both at the same origin.
 type guarded struct {
 	*http.Transport
-	browser bool
+	sandbox bool // a browser may be there by itself, with a client certificate
 }
 
 // WrappedRoundTripper lets the proxy find how to dial.
@@ -202,14 +191,7 @@ func (g *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	cookies := resp.Cookies()
-	resp.Header.Del("Set-Cookie")
-	for _, c := range cookies {
-		if c.Name != auth.Cookie {
-			resp.Header.Add("Set-Cookie", c.String())
-		}
-	}
-	if g.browser {
+	if g.sandbox {
 		resp.Header.Add("Content-Security-Policy", "sandbox allow-forms allow-scripts")
 	}
 	return resp, nil

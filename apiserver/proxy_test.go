@@ -3,6 +3,10 @@ package apiserver_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -29,12 +33,12 @@ func backend(t *testing.T) http.HandlerFunc {
 		switch r.URL.Path {
 		case "/redirect":
 			http.Redirect(w, r, "/elsewhere/", http.StatusFound)
+		case "/protocols":
+			w.WriteHeader(http.StatusBadRequest) // which a proxy hands on where an upgrade is refused
+			fmt.Fprintf(w, "%q %q", r.Header.Values("Sec-WebSocket-Protocol"), r.Header.Get("Authorization"))
 		case "/page":
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<a href="/next">next</a>`)
-		case "/cookies":
-			w.Header().Add("Set-Cookie", auth.Cookie+"=stolen")
-			w.Header().Add("Set-Cookie", "theirs=1")
 		case "/echo":
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -70,7 +74,7 @@ func proxied(t *testing.T) api {
 	}
 	to := map[string]string{"10.0.0.9:80": plain.Listener.Addr().String(), "10.0.0.9:8080": plain.Listener.Addr().String(), "10.0.0.9:443": secure.Listener.Addr().String()}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: reg, Authenticator: auth.Token(token, auth.Admin),
+		Registry: reg, Authenticator: auth.Any(auth.Token(token, auth.Admin), auth.Certificates()),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if to[address] == "" {
 				return nil, fmt.Errorf("dial %s: connection refused", address)
@@ -81,11 +85,25 @@ func proxied(t *testing.T) api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewServer(srv.Handler())
+	h := httptest.NewServer(withCertificates(srv.Handler()))
 	t.Cleanup(h.Close)
 	hc := h.Client()
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return api{t, h.URL, hc, reg}
+}
+
+// certified is the header of a request that withCertificates gives the admin's
+// certificate.
+const certified = "Test-Certificate: admin"
+
+func withCertificates(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Test-Certificate") != "" {
+			subject := pkix.Name{CommonName: "admin", Organization: []string{auth.Masters}}
+			r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: subject}}}}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // proxiedObjects are a pod, a service with endpoints and one without, and a node.
@@ -153,7 +171,7 @@ func TestProxy(t *testing.T) {
 			if name == "large body" {
 				body = strings.Repeat("x", 4<<20)
 			}
-			resp := a.do(c.method, c.path, body, "Cookie: "+auth.Cookie+"="+token+"; theirs=1")
+			resp := a.do(c.method, c.path, body, "Cookie: theirs=1")
 			defer resp.Body.Close()
 			data := readBody(t, resp)
 			if resp.StatusCode != c.code || !strings.Contains(data, c.says) {
@@ -163,8 +181,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// What comes back leads through the proxy again, and does not touch who is
-// signed in.
+// What comes back leads through the proxy again.
 func TestProxyAnswers(t *testing.T) {
 	t.Parallel()
 	a := proxied(t)
@@ -177,12 +194,45 @@ func TestProxyAnswers(t *testing.T) {
 	if page := readBody(t, a.do("GET", root+"/page", "")); !strings.Contains(page, `href="`+root+`/next"`) {
 		t.Errorf("page: %s", page)
 	}
-	resp = a.do("GET", root+"/cookies", "", "Cookie: "+auth.Cookie+"="+token)
-	if got := resp.Header.Values("Set-Cookie"); len(got) != 1 || got[0] != "theirs=1" {
-		t.Errorf("cookies %q", got)
+}
+
+// A browser that has the user's client certificate opens a pod's page by itself:
+// that page must not be of our origin. What sends a token is no such browser.
+func TestProxiedPageIsSandboxed(t *testing.T) {
+	t.Parallel()
+	a := proxied(t)
+	proxiedObjects(a)
+	for authorization, want := range map[string]string{"": "sandbox allow-forms allow-scripts", "Bearer " + token: ""} {
+		resp := a.do("GET", "/api/v1/namespaces/default/pods/p/proxy/page", "", "Authorization: "+authorization, certified)
+		if got := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || got != want {
+			t.Errorf("%q: %s %q", authorization, resp.Status, got)
+		}
 	}
-	if got := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(got, "sandbox") {
-		t.Errorf("a browser's page may do as the signed in user: %q", got)
+}
+
+// The tokens of a WebSocket are for this server alone.
+func TestProxyKeepsTheTokenOfAWebSocket(t *testing.T) {
+	t.Parallel()
+	a := proxied(t)
+	proxiedObjects(a)
+	to, err := url.Parse(a.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", to.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /api/v1/namespaces/default/pods/p/proxy/protocols HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.%s, theirs\r\n\r\n", base64.RawURLEncoding.EncodeToString([]byte(token)))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := readBody(t, resp); resp.StatusCode != 400 || got != `["theirs"] ""` {
+		t.Errorf("%s: the pod got %s", resp.Status, got)
 	}
 }
 

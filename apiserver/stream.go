@@ -147,7 +147,6 @@ func (s *Server) handThrough(to *url.URL) http.Handler {
 			p.Out.URL = to
 			p.Out.Host = to.Host
 			p.Out.Header.Del("Authorization")
-			p.Out.Header.Del("Cookie")
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"monopod/apiserver/auth"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -37,7 +38,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts li
 	if err != nil {
 		return err
 	}
-	if isWebSocket(r) {
+	if auth.IsWebSocket(r) {
 		return s.watchSocket(ctx, w, r, enc, start, opts)
 	}
 	w.Header().Set("Content-Type", enc.contentType())

@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,8 +19,9 @@ func (a api) socket(path string, protocols ...string) *websocket.Conn {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	cfg.Header.Set("Authorization", "Bearer "+token)
-	cfg.Protocol = protocols
+	if cfg.Protocol = protocols; protocols == nil {
+		cfg.Header.Set("Authorization", "Bearer "+token)
+	}
 	conn, err := websocket.DialConfig(cfg)
 	if err != nil {
 		a.t.Fatal(err)
@@ -46,11 +48,23 @@ func TestWatchOverAWebSocket(t *testing.T) {
 	}
 }
 
-func TestWebSocketSpeaksNoToken(t *testing.T) {
+// A browser sends its token as a subprotocol, and another one to speak.
+func TestTokenOfAWebSocket(t *testing.T) {
 	t.Parallel()
-	conn := serve(t).socket(confs+"?watch=1", "base64url.bearer.authorization.k8s.io.eA", "base64.binary.k8s.io")
+	a := serve(t)
+	bearer := func(token string) string {
+		return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
+	}
+	conn := a.socket(confs+"?watch=1", bearer(token), "base64.binary.k8s.io")
 	if got := fmt.Sprint(conn.Config().Protocol); got != "[base64.binary.k8s.io]" {
 		t.Errorf("agreed to %s", got)
+	}
+	for name, asked := range map[string]string{"wrong": bearer("wrong") + ", x", "nothing to speak": bearer(token), "none": "x"} {
+		code, out := a.read("GET", confs+"?watch=1", "", "Authorization: ", "Connection: Upgrade", "Upgrade: websocket",
+			"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: "+asked)
+		if code != 401 {
+			t.Errorf("%s: %d %v", name, code, out)
+		}
 	}
 }
 

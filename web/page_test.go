@@ -40,6 +40,7 @@ func TestPage(t *testing.T) {
 		play func(page, *api)
 	}{
 		{"sign in", page.signIn},
+		{"WebSocket", page.socket},
 		{"node", page.node},
 		{"pods live", page.pods},
 		{"scale", page.scale},
@@ -205,19 +206,33 @@ func event(name, kind, reason, about, message string, at time.Time) *corev1.Even
 
 // --- what a user sees and does ---
 
-func (p page) signIn(*api) {
+func (p page) signIn(a *api) {
 	p.sees(`document.body.dataset.view === "out"`)
 	p.sees(`%s.includes("grep token:")`, text(".door"))
 	p.fill("#token", "wrong")
 	p.click("#sign-in button")
-	p.sees(`%s.startsWith("Wrong token")`, text("#sign-in-error"))
+	p.sees(`%s === "Monopod does not know this token."`, text("#sign-in-error"))
 	p.fill("#token", token)
 	p.click("#sign-in button")
 	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
 	p.sees(`%s.includes("not registered")`, text("#no-node"))
-	if got := p.value(`document.cookie`); got != "" {
-		p.t.Errorf("scripts can read the cookie: %v", got)
+	p.sees(`%s === "kubernetes-admin"`, text("#user"))
+	if got := p.value(`document.cookie + JSON.stringify(localStorage)`); got != "{}" {
+		p.t.Errorf("kept beyond this tab: %v", got)
 	}
+	p.load(a.url) // as a reload
+	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
+}
+
+// The page's origin may watch over a WebSocket, whose token goes as a subprotocol.
+func (p page) socket(*api) {
+	p.value(`{
+		const token = btoa(sessionStorage.getItem("monopod-token")).replaceAll("=", "");
+		const socket = new WebSocket("/api/v1/namespaces?watch=1", ["base64url.bearer.authorization.k8s.io." + token, "base64.binary.k8s.io"]);
+		socket.onmessage = (ev) => { window.heard ??= JSON.parse(ev.data).object.kind + " over " + socket.protocol; socket.close(); };
+		true
+	}`)
+	p.sees(`window.heard === "Namespace over base64.binary.k8s.io"`)
 }
 
 func (p page) node(a *api) {
@@ -422,7 +437,7 @@ func (p page) many(a *api) {
 func (p page) sessionEnds(a *api) {
 	a.refuses.Store(true)
 	a.server.CloseClientConnections()
-	p.sees(`document.body.dataset.view === "out"`)
+	p.sees(`document.body.dataset.view === "out" && %s.startsWith("The session has ended")`, text("#sign-in-error"))
 	if n := p.value(`document.querySelectorAll("#pods tbody tr").length`); n != 0.0 {
 		p.sees(`document.querySelectorAll("#pods tbody tr").length === 0`)
 	}

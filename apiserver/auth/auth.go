@@ -78,18 +78,15 @@ func Any(all ...Authenticator) Authenticator {
 	})
 }
 
-// Token knows the holder of token, sent as a bearer token or as the cookie that
-// a browser signed in with. Comparing takes the same time for every guess.
+// Token knows the holder of token, sent as a bearer token. Comparing takes the same
+// time for every guess.
 func Token(token string, user User) Authenticator {
 	want := sha256.Sum256([]byte(token))
 	return Func(func(r *http.Request) (User, bool) {
-		got := sha256.Sum256([]byte(Credential(r)))
+		got := sha256.Sum256([]byte(Bearer(r)))
 		return user, token != "" && subtle.ConstantTimeCompare(got[:], want[:]) == 1
 	})
 }
-
-// Cookie is the name of the browser's cookie; it holds the token.
-const Cookie = "monopod-token"
 
 // Bearer is the request's bearer token; empty without one.
 func Bearer(r *http.Request) string {
@@ -100,28 +97,21 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// Credential is the token of the request, or that of the browser's cookie.
-func Credential(r *http.Request) string {
-	if token := Bearer(r); token != "" {
-		return token
-	}
-	if c, err := r.Cookie(Cookie); err == nil {
-		return c.Value
-	}
-	return ""
-}
-
 // Certificates knows the holder of a client certificate that the TLS handshake
 // verified: the common name is the user, the organizations are the groups.
 func Certificates() Authenticator {
 	return Func(func(r *http.Request) (User, bool) {
-		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		if !HasCertificate(r) {
 			return User{}, false
 		}
 		subject := r.TLS.VerifiedChains[0][0].Subject
 		return User{Name: subject.CommonName, Groups: append(slices.Clip(subject.Organization), Authenticated)}, subject.CommonName != ""
 	})
 }
+
+// HasCertificate says that the client proved itself by a certificate, whatever else
+// it sends.
+func HasCertificate(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 type listenerKey struct{}
 

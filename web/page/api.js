@@ -1,4 +1,6 @@
-// Requests to the API that served this page. The browser sends the cookie along.
+// Requests to the API that served this page, with the token that somebody gave us.
+// The token is kept for this tab and this origin; a cookie would go to every port
+// of the host.
 
 /** What went wrong, in the words of the API: Status.message. code 0: no answer. */
 export class ApiError extends Error {
@@ -13,6 +15,9 @@ export class ApiError extends Error {
 export const session = new EventTarget();
 
 const SECOND_TRY = 250; // milliseconds
+const KEPT = "monopod-token";
+
+let token = sessionStorage.getItem(KEPT) ?? "";
 
 let skew = 0;
 
@@ -28,6 +33,7 @@ function learnClock(response) {
 /** Sends a request and returns its Response, or throws an ApiError. */
 export async function send(method, path, { body, type = "application/json", accept = "application/json", signal } = {}) {
   const headers = { Accept: accept };
+  if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = type;
   const response = await reach(path, { method, headers, body, signal, cache: "no-store", redirect: "error" });
   learnClock(response);
@@ -93,7 +99,27 @@ export function scale(set, replicas) {
   return send("PATCH", path, { body: json({ spec: { replicas } }), type: "application/merge-patch+json" });
 }
 
-export const signIn = (token) =>
-  send("POST", "/login", { body: new URLSearchParams({ token }), type: "application/x-www-form-urlencoded" });
+/** Who we are to the API, as a UserInfo; throws a 401 when we are nobody. */
+export async function whoAmI() {
+  const review = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+  const response = await send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", { body: json(review) });
+  return (await response.json()).status.userInfo;
+}
 
-export const signOut = () => send("POST", "/logout");
+/** Signs in with a token, which is kept if the API knows it. */
+export async function signIn(given) {
+  token = given;
+  try {
+    const user = await whoAmI();
+    sessionStorage.setItem(KEPT, given);
+    return user;
+  } catch (err) {
+    signOut();
+    throw err.code === 401 ? new ApiError("Monopod does not know this token.", 401) : err;
+  }
+}
+
+export function signOut() {
+  token = "";
+  sessionStorage.removeItem(KEPT);
+}

@@ -1,6 +1,6 @@
 // Starts the page: who is signed in, what is followed, what is shown.
 
-import { now, send, session, signIn, signOut } from "./api.js";
+import { now, session, signIn, signOut, whoAmI } from "./api.js";
 import { Collection, framed } from "./collection.js";
 import { deleteDialog } from "./delete.js";
 import { eventTable } from "./events.js";
@@ -8,7 +8,7 @@ import { NodeCards } from "./nodes.js";
 import { podTable } from "./pods.js";
 import { setTable } from "./replicasets.js";
 import { write } from "./table.js";
-import { follow } from "./watch.js";
+import { follow, pause } from "./watch.js";
 
 // Pods come as the server prints them, so that their status reads as in kubectl.
 const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -34,8 +34,9 @@ const nodes = new NodeCards(id("nodes"), collections.nodes, collections.pods);
 
 let following = null; // ends what is followed
 
-function enter() {
+function enter(user) {
   if (following) return;
+  write(id("user"), user.username);
   following = new AbortController();
   const { signal } = following;
   const troubles = new Map();
@@ -50,9 +51,11 @@ function enter() {
   for (const view of [...tables, nodes]) view.draw();
 }
 
-function leave() {
+function leave(why = "") {
   following?.abort();
   following = null;
+  signOut();
+  write(id("sign-in-error"), why);
   document.body.dataset.view = "out";
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   for (const collection of Object.values(collections)) collection.clear();
@@ -66,7 +69,7 @@ function showLink(troubles) {
 }
 
 session.addEventListener("ended", () => {
-  if (document.body.dataset.view !== "out") leave();
+  if (following) leave("The session has ended: Monopod does not know this token any more.");
 });
 
 id("sign-in").addEventListener("submit", async (ev) => {
@@ -75,35 +78,36 @@ id("sign-in").addEventListener("submit", async (ev) => {
   button.disabled = true;
   write(id("sign-in-error"), "");
   try {
-    await signIn(id("token").value.trim());
+    const user = await signIn(id("token").value.trim());
     ev.target.reset();
-    enter();
+    enter(user);
   } catch (err) {
-    write(id("sign-in-error"), sentence(err.message));
+    write(id("sign-in-error"), err.message);
     id("token").select();
   }
   button.disabled = false;
 });
 
-id("sign-out").addEventListener("click", async () => {
-  try {
-    await signOut();
-    leave();
-  } catch (err) {
-    write(id("link-text"), `Not signed out: ${err.message}`);
-  }
-});
+id("sign-out").addEventListener("click", () => leave());
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
-
-/** A session from before is kept: whether there is one, the API knows. */
+/**
+ * The token of before is tried first, or the browser's client certificate. Nothing
+ * is shown until the API has said who we are.
+ */
 async function start() {
-  try {
-    await send("GET", "/version");
-  } catch (err) {
-    if (err.code === 401) return;
+  for (let wait = 500; ; wait = Math.min(2 * wait, 10_000)) {
+    try {
+      enter(await whoAmI());
+      return;
+    } catch (err) {
+      if (err.code === 401) {
+        leave();
+        return;
+      }
+      write(id("link-text"), err.message);
+    }
+    await pause(wait);
   }
-  enter();
 }
 
 // --- filters ---

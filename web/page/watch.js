@@ -96,8 +96,8 @@ function apply({ type, object }, collection, at) {
   }
 }
 
-/** pause ends early when the network comes back. */
-function pause(ms, signal) {
+/** pause ends early when the network comes back, or signal aborts. */
+export function pause(ms, signal) {
   return new Promise((resolve) => {
     const done = new AbortController();
     const end = () => {
@@ -106,7 +106,7 @@ function pause(ms, signal) {
       resolve();
     };
     const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end, { signal: done.signal });
+    signal?.addEventListener("abort", end, { signal: done.signal });
     addEventListener("online", end, { signal: done.signal });
   });
 }

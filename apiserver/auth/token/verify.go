@@ -39,7 +39,7 @@ const (
 // is good: only its end counts.
 func (i *Issuer) Authenticator(c client.Client) auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
-		token := auth.Credential(r)
+		token := auth.Bearer(r)
 		if strings.Count(token, ".") != 2 { // no JWT
 			return auth.User{}, false
 		}
