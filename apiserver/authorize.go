@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/audit"
@@ -70,7 +69,7 @@ func selectedName(r *http.Request) string {
 	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {
 		return ""
 	}
-	sel, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	sel, err := parseFields(r.URL.Query().Get("fieldSelector"))
 	if err != nil { // the handler says so
 		return ""
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/auth"
-	"monopod/apiserver/client"
 	"monopod/apiserver/fair"
 )
 
@@ -25,6 +24,7 @@ type Limits struct {
 	MaxMutatingRequestsInflight int           // writes under way; 0: 200
 	RequestTimeout              time.Duration // of all but watches and streams; 0: a minute
 	MinRequestTimeout           time.Duration // of watches, at least; they end within twice that. 0: half an hour
+	MaxLongRunningPerUser       int           // watches and streams that one user has open; 0: 2000
 }
 
 const (
@@ -42,6 +42,7 @@ func (l *Limits) Flags(f *pflag.FlagSet) {
 	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "Maximum number of mutating requests in flight. -1: no limit.")
 	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "Time after which a request times out, unless it is a watch or a stream.")
 	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "Minimum time after which the server ends a watch whose client sets no timeout.")
+	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser, "Maximum number of watches and streams that one user may have open; each 4 KiB of a request's URL and headers counts as one more. All users together may have twice as many, an administrator or a node five times as many. -1: no limit.")
 }
 
 func (l Limits) complete() Limits {
@@ -50,6 +51,7 @@ func (l Limits) complete() Limits {
 		MaxMutatingRequestsInflight: cmp.Or(l.MaxMutatingRequestsInflight, 200),
 		RequestTimeout:              cmp.Or(l.RequestTimeout, time.Minute),
 		MinRequestTimeout:           cmp.Or(l.MinRequestTimeout, 30*time.Minute),
+		MaxLongRunningPerUser:       cmp.Or(l.MaxLongRunningPerUser, 2000),
 	}
 }
 
@@ -64,12 +66,16 @@ func newRooms(l Limits, c clock.Clock) rooms {
 }
 
 // bounded is do within its time, once there is room for it. Watches and streams
-// take as long as they take and are not counted; neither are the requests of
-// admins and nodes, who have to get through.
+// take as long as they take and have a bound of their own (hold). The requests of
+// admins and nodes, who have to get through, are not counted.
 func (s *Server) bounded(do verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, t target) error {
 		if longRunning(r, t.ref) {
-			defer s.running(r, t.ref)()
+			done, err := s.hold(r, t.ref)
+			if err != nil {
+				return err
+			}
+			defer done()
 			return do(w, r, t)
 		}
 		limit, err := s.timeLimit(r)
@@ -101,15 +107,6 @@ func (s *Server) roomFor(r *http.Request) *fair.Room {
 
 func exempt(user auth.User) bool {
 	return slices.Contains(user.Groups, auth.Masters) || slices.Contains(user.Groups, "system:nodes")
-}
-
-// longRunning says that the request is a watch or a stream.
-func longRunning(r *http.Request, ref client.Ref) bool {
-	switch ref.Subresource {
-	case "log", "exec", "attach", "portforward", "proxy":
-		return true
-	}
-	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
 }
 
 // timeLimit is the server's, or what the client asks for if that is less.

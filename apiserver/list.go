@@ -15,8 +15,6 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/audit"
@@ -49,11 +47,11 @@ func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) e
 func readListOptions(q url.Values, t target) (listOptions, error) {
 	o := listOptions{sel: client.Selector{Resource: t.ref.Resource, Namespace: t.ref.Namespace}}
 	var err error
-	if o.sel.Labels, err = labels.Parse(q.Get("labelSelector")); err != nil {
-		return o, apierrors.NewBadRequest("unable to parse requirement: labelSelector: " + err.Error())
+	if o.sel.Labels, err = parseLabels(q.Get("labelSelector")); err != nil {
+		return o, err
 	}
-	if o.sel.Fields, err = fields.ParseSelector(q.Get("fieldSelector")); err != nil {
-		return o, apierrors.NewBadRequest("fieldSelector: " + err.Error())
+	if o.sel.Fields, err = parseFields(q.Get("fieldSelector")); err != nil {
+		return o, err
 	}
 	if o.rev, err = registry.ParseRevision(q.Get("resourceVersion")); err != nil {
 		return o, err

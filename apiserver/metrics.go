@@ -80,10 +80,3 @@ func metricVerb(r *http.Request, ref client.Ref) string {
 	}
 	return "other"
 }
-
-// running counts a watch or a stream until what it returns is called.
-func (s *Server) running(r *http.Request, ref client.Ref) (done func()) {
-	gauge := s.counters.longRunning.WithLabelValues(metricVerb(r, ref), ref.Resource.Resource, ref.Subresource)
-	gauge.Inc()
-	return gauge.Dec
-}

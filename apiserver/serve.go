@@ -16,6 +16,9 @@ import (
 const (
 	// headerTime is how long a client may take to send a request's header.
 	headerTime = 15 * time.Second
+	// maxHeader bounds a request's line and headers, in bytes: also strangers may send
+	// them. A command of exec travels there, with its escapes.
+	maxHeader = 256 << 10
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
 	// stopTime bounds the wait for requests under way when the server stops.
@@ -49,7 +52,7 @@ func (s *Server) Serve(ctx context.Context, a *Access) error {
 
 func (s *Server) server(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: http.DefaultMaxHeaderBytes,
+		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}

@@ -23,6 +23,7 @@ import (
 	"monopod/apiserver/auth/certscmd"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/fair"
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
 )
@@ -76,6 +77,7 @@ type Server struct {
 	openapi  *openapi.Documents
 	counters counters
 	rooms    rooms
+	open     fair.Tally // watches and streams, by user
 	frames   frames
 	stop     context.Context
 }
