@@ -127,6 +127,7 @@ type Config struct {
 	Runtime    string
 	NodeName   string
 	Log        commandline.Log
+	Profiling  bool
 
 	Services allocate.Ranges
 	services allocate.Config // of Services, by complete
@@ -190,6 +191,7 @@ func (c *Config) flags() *commandline.Groups {
 	g.Group("log", &c.Log)
 	serving := g.Group("API server")
 	serving.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
+	serving.BoolVar(&c.Profiling, "profiling", true, "Serve Go's profiles at /debug/pprof/, to users who may read that path.")
 	g.Group("API server", &c.Limits, &c.Services)
 	g.Group("audit", &c.Audit)
 	g.Group("storage", &c.State)
@@ -238,7 +240,7 @@ func (c *Config) complete() error {
 	c.services, err = c.Services.Parse()
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Log.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
+	return errors.Join(err, c.Log.Check(), c.Controllers.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -259,6 +261,7 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	}
 	stores := stateConfig()
 	stores.Log = log.Named("store")
+	stores.TTL[client.Events.Resource] = cfg.Controllers.EventTTL.Duration
 	state, err := storecmd.Open(ctx, cfg.State, stores)
 	if err != nil {
 		return err
@@ -380,6 +383,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Configz:       map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
 		Debug:         func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },
 		Snapshot:      p.state.Save,
+		Profiling:     p.cfg.Profiling,
 		Limits:        p.cfg.Limits,
 		Audit:         p.audit,
 		Log:           p.log.Named("apiserver"),

@@ -68,7 +68,7 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	if a.Create == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiateWrite(r)
+	f, err := negotiate(r, "PartialObjectMetadata") // what is computed has no columns
 	if err != nil {
 		return err
 	}
@@ -82,6 +82,9 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	out, err := a.Create(r.Context(), t.ref, obj)
 	if err != nil {
 		return err
+	}
+	if obj, ok := out.(registry.Object); ok && f.as != "" {
+		out = partial(obj)
 	}
 	s.send(w, r, f, http.StatusCreated, out)
 	return nil

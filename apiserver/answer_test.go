@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -111,6 +112,18 @@ func TestAnswersAreComputed(t *testing.T) {
 		data := readBody(t, resp)
 		if resp.StatusCode != c.code || !strings.Contains(data, c.says) {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, data)
+		}
+	}
+	const table, partial = "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	for accept, want := range map[string]string{
+		table:                       "406 Status",
+		table + ",application/json": "201 SelfSubjectAccessReview",
+		partial:                     "201 PartialObjectMetadata",
+	} {
+		code, out := a.read("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, asJSON, "Accept: "+accept)
+		if got := fmt.Sprint(code, " ", out["kind"]); got != want {
+			t.Errorf("%s: %s, want %s", accept, got, want)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package apiserver_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +14,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/registry"
+	"monopod/store"
 )
 
 const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -128,4 +133,53 @@ func TestDiscoveryInProtobuf(t *testing.T) {
 			t.Errorf("%s: %T", path, obj)
 		}
 	}
+}
+
+// A slash at the end makes no difference, as in upstream.
+func TestDiscoveryWithASlash(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	for _, path := range []string{"/api", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/api/v1/namespaces", "/api/v1/namespaces/default", confs, "/apis/none"} {
+		code, out := a.read("GET", path, "")
+		slashed, same := a.read("GET", path+"/", "")
+		if code != slashed || out["kind"] != same["kind"] {
+			t.Errorf("%s: %d %v, with a slash %d %v", path, code, out["kind"], slashed, same["kind"])
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{true, false} {
+		resources := registry.Resources()
+		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+		t.Cleanup(func() { s.Close() })
+		srv, err := apiserver.New(t.Context(), apiserver.Config{
+			Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Authorizer: mayNothing{}, Profiling: on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, says := range map[string]string{
+			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "", "/debug/pprof/symbol": "num_symbols",
+		} {
+			for user, want := range map[string]int{"admin": 200, "a": 403} {
+				if !on && user == "admin" {
+					want = 404
+				}
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				r.Header.Set("Authorization", "Bearer "+user)
+				w := httptest.NewRecorder()
+				srv.Handler().ServeHTTP(w, r)
+				if w.Code != want || want == 200 && !strings.Contains(w.Body.String(), says) {
+					t.Errorf("on %t: %s for %s: %d %.100s", on, path, user, w.Code, w.Body)
+				}
+			}
+		}
+	}
+}
+
+type mayNothing struct{}
+
+func (mayNothing) Authorize(context.Context, auth.Attributes) (bool, string, error) {
+	return false, "", nil
 }

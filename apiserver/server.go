@@ -64,10 +64,12 @@ type Config struct {
 	// Shutdown stops the pods of this process's node for admins, at
 	// /monopod/shutdown; nil: there is none.
 	Shutdown http.Handler
-	Limits   Limits
-	Audit    *audit.Log                          // nil: requests are not written down
-	Clock    clock.WithTickerAndDelayedExecution // nil: the real one
-	Log      *zap.Logger                         // nil: silent
+	// Profiling serves Go's profiles at /debug/pprof/.
+	Profiling bool
+	Limits    Limits
+	Audit     *audit.Log                          // nil: requests are not written down
+	Clock     clock.WithTickerAndDelayedExecution // nil: the real one
+	Log       *zap.Logger                         // nil: silent
 }
 
 // Server answers requests; it is made by New.
@@ -111,7 +113,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // Handler is the router.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.count, s.recoverPanic, s.limitBody, s.steady)
+	r.Use(trimSlash, s.count, s.recoverPanic, s.limitBody, s.steady)
 	r.NotFound(s.authenticate(s.authorizePath(http.HandlerFunc(s.notFound))).ServeHTTP)
 	r.MethodNotAllowed(s.authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
 
@@ -147,6 +149,9 @@ func (s *Server) paths(r chi.Router) {
 	r.Get("/configz", s.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.debug)
+	if s.Profiling {
+		profiles(r)
+	}
 	r.Post("/monopod/snapshot", s.snapshot)
 	r.Get("/monopod/shutdown", s.shutdown)
 	r.Post("/monopod/shutdown", s.shutdown)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/spec"
 )
 
 // Periods bound the whole, and within it the end of the critical pods; or they say
@@ -158,9 +160,5 @@ func (p Periods) Stages(pods []*corev1.Pod, counts func(*corev1.Pod) bool) []Sta
 
 // Grace is what a pod gets in a stage: its own, but no more than there is.
 func (s Stage) Grace(pod *corev1.Pod) time.Duration {
-	own := corev1.DefaultTerminationGracePeriodSeconds * time.Second
-	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		own = time.Duration(*g) * time.Second
-	}
-	return min(own, s.Time)
+	return min(spec.OwnGrace(pod), s.Time)
 }

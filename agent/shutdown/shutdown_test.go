@@ -23,7 +23,7 @@ func TestStages(t *testing.T) {
 	}
 	critical := func(p *corev1.Pod) bool { return strings.HasPrefix(p.Name, "vital") }
 	p := shutdown.Periods{Total: 30 * time.Second, Critical: 10 * time.Second}
-	stages := p.Stages([]*corev1.Pod{pod("vital", 60), pod("a", 60), pod("b", 5)}, critical)
+	stages := p.Stages([]*corev1.Pod{pod("vital", 60), pod("a", 60), pod("b", 5), pod("c", -5)}, critical)
 	var got []string
 	for _, s := range stages {
 		for _, pod := range s.Pods {
@@ -31,7 +31,7 @@ func TestStages(t *testing.T) {
 		}
 		got = append(got, "then")
 	}
-	if all := strings.Join(got, ", "); all != "a 20s, b 5s, then, vital 10s, then" {
+	if all := strings.Join(got, ", "); all != "a 20s, b 5s, c 1s, then, vital 10s, then" {
 		t.Error(all)
 	}
 	if stages := p.Stages(nil, critical); len(stages) != 0 {

@@ -110,7 +110,7 @@ func containerAnnotations(pod *corev1.Pod, c *corev1.Container, o ContainerOptio
 		annotationMessageHost:   o.MessageHostPath,
 	}
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		m[annotationGrace] = strconv.FormatInt(*g, 10)
+		m[annotationGrace] = strconv.FormatInt(Seconds(*g), 10)
 	}
 	return m
 }

@@ -18,7 +18,16 @@ func Grace(pod *corev1.Pod) time.Duration {
 // OwnGrace is what the pod's spec says, else upstream's 30 s.
 func OwnGrace(pod *corev1.Pod) time.Duration {
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		return time.Duration(*g) * time.Second
+		return time.Duration(Seconds(*g)) * time.Second
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// Seconds is a terminationGracePeriodSeconds as it is meant: a negative one, which
+// the API takes, is 1.
+func Seconds(grace int64) int64 {
+	if grace < 0 {
+		return 1
+	}
+	return grace
 }

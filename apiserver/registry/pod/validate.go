@@ -93,7 +93,6 @@ func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if s := spec.ActiveDeadlineSeconds; s != nil && (*s < 1 || *s > math.MaxInt32) {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *s, validation.InclusiveRangeError(1, math.MaxInt32)))
 	}
-	errs = append(errs, check.NilOrNonNegative(path.Child("terminationGracePeriodSeconds"), spec.TerminationGracePeriodSeconds)...)
 	gates := map[corev1.PodConditionType]bool{}
 	for i, g := range spec.ReadinessGates {
 		at := path.Child("readinessGates").Index(i).Child("conditionType")
@@ -113,7 +112,6 @@ func podIdentityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	errs = append(errs, check.UnsetOrNamed(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)...)
 	errs = append(errs, check.UnsetOrNamed(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)...)
 	errs = append(errs, check.UnsetOrNamed(path.Child("priorityClassName"), spec.PriorityClassName, check.Subdomain)...)
-	errs = append(errs, check.UnsetOrNamed(path.Child("schedulerName"), spec.SchedulerName, check.Subdomain)...)
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, check.Invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, check.Subdomain(*spec.RuntimeClassName))...)
 	}

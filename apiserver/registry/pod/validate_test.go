@@ -167,8 +167,9 @@ func TestPodBad(t *testing.T) {
 			"spec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden\nspec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden\nspec.containers[0].volumeMounts[0].mountPropagation: Forbidden"},
 		{`{volumes: [{name: v}], containers: [{name: a, image: b, volumeDevices: [{name: v, devicePath: /dev/x}]}]}`, "spec.containers[0].volumeDevices[0].name: Invalid value"},
 		// the pod's life and names
-		{`{restartPolicy: Maybe, activeDeadlineSeconds: 0, terminationGracePeriodSeconds: -1, containers: [{name: a, image: b}]}`,
-			"spec.restartPolicy: Unsupported value\nspec.activeDeadlineSeconds: Invalid value\nspec.terminationGracePeriodSeconds: Invalid value"},
+		{`{restartPolicy: Maybe, activeDeadlineSeconds: 0, containers: [{name: a, image: b}]}`,
+			"spec.restartPolicy: Unsupported value\nspec.activeDeadlineSeconds: Invalid value"},
+		{`{terminationGracePeriodSeconds: -1, schedulerName: "My Scheduler/1", containers: [{name: a, image: b}]}`, ""},
 		{`{readinessGates: [{conditionType: "a b"}], containers: [{name: a, image: b}]}`, "spec.readinessGates[0].conditionType: Invalid value"},
 		{`{serviceAccountName: A_, nodeName: B_, hostname: c.d, subdomain: E, priorityClassName: F, runtimeClassName: G, containers: [{name: a, image: b}]}`,
 			"spec.serviceAccountName: Invalid value\nspec.nodeName: Invalid value\nspec.hostname: Invalid value\nspec.subdomain: Invalid value\nspec.priorityClassName: Invalid value\nspec.runtimeClassName: Invalid value"},
