@@ -32,7 +32,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -71,7 +70,7 @@ type Config struct {
 	Features *cri.RuntimeFeatures
 
 	// Subnet is where the addresses of pods come from. By default it is 10.88.0.0/16,
-	// or with Loopback the first 127.88.N.0/24 that no other process has.
+	// or with Loopback each 127.88.N.0/24 that is needed and no other process has.
 	Subnet netip.Prefix
 
 	// Loopback makes the servers in pods listen on real loopback addresses.
@@ -92,9 +91,7 @@ type Runtime struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	images     map[string]*image // by ID
-	subnet     netip.Prefix      // not valid: not claimed yet
-	claim      net.Listener      // of the subnet; may be nil
-	lastIP     netip.Addr
+	addresses  addresses
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -104,15 +101,11 @@ func New(cfg Config) *Runtime {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	subnet := cfg.Subnet
-	if !subnet.IsValid() && !cfg.Loopback {
-		subnet = netip.MustParsePrefix("10.88.0.0/16")
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Runtime{
 		cfg: cfg, clock: cfg.Clock, ctx: ctx, cancel: cancel,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*image{},
-		subnet: subnet,
+		addresses: newAddresses(cfg.Subnet, cfg.Loopback),
 	}
 }
 
@@ -123,18 +116,10 @@ func (r *Runtime) Close() error {
 	r.cancel()
 	r.mu.Unlock()
 	r.tasks.Wait()
-	return errors.Join(r.server.close(), r.unclaim())
-}
-
-func (r *Runtime) unclaim() error {
+	err := r.server.close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.claim == nil {
-		return nil
-	}
-	err := r.claim.Close()
-	r.claim = nil
-	return err
+	return errors.Join(err, r.addresses.close())
 }
 
 // Version answers CRI's v1.

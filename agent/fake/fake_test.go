@@ -3,6 +3,7 @@ package fake_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -402,6 +403,35 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("address %s is not the one that came free", ip)
 		}
 	})
+}
+
+// TestAddressesForMoreThanOneSubnet: no number of pods is too many for the loopback
+// network, and what came free is given again once all of it was.
+func TestAddressesForMoreThanOneSubnet(t *testing.T) {
+	t.Parallel()
+	r := fake.New(fake.Config{Loopback: true})
+	t.Cleanup(func() { r.Close() })
+	seen := map[string]bool{}
+	var first *sandbox
+	for n := range 600 {
+		s := newSandbox(t, r, fmt.Sprint("pod-", n))
+		if seen[s.ip()] {
+			t.Fatalf("address %s was given twice", s.ip())
+		}
+		seen[s.ip()] = true
+		if n == 0 {
+			first = s
+		}
+	}
+	came := first.ip()
+	if err := r.StopPodSandbox(t.Context(), first.id); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; newSandbox(t, r, fmt.Sprint("more-", n)).ip() != came; n++ {
+		if n > 2*256 {
+			t.Fatalf("address %s is never given again", came)
+		}
+	}
 }
 
 // TestSamePort: two containers of a pod cannot listen on one port, two pods can.

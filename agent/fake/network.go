@@ -9,9 +9,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // port is something that listens in a sandbox.
@@ -57,12 +54,11 @@ func (r *Runtime) behind(from *sandbox, host string) *sandbox {
 	if host == "" || host == "localhost" || host == "127.0.0.1" {
 		return from
 	}
-	for _, s := range r.sandboxes {
-		if s.ip.IsValid() && s.ip.String() == host {
-			return s
-		}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
 	}
-	return nil
+	return r.addresses.held[ip]
 }
 
 func splitAddress(network, address string) (host string, number uint16, err error) {
@@ -143,57 +139,6 @@ func (s *sandbox) freePort() uint16 {
 		number++
 	}
 	return number
-}
-
-// claimSubnet gives a runtime whose pods really listen a subnet that no other
-// process on this machine has: the first 127.88.N.0/24 whose gateway port can be
-// bound, and is until Close. The caller holds mu.
-func (r *Runtime) claimSubnet() error {
-	if r.subnet.IsValid() {
-		return nil
-	}
-	var failed error
-	for n := range 256 {
-		gateway := netip.AddrFrom4([4]byte{127, 88, byte(n), 1})
-		// Listening on a loopback address does not wait for anything.
-		claim, err := net.Listen("tcp", netip.AddrPortFrom(gateway, claimPort).String())
-		if err == nil {
-			r.claim, r.subnet = claim, netip.PrefixFrom(gateway, 24).Masked()
-			return nil
-		}
-		failed = err
-	}
-	return status.Errorf(codes.ResourceExhausted, "no loopback subnet is free: %v", failed)
-}
-
-// claimPort is nobody's: nothing is ever accepted on it.
-const claimPort = 1
-
-// newIP returns the first free address after the last one given. The caller
-// holds mu.
-func (r *Runtime) newIP() (netip.Addr, error) {
-	if err := r.claimSubnet(); err != nil {
-		return netip.Addr{}, err
-	}
-	used := map[netip.Addr]bool{}
-	for _, s := range r.sandboxes {
-		used[s.ip] = true
-	}
-	gateway := r.subnet.Masked().Addr().Next()
-	ip := r.lastIP
-	if !ip.IsValid() {
-		ip = gateway
-	}
-	for range len(used) + 2 {
-		if ip = ip.Next(); !r.subnet.Contains(ip) {
-			ip = gateway.Next()
-		}
-		if r.subnet.Contains(ip) && !used[ip] {
-			r.lastIP = ip
-			return ip, nil
-		}
-	}
-	return netip.Addr{}, status.Errorf(codes.ResourceExhausted, "no address left in %s", r.subnet)
 }
 
 // loopback listens for real.

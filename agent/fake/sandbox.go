@@ -53,11 +53,9 @@ func (r *Runtime) runPodSandbox(config *cri.PodSandboxConfig, handler string) (s
 	}
 	s := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: r.clock.Now(), ports: map[uint16]port{}}
 	if !s.hostNetwork() {
-		ip, err := r.newIP()
-		if err != nil {
+		if err := r.addresses.give(s); err != nil {
 			return "", err
 		}
-		s.ip = ip
 	}
 	r.sandboxes[s.id] = s
 	return s.id, nil
@@ -102,7 +100,8 @@ func (r *Runtime) sandboxEnded(s *sandbox) {
 	if s.ended {
 		return
 	}
-	s.ended, s.ip = true, netip.Addr{}
+	s.ended = true
+	r.addresses.take(s)
 	r.events.publish(runtime.Event{
 		Type: runtime.EventSandboxExited, PodUID: s.config.Metadata.Uid, SandboxID: s.id, At: r.clock.Now(),
 	})
