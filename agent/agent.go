@@ -258,11 +258,11 @@ type Agent struct {
 	swept   chan struct{} // closed when the pods of the API are known
 	roomy   chan *worker  // those who wait to be let in, now that there is room
 	starts  *turns.Turns  // for those who start from nothing
+	owners  owners        // of what the runtime has
 
 	mu    sync.RWMutex // guards what follows
 	pods  map[types.UID]*worker
 	names map[types.NamespacedName]*worker // the newest of the name
-	owner map[string]types.UID             // of sandboxes and containers, by id
 }
 
 var _ client.Node = (*Agent)(nil)
@@ -280,7 +280,6 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		Deps: deps.withDefaults(), cfg: cfg,
 		pods:   map[types.UID]*worker{},
 		names:  map[types.NamespacedName]*worker{},
-		owner:  map[string]types.UID{},
 		swept:  make(chan struct{}),
 		roomy:  make(chan *worker),
 		starts: turns.New(startsAtOnce, longestStart),

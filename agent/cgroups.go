@@ -43,14 +43,26 @@ func (a *Agent) enforce() error {
 	return nil
 }
 
+// allPods is what lacks limits when the cgroup of all pods has none.
+const allPods = "kubepods"
+
+// enforceAgain tries what failed for all pods once more: a machine may get a
+// controller while it runs.
+func (a *Agent) enforceAgain() {
+	if a.node.Lacking(allPods) {
+		a.enforcePods()
+	}
+}
+
 func (a *Agent) enforcePods() {
 	all := cgroup.Limits{Shares: spec.Shares(a.capacity.Cpu().MilliValue())}
 	enforced := a.cfg.Reserve.Enforces(reserve.EnforcePods)
 	if enforced {
 		all = limitsOf(a.remaining())
 	}
-	if err := a.cgroups.Prepare(all); err != nil {
-		a.node.Lacks(err)
+	err := a.cgroups.Prepare(all)
+	a.node.Lacks(allPods, err)
+	if err != nil {
 		a.notEnforced("Failed to update Node Allocatable Limits %q: %v", "kubepods", err)
 	} else if enforced {
 		a.node.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
@@ -109,9 +121,7 @@ func (w *worker) holdCgroup() {
 	if w.a.cgroups == nil || len(w.seen.Sandboxes) == 0 {
 		return
 	}
-	if err := w.a.cgroups.Hold(w.pod); err != nil {
-		w.a.node.Lacks(err)
-	}
+	w.a.node.Lacks(string(w.uid), w.a.cgroups.Hold(w.pod))
 }
 
 // sweepCgroups removes those of pods that no worker has. One in which something

@@ -88,6 +88,22 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 	})
 }
 
+// A claim that is bound a moment after its pod was scheduled is no news.
+func TestClaimBoundAMomentLater(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(newClaim("c"))
+		w.create(claiming("p", "c"))
+		w.after(5 * time.Second)
+		w.bindClaim("c", w.dir)
+		if took := w.until(time.Second, "p", ready); took > 100*time.Millisecond {
+			t.Errorf("started only after %v", took)
+		}
+		if w.wasTold("FailedMount") {
+			t.Errorf("told %q", w.told())
+		}
+	})
+}
+
 func TestPodThatMayNotHaveItsClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, name := range []string{"leaving", "elsewhere"} {

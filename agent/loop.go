@@ -163,12 +163,7 @@ func (a *Agent) ownerOf(ev runtime.Event) types.UID {
 	if ev.PodUID != "" {
 		return types.UID(ev.PodUID)
 	}
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	if uid, ok := a.owner[ev.ContainerID]; ok {
-		return uid
-	}
-	return a.owner[ev.SandboxID]
+	return a.owners.of(ev.ContainerID, ev.SandboxID)
 }
 
 // refresh has pods look anew at what they show.
@@ -256,16 +251,13 @@ func (a *Agent) add(ctx context.Context, pod *corev1.Pod, v verdict, first func(
 func (a *Agent) drop(w *worker, name types.NamespacedName) {
 	a.status.Forget(w.uid)
 	a.images.Forget(string(w.uid))
+	a.owners.forget(w.uid)
+	a.node.Lacks(string(w.uid), nil)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.pods, w.uid)
 	if a.names[name] == w {
 		delete(a.names, name)
-	}
-	for id, uid := range a.owner {
-		if uid == w.uid {
-			delete(a.owner, id)
-		}
 	}
 	close(w.done)
 }
@@ -285,11 +277,4 @@ func (a *Agent) all() map[types.UID]*worker {
 		out[uid] = w
 	}
 	return out
-}
-
-// own remembers whose a sandbox or container is, for events that do not say.
-func (a *Agent) own(id string, uid types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.owner[id] = uid
 }

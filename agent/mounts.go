@@ -2,13 +2,16 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/abilities"
+	"monopod/agent/claims"
 	"monopod/agent/env"
 	"monopod/agent/status"
 	"monopod/agent/volume"
@@ -35,9 +38,22 @@ func (w *worker) envFile(name, path string) ([]byte, error) {
 	return volume.Read(root, path, env.MaxFile)
 }
 
-// tellUnmounted makes an event of each volume that cannot be had.
+// claimPatience is how long a claim may take to be bound without an event: pods are
+// scheduled as soon as it is decided with which volume.
+const claimPatience = 10 * time.Second
+
+// tellUnmounted makes an event of each volume that cannot be set up.
 func (w *worker) tellUnmounted() {
+	now := w.a.Clock.Now()
+	if !errors.Is(w.unmounted, claims.ErrUnbound) {
+		w.unbound = time.Time{}
+	} else if w.unbound.IsZero() {
+		w.unbound = now
+	}
 	for _, err := range each(w.unmounted) {
+		if errors.Is(err, claims.ErrUnbound) && now.Sub(w.unbound) < claimPatience {
+			continue
+		}
 		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedMount", "%v", err)
 	}
 }

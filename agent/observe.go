@@ -117,11 +117,11 @@ func (w *worker) adopt(first bool) {
 		w.holdCgroup()
 	}
 	for i := range w.seen.Sandboxes {
-		w.a.own(w.seen.Sandboxes[i].ID, w.uid)
+		w.a.owners.add(w.seen.Sandboxes[i].ID, w.uid)
 	}
 	for i := range w.seen.Containers {
 		c := &w.seen.Containers[i]
-		w.a.own(c.ID, w.uid)
+		w.a.owners.add(c.ID, w.uid)
 		w.believe(c)
 		if c.State == status.Running {
 			w.watch(c, first)

@@ -87,11 +87,8 @@ func (w *worker) actuate(ctx context.Context, list []*corev1.Container) {
 
 // cage sets the limits of the pod's cgroup anew.
 func (w *worker) cage(pod *corev1.Pod) {
-	if w.a.cgroups == nil {
-		return
-	}
-	if err := w.a.cgroups.Create(pod); err != nil {
-		w.a.node.Lacks(err)
+	if w.a.cgroups != nil {
+		w.a.node.Lacks(string(w.uid), w.a.cgroups.Create(pod))
 	}
 }
 

@@ -170,3 +170,29 @@ func TestHostnameTooLong(t *testing.T) {
 		}
 	})
 }
+
+// TestRestartsAreForgotten: a pod that restarts for weeks takes no more memory for it.
+func TestRestartsAreForgotten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := pod("a")
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+		p.Spec.Containers[0].LivenessProbe = &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "1"}}},
+			PeriodSeconds: 1, FailureThreshold: 1,
+		}
+		w.create(p)
+		w.until(2*time.Hour, "a", restarts(12))
+		w.after(2 * time.Minute) // dead containers are collected each minute
+		uid := w.get("a").UID
+		owned, hooked := w.a.Remembered(uid)
+		if owned == 0 || owned > 4 || hooked > 3 {
+			t.Errorf("after 12 restarts %d sandboxes and containers and %d hooks are remembered", owned, hooked)
+		}
+		w.delete("a", 30)
+		w.until(time.Minute, "a", gone)
+		w.after(time.Second)
+		if owned, _ := w.a.Remembered(uid); owned != 0 {
+			t.Errorf("%d of a pod that is gone", owned)
+		}
+	})
+}

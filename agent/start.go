@@ -150,7 +150,7 @@ func (w *worker) create(ctx context.Context, c *corev1.Container, last *status.C
 		w.forgetImages(c) // they may have been removed since they were looked for
 		return "", w.refuseStart(c, whyNotCreated(err), err)
 	}
-	w.a.own(id, w.uid)
+	w.a.owners.add(id, w.uid)
 	w.a.placement.Made(id, config)
 	w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	w.seen.Containers = append(w.seen.Containers, status.Container{

@@ -168,9 +168,8 @@ func (w *worker) dropSandbox(ctx context.Context) error {
 
 func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	if w.a.cgroups != nil {
-		if err := w.a.cgroups.Create(w.pod); err != nil {
-			w.a.node.Lacks(err)
-		}
+		w.a.enforceAgain()
+		w.a.node.Lacks(string(w.uid), w.a.cgroups.Create(w.pod))
 	}
 	config, handler, err := w.newSandboxConfig(ctx, attempt)
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
@@ -188,7 +187,7 @@ func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 		w.a.event(w.pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
-	w.a.own(id, w.uid)
+	w.a.owners.add(id, w.uid)
 	w.seen.Sandboxes = append(w.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: w.a.Clock.Now()})
 	made, err := w.a.inventory(nil).Sandbox(ctx, id)
 	if err != nil {

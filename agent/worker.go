@@ -106,6 +106,7 @@ type worker struct {
 	users     *cri.UserNamespace
 	volumes   map[string]string // where they lie, once prepared
 	unmounted error             // why not all of them are there
+	unbound   time.Time         // since when they wait for a claim
 	immutable volume.Immutable  // of what they show
 	crashes   backoff.Backoff
 	starting  map[string]start                   // by container; nil: none yet
@@ -253,6 +254,21 @@ func (w *worker) retryIn(d time.Duration) {
 	}
 }
 
+// tidy forgets what it remembers of containers and sandboxes that are no more.
+func (w *worker) tidy() {
+	exists := map[string]bool{}
+	for i := range w.seen.Containers {
+		exists[w.seen.Containers[i].ID] = true
+	}
+	for i := range w.seen.Sandboxes {
+		exists[w.seen.Sandboxes[i].ID] = true
+	}
+	w.a.owners.keep(w.uid, func(id string) bool { return exists[id] })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.hooked, func(id string, _ bool) bool { return !exists[id] })
+}
+
 // step does what there is to do now and says whether the worker is done.
 func (w *worker) step(ctx context.Context) (done bool) {
 	w.retry = 0
@@ -271,6 +287,7 @@ func (w *worker) step(ctx context.Context) (done bool) {
 			done, err = w.bury()
 		}
 	}
+	w.tidy()
 	w.publish()
 	w.trouble(ctx, err)
 	return done

@@ -38,6 +38,9 @@ type Claims struct {
 // New knows of no pod yet.
 func New(deps Deps) *Claims { return &Claims{Deps: deps, by: map[types.NamespacedName]types.UID{}} }
 
+// ErrUnbound is of a claim that may be bound at any moment.
+var ErrUnbound = errors.New("PVC is not bound")
+
 // Volume finds what a volume of the pod stands for, once its claim is bound, and gives
 // the claim to the pod. ran: a container of the pod was made, as the runtime knows.
 func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, ran bool) (*corev1.PersistentVolume, error) {
@@ -76,7 +79,7 @@ func mayUse(pod *corev1.Pod, v *corev1.Volume, c *corev1.PersistentVolumeClaim, 
 	case c.DeletionTimestamp != nil && !ran:
 		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", c.Namespace, c.Name)
 	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
-		return errors.New("PVC is not bound")
+		return ErrUnbound
 	}
 	return nil
 }

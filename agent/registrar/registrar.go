@@ -80,8 +80,8 @@ type Registrar struct {
 
 	mu      sync.Mutex // guards what follows
 	stored  *corev1.Node
-	missing string // why pod cgroups cannot be limited
-	stale   bool   // the list of images must be read again
+	lacks   lacks // why pods are not limited
+	stale   bool  // the list of images must be read again
 	images  []corev1.ContainerImage
 	can     *cri.StatusResponse // what the runtime said last
 	written time.Time           // the last status write
@@ -129,19 +129,6 @@ func (r *Registrar) Poke() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
-	}
-}
-
-// Lacks notes that pods' cgroups cannot be limited here, which is a condition of
-// the node and an event, and no reason to refuse pods.
-func (r *Registrar) Lacks(err error) {
-	r.mu.Lock()
-	first := r.missing == ""
-	r.missing = err.Error()
-	r.mu.Unlock()
-	if first {
-		r.Event(corev1.EventTypeWarning, "CgroupLimitsUnavailable", "Pod limits cannot be set: %v", err)
-		r.Poke()
 	}
 }
 

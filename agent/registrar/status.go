@@ -37,9 +37,9 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	s.RuntimeHandlers, s.Features = capabilities(r.can)
 	s.DeclaredFeatures = declared()
 	s.Conditions = append(r.pressures(), ready)
-	if r.missing != "" {
+	if missing := r.lacks.why(); missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
-			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: r.missing,
+			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: missing,
 		})
 	}
 	if lost := r.cfg.StateRestored; lost != "" {

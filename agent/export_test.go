@@ -1,0 +1,16 @@
+package agent
+
+import "k8s.io/apimachinery/pkg/types"
+
+// Remembered are the containers and sandboxes of which something is remembered for
+// a pod: whose they are, and whether their preStop hook ran.
+func (a *Agent) Remembered(uid types.UID) (owned, hooked int) {
+	a.owners.mu.RLock()
+	defer a.owners.mu.RUnlock()
+	if w := a.worker(uid); w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		hooked = len(w.hooked)
+	}
+	return len(a.owners.ids[uid]), hooked
+}

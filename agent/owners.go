@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// owners says whose a sandbox or container is, for events that do not. The zero
+// value works.
+type owners struct {
+	mu   sync.RWMutex // guards what follows
+	byID map[string]types.UID
+	ids  map[types.UID][]string
+}
+
+// add remembers that the pod has what id names.
+func (o *owners) add(id string, uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID == nil {
+		o.byID, o.ids = map[string]types.UID{}, map[types.UID][]string{}
+	}
+	if _, known := o.byID[id]; !known {
+		o.byID[id], o.ids[uid] = uid, append(o.ids[uid], id)
+	}
+}
+
+// keep forgets what of the pod's is no more.
+func (o *owners) keep(uid types.UID, exists func(id string) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	left := slices.DeleteFunc(o.ids[uid], func(id string) bool {
+		if exists(id) {
+			return false
+		}
+		delete(o.byID, id)
+		return true
+	})
+	if o.ids[uid] = left; len(left) == 0 {
+		delete(o.ids, uid)
+	}
+}
+
+// forget is for a pod that is no more.
+func (o *owners) forget(uid types.UID) { o.keep(uid, func(string) bool { return false }) }
+
+// of is the pod that has one of these; the first that is known counts.
+func (o *owners) of(ids ...string) types.UID {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	for _, id := range ids {
+		if uid, ok := o.byID[id]; ok {
+			return uid
+		}
+	}
+	return ""
+}

@@ -1,0 +1,70 @@
+package registrar
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// lacks are the reasons why cgroups are not limited, by whose they are.
+type lacks struct {
+	of    map[string]string
+	count map[string]int // of each reason: most have the same
+}
+
+// note replaces the reason of one; empty: there is none.
+func (l *lacks) note(of, why string) {
+	if l.of == nil {
+		l.of, l.count = map[string]string{}, map[string]int{}
+	}
+	if old, ok := l.of[of]; ok {
+		if l.count[old]--; l.count[old] == 0 {
+			delete(l.count, old)
+		}
+		delete(l.of, of)
+	}
+	if why != "" {
+		l.of[of] = why
+		l.count[why]++
+	}
+}
+
+// why is one of the reasons; empty: there is none.
+func (l *lacks) why() string {
+	if len(l.count) == 0 {
+		return ""
+	}
+	return slices.Min(slices.Collect(maps.Keys(l.count)))
+}
+
+// Lacks notes why the cgroup of a pod, or of all of them, cannot be limited, which
+// is a condition of the node and an event, and no reason to refuse pods; nil: it is
+// limited, or gone.
+func (r *Registrar) Lacks(of string, err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	r.mu.Lock()
+	before := r.lacks.why()
+	r.lacks.note(of, why)
+	now := r.lacks.why()
+	r.mu.Unlock()
+	switch {
+	case now == before:
+		return
+	case before == "":
+		r.Event(corev1.EventTypeWarning, "CgroupLimitsUnavailable", "Pod limits cannot be set: %s", now)
+	case now == "":
+		r.Event(corev1.EventTypeNormal, "CgroupLimitsAvailable", "Pod limits can be set again")
+	}
+	r.Poke()
+}
+
+// Lacking says whether of lacks limits.
+func (r *Registrar) Lacking(of string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lacks.of[of] != ""
+}

@@ -1,0 +1,73 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+)
+
+// away is a runtime that does not answer, and records events.
+type away struct{ reasons []string }
+
+func (*away) Version(context.Context) (*cri.VersionResponse, error) { return nil, errors.New("away") }
+func (*away) Status(context.Context) (*cri.StatusResponse, error)   { return nil, errors.New("away") }
+func (*away) ListImages(context.Context) ([]*cri.Image, error)      { return nil, errors.New("away") }
+
+func (a *away) Reference(_ corev1.ObjectReference, _, reason, _ string, _ ...any) {
+	a.reasons = append(a.reasons, reason)
+}
+
+// TestLackIsShownWhileItLasts: the node's condition goes with the last lack.
+func TestLackIsShownWhileItLasts(t *testing.T) {
+	t.Parallel()
+	a := &away{}
+	r, err := New(Deps{
+		Runtime: a, Recorder: a, Clock: clock.RealClock{},
+		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:  func() []corev1.NodeConditionType { return nil },
+		Down:      func() bool { return false },
+	}, Config{NodeName: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func() string {
+		if c := findCondition(r.status(t.Context()).Conditions, conditionCgroups); c != nil {
+			return c.Message
+		}
+		return ""
+	}
+	for i, step := range []struct {
+		of, why, want string
+	}{
+		{"kubepods", "no pids", "no pids"},
+		{"pod1", "no pids", "no pids"},
+		{"pod2", "a file is read-only", "a file is read-only"},
+		{"pod2", "", "no pids"},
+		{"pod2", "", "no pids"},
+		{"kubepods", "", "no pids"},
+		{"pod1", "no memory", "no memory"},
+		{"pod1", "", ""},
+		{"pod3", "", ""},
+	} {
+		var err error
+		if step.why != "" {
+			err = errors.New(step.why)
+		}
+		r.Lacks(step.of, err)
+		if got := shown(); got != step.want {
+			t.Errorf("step %d: the node shows %q, want %q", i, got, step.want)
+		}
+	}
+	if want := []string{"CgroupLimitsUnavailable", "CgroupLimitsAvailable"}; !slices.Equal(a.reasons, want) {
+		t.Errorf("events %v, want %v", a.reasons, want)
+	}
+	if n := fmt.Sprint(r.lacks.of, r.lacks.count); n != "map[] map[]" {
+		t.Errorf("left: %s", n)
+	}
+}
