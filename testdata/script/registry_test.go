@@ -1,8 +1,7 @@
-package main_test
+package script_test
 
 import (
 	"os"
-	"path/filepath"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -27,7 +26,7 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Defer(r.Close)
 		ts.Setenv("REGISTRY", r.Host)
 	case len(args) == 2 && args[0] == "push":
-		program, err := os.ReadFile(filepath.Join(bin, "web"))
+		program, err := os.ReadFile(ts.Value(programsKey{}).(programs).Path("web"))
 		ts.Check(err)
 		_, _, err = r.Push(args[1], append(program, args[1]...)) // not the image that the node has
 		ts.Check(err)

@@ -1,7 +1,8 @@
-package main_test
+package machine_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,32 +17,35 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/testdata/harness"
 )
 
 // machine is a systemd with a logind of its own, which testdata/systemd.sh starts,
 // and the monopod that it runs.
 type machine struct {
 	*server
-	root string // the folder of systemd.sh
-	cmd  *exec.Cmd
-	over chan struct{} // closed when it is off
-	out  *bytes.Buffer // read after over
+	programs harness.Programs
+	root     string // the folder of systemd.sh
+	cmd      *exec.Cmd
+	over     chan struct{} // closed when it is off
+	out      *bytes.Buffer // read after over
 }
 
 // TestSystemd installs the unit of docs/operation.md in a real systemd, and has a
 // real logind power the machine off.
 func TestSystemd(t *testing.T) {
 	needsSystemd(t)
-	buildAll(t)
+	programs := harness.Build(t)
 	t.Parallel()
-	m := newMachine(t)
+	m := newMachine(t, programs)
 	m.boot(t)
 	const unit = "/etc/systemd/system/monopod.service"
 	if said, err := m.inside("systemd-analyze", "verify", unit).CombinedOutput(); err != nil || bytes.Contains(said, []byte(unit)) {
 		t.Errorf("the unit of docs/operation.md: %v: %s", err, said)
 	}
 	m.run(t, "systemctl", "enable", "--now", "monopod")
-	if code, text := m.get("/readyz"); code != http.StatusOK {
+	if code, text := m.Get("/readyz"); code != http.StatusOK {
 		t.Errorf("systemctl returned before monopod was ready: %d %s", code, text)
 	}
 	m.create(t, "deaf", "", 20*time.Second)
@@ -88,9 +92,9 @@ func (m *machine) calledOff(t *testing.T) {
 // checkEnd looks with another monopod at how the pods ended.
 func (m *machine) checkEnd(t *testing.T) {
 	t.Helper()
-	m.server = newServer(m.dir, []string{"--runtime=fake", "--node-name=node1"})
+	m.server = &server{harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake", "--node-name=node1")}
 	m.begin(t)
-	defer m.end(syscall.SIGTERM)
+	defer m.End(syscall.SIGTERM)
 	ended := map[string]time.Time{}
 	for _, name := range []string{"late", "late-vital"} {
 		p := m.pod(t, name)
@@ -103,7 +107,7 @@ func (m *machine) checkEnd(t *testing.T) {
 		t.Errorf("the critical pod did not wait for the other one: %v", ended)
 	}
 	m.until(t, "it is known when the pods had ended", func() bool {
-		_, text := m.get("/metrics")
+		_, text := m.Get("/metrics")
 		return regexp.MustCompile(`(?m)^kubelet_graceful_shutdown_end_time_seconds [1-9]`).MatchString(text)
 	})
 }
@@ -123,7 +127,7 @@ func (m *machine) create(t *testing.T, name, class string, grace time.Duration) 
 }
 
 func needsSystemd(t *testing.T) {
-	needsContainerd(t)
+	harness.NeedsContainerd(t)
 	for program, pkg := range map[string]string{"systemctl": "systemd", "/lib/systemd/systemd": "systemd", "/lib/systemd/systemd-logind": "systemd",
 		"dbus-daemon": "dbus", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -134,7 +138,7 @@ func needsSystemd(t *testing.T) {
 
 // newMachine is one that is off, with the unit and logind's settings as
 // docs/operation.md has them.
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, programs harness.Programs) *machine {
 	t.Helper()
 	root, err := os.MkdirTemp("", "mpsd") // short: socket paths have 107 bytes
 	if err != nil {
@@ -143,9 +147,9 @@ func newMachine(t *testing.T) *machine {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1g"); err != nil {
 		t.Skip("left out: no file system can be mounted: ", err)
 	}
-	m := &machine{server: &server{dir: filepath.Join(root, "data")}, root: root}
+	m := &machine{server: &server{&harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs, root: root}
 	t.Cleanup(func() { m.remove(t) })
-	docs, err := os.ReadFile("docs/operation.md")
+	docs, err := os.ReadFile(programs.Source("docs/operation.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,13 +157,11 @@ func newMachine(t *testing.T) *machine {
 	if len(blocks) != 2 {
 		t.Fatalf("docs/operation.md has %d files for systemd, not the unit and logind's", len(blocks))
 	}
-	if err := os.MkdirAll(filepath.Join(m.dir, "images"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(m.Dir, "images"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for to, content := range map[string][]byte{
 		"units/monopod.service": blocks[0][1], "logind.conf": blocks[1][1],
-		// Monopod is also the network plugin, and with the race detector pauses at each exit.
-		"units/monopod.service.d/test.conf": []byte("[Service]\nEnvironment=GORACE=atexit_sleep_ms=0\n"),
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755); err != nil {
 			t.Fatal(err)
@@ -168,8 +170,11 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	command(t, ".", nil, "cp", filepath.Join(bin, "monopod"), filepath.Join(root, "monopod"))
-	command(t, ".", nil, "cp", filepath.Join(bin, "web.tar"), filepath.Join(m.dir, "images"))
+	program := filepath.Join(root, "monopod")
+	if err := errors.Join(harness.CopyFile(program, programs.Monopod(harness.Plain)), os.Chmod(program, 0o755),
+		harness.CopyFile(filepath.Join(m.Dir, "images", "web.tar"), programs.Image())); err != nil {
+		t.Fatal(err)
+	}
 	return m
 }
 
@@ -178,7 +183,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.out, m.over = &bytes.Buffer{}, make(chan struct{})
-	m.cmd = exec.Command("sh", "testdata/systemd.sh", "begin", m.root)
+	m.cmd = exec.Command("sh", m.programs.Source("testdata/systemd.sh"), "begin", m.root)
 	m.cmd.Stdout, m.cmd.Stderr, m.cmd.SysProcAttr = m.out, m.out, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	m.cmd.WaitDelay = time.Second
 	if err := m.cmd.Start(); err != nil {
@@ -188,12 +193,10 @@ func (m *machine) boot(t *testing.T) {
 		_ = m.cmd.Wait()
 		close(m.over)
 	}()
-	for deadline := time.Now().Add(untilTime); !m.booted(t); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			_ = m.cmd.Process.Kill()
-			<-m.over
-			t.Skipf("left out: systemd does not come up in namespaces on this machine within %v: %s", untilTime, m.out)
-		}
+	if !harness.Eventually(harness.Enough, func() bool { return m.booted(t) }) {
+		_ = m.cmd.Process.Kill()
+		<-m.over
+		t.Skipf("left out: systemd does not come up in namespaces on this machine: %s", m.out)
 	}
 }
 
@@ -234,20 +237,21 @@ func (m *machine) run(t *testing.T, args ...string) string {
 
 func (m *machine) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(untilTime); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, untilTime)
-		}
+	if !harness.Eventually(harness.Enough, ok) {
+		t.Fatalf("never came: %s", what)
 	}
 }
 
 func (m *machine) awaitOff(t *testing.T) {
 	t.Helper()
-	select {
-	case <-m.over:
-	case <-time.After(untilTime):
-		t.Fatal("the machine does not go down")
-	}
+	m.until(t, "the machine is down", func() bool {
+		select {
+		case <-m.over:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // remove ends the machine and takes away what it was made of.

@@ -1,4 +1,4 @@
-package main_test
+package machine_test
 
 import (
 	"context"
@@ -24,17 +24,8 @@ import (
 	"monopod/apiserver/registry"
 	"monopod/store"
 	"monopod/store/bolt"
+	"monopod/testdata/harness"
 )
-
-// buildFast builds what a user runs: monopod without the race detector, and the
-// sample image.
-func buildFast(b *testing.B) {
-	b.Helper()
-	static := []string{"CGO_ENABLED=0"}
-	build(b, ".", static, "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(bin, "monopod"), ".")
-	build(b, ".", static, "-o", filepath.Join(bin, "web"), "./testdata/web")
-	command(b, ".", nil, "go", "run", "./testdata/web/pack", "-program", filepath.Join(bin, "web"), "-o", filepath.Join(bin, "web.tar"))
-}
 
 // launch starts monopod on a new folder and returns once the API is ready, with
 // the time that took since exec.
@@ -46,34 +37,29 @@ func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 // launchOn is launch with a copy of a state file; "": with none.
 func launchOn(b *testing.B, state string, flags ...string) (*server, time.Duration) {
 	b.Helper()
-	dir, err := os.MkdirTemp("", "mp")
+	programs := harness.Build(b)
+	dir, err := programs.NewFolder()
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "images"), 0o700); err != nil {
-		b.Fatal(err)
-	}
-	if err := copyFile(filepath.Join(dir, "images", "web.tar"), filepath.Join(bin, "web.tar")); err != nil {
-		b.Fatal(err)
-	}
 	if state != "" {
-		if err := copyFile(filepath.Join(dir, "state.db"), state); err != nil {
+		if err := harness.CopyFile(filepath.Join(dir, "state.db"), state); err != nil {
 			b.Fatal(err)
 		}
 	}
-	s := newServer(dir, append([]string{"--node-name", "node1"}, flags...))
+	s := &server{harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1"}, flags...)...)}
 	b.Cleanup(func() {
-		s.cleanUp(slices.Contains(flags, "--runtime=containerd"))
+		s.CleanUp(slices.Contains(flags, "--runtime=containerd"))
 		os.RemoveAll(dir)
 	})
 	from := time.Now()
-	s.start()
+	s.Start()
 	for {
-		if code, _ := s.get("/readyz"); code == http.StatusOK {
+		if code, _ := s.Get("/readyz"); code == http.StatusOK {
 			return s, time.Since(from)
 		}
-		if time.Since(from) > 10*time.Second || !s.running() {
-			b.Fatalf("monopod is not ready: %s", s.log)
+		if time.Since(from) > 10*time.Second || !s.Running() {
+			b.Fatalf("monopod is not ready: %s", s.Log)
 		}
 		time.Sleep(200 * time.Microsecond)
 	}
@@ -87,14 +73,14 @@ func p50(d []time.Duration) float64 {
 // BenchmarkReady is exec to /readyz with an empty data folder; the limit is the
 // time the same program takes to print its version.
 func BenchmarkReady(b *testing.B) {
-	buildFast(b)
+	harness.Build(b)
 	var ready, version []time.Duration
 	for b.Loop() {
 		s, took := launch(b, "--runtime=fake")
 		ready = append(ready, took)
-		s.end(syscall.SIGTERM)
+		s.End(syscall.SIGTERM)
 		from := time.Now()
-		if err := exec.Command(filepath.Join(bin, "monopod"), "--version").Run(); err != nil {
+		if err := exec.Command(s.Cmd.Path, "--version").Run(); err != nil {
 			b.Fatal(err)
 		}
 		version = append(version, time.Since(from))
@@ -110,7 +96,7 @@ const storedPods = 10000
 // BenchmarkReadyFull is exec to /readyz with 10,000 pods in the data folder; the
 // limit is the time it takes to read the same file and to decode what is in it.
 func BenchmarkReadyFull(b *testing.B) {
-	buildFast(b)
+	harness.Build(b)
 	full := filepath.Join(b.TempDir(), "state.db")
 	if err := fillState(b.Context(), full); err != nil {
 		b.Fatal(err)
@@ -119,8 +105,8 @@ func BenchmarkReadyFull(b *testing.B) {
 	for b.Loop() {
 		s, took := launchOn(b, full, "--runtime=fake", "--controllers=eventttl")
 		ready = append(ready, took)
-		b.ReportMetric(float64(procNumber(b, s.cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
-		s.end(syscall.SIGTERM)
+		b.ReportMetric(float64(procNumber(b, s.Cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
+		s.End(syscall.SIGTERM)
 	}
 	bare, err := decodeState(full)
 	if err != nil {
@@ -186,8 +172,8 @@ func once(b *testing.B, take func(*testing.B)) {
 }
 
 func benchmarkIdle(b *testing.B) {
-	needsContainerd(b)
-	buildFast(b)
+	harness.NeedsContainerd(b)
+	harness.Build(b)
 	s, _ := launch(b, "--runtime=containerd")
 	for i := range 10 {
 		if err := s.send(http.MethodPost, podPath, pod(fmt.Sprintf("idle-%d", i))); err != nil {
@@ -198,7 +184,7 @@ func benchmarkIdle(b *testing.B) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	time.Sleep(5 * time.Second)
-	pid := s.cmd.Process.Pid
+	pid := s.Cmd.Process.Pid
 	written, cpu := procNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
 	time.Sleep(time.Minute)
 	b.ReportMetric(0, "ns/op")
@@ -247,7 +233,7 @@ func (s *server) send(method, path, body string) error {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.http().Do(req)
+	resp, err := s.HTTP().Do(req)
 	if err != nil {
 		return err
 	}
@@ -260,6 +246,6 @@ func (s *server) send(method, path, body string) error {
 
 func (s *server) countRunning(b *testing.B) int {
 	b.Helper()
-	_, list := s.get(podPath + "?fieldSelector=status.phase=Running")
+	_, list := s.Get(podPath + "?fieldSelector=status.phase=Running")
 	return strings.Count(list, `"uid"`)
 }

@@ -1,4 +1,4 @@
-package main_test
+package machine_test
 
 import (
 	"bytes"
@@ -33,25 +33,25 @@ func (s *server) take(t testing.TB) inventory {
 	t.Helper()
 	inv := inventory{}
 	errs := []error{s.takeRuntime(inv), s.takeProcesses(inv), s.takeMounts(inv), s.takePorts(inv)}
-	id := cri.InstanceID(s.dir)
+	id := cri.InstanceID(s.Dir)
 	for kind, pattern := range map[string]string{
 		"cgroup":             "/sys/fs/cgroup/*/monopod-" + id + "/kubepods*/*pod*",
 		"cgroup of class":    "/sys/fs/cgroup/*/monopod-" + id + "/kubepods*/*/*pod*",
 		"cgroup v2":          "/sys/fs/cgroup/monopod-" + id + "/kubepods*/*pod*",
 		"cgroup v2 of class": "/sys/fs/cgroup/monopod-" + id + "/kubepods*/*/*pod*",
 		"veth":               "/sys/class/net/mp-" + id + "/brif/*",
-		"address":            s.dir + "/cni/ips/*",
-		"pod folder":         s.dir + "/pods/*",
-		"log folder":         s.dir + "/logs/pods/*",
-		"log link":           s.dir + "/logs/containers/*",
-		"netns":              s.dir + "/containerd/state/netns/*",
-		"netns of CRI":       s.dir + "/containerd/state/*/netns/*",
-		"sandbox's state":    s.dir + "/containerd/state/*cri*/sandboxes/*",
-		"container's state":  s.dir + "/containerd/state/*cri*/containers/*",
-		"sandbox's root":     s.dir + "/containerd/root/*cri*/sandboxes/*",
-		"container's root":   s.dir + "/containerd/root/*cri*/containers/*",
-		"bundle":             s.dir + "/containerd/state/io.containerd.runtime.v2.task/k8s.io/*",
-		"work folder":        s.dir + "/containerd/root/io.containerd.runtime.v2.task/k8s.io/*",
+		"address":            s.Dir + "/cni/ips/*",
+		"pod folder":         s.Dir + "/pods/*",
+		"log folder":         s.Dir + "/logs/pods/*",
+		"log link":           s.Dir + "/logs/containers/*",
+		"netns":              s.Dir + "/containerd/state/netns/*",
+		"netns of CRI":       s.Dir + "/containerd/state/*/netns/*",
+		"sandbox's state":    s.Dir + "/containerd/state/*cri*/sandboxes/*",
+		"container's state":  s.Dir + "/containerd/state/*cri*/containers/*",
+		"sandbox's root":     s.Dir + "/containerd/root/*cri*/sandboxes/*",
+		"container's root":   s.Dir + "/containerd/root/*cri*/containers/*",
+		"bundle":             s.Dir + "/containerd/state/io.containerd.runtime.v2.task/k8s.io/*",
+		"work folder":        s.Dir + "/containerd/root/io.containerd.runtime.v2.task/k8s.io/*",
 	} {
 		var err error
 		inv[kind], err = filepath.Glob(pattern)
@@ -77,7 +77,7 @@ func (inv inventory) more(now inventory) inventory {
 }
 
 // socket is where the containerd of the data folder listens.
-func (s *server) socket() string { return filepath.Join(s.dir, "containerd", "containerd.sock") }
+func (s *server) socket() string { return filepath.Join(s.Dir, "containerd", "containerd.sock") }
 
 // takeRuntime asks containerd itself, beneath CRI.
 func (s *server) takeRuntime(inv inventory) error {
@@ -121,7 +121,7 @@ func (s *server) takeProcesses(inv inventory) error {
 	if err != nil {
 		return err
 	}
-	root := "/monopod-" + cri.InstanceID(s.dir) + "/"
+	root := "/monopod-" + cri.InstanceID(s.Dir) + "/"
 	for _, p := range procs {
 		args, err := p.CmdLine()
 		if err != nil || len(args) == 0 { // it has ended
@@ -138,7 +138,7 @@ func (s *server) takeProcesses(inv inventory) error {
 func (s *server) takeMounts(inv inventory) error {
 	mounts, err := procfs.GetMounts()
 	for _, m := range mounts {
-		if strings.HasPrefix(m.MountPoint, s.dir+"/") {
+		if strings.HasPrefix(m.MountPoint, s.Dir+"/") {
 			inv["mount"] = append(inv["mount"], m.MountPoint)
 		}
 	}
@@ -152,7 +152,7 @@ func (s *server) takePorts(inv inventory) error {
 		return err
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == "monopod-"+cri.InstanceID(s.dir) })
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == "monopod-"+cri.InstanceID(s.Dir) })
 	if err != nil || i < 0 {
 		return err
 	}

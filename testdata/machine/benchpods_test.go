@@ -1,4 +1,4 @@
-package main_test
+package machine_test
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/cri"
+	"monopod/testdata/harness"
 )
 
 // events follows the pods until the benchmark ends.
@@ -25,7 +26,7 @@ func (s *server) events(b *testing.B) <-chan podEvent {
 	if err != nil {
 		b.Fatal(err)
 	}
-	resp, err := s.http().Do(req)
+	resp, err := s.HTTP().Do(req)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -72,8 +73,7 @@ const settle = 200 * time.Millisecond
 // until the last, seen through the API, beside the bare CRI calls that takes, as
 // many at once on the same containerd, in turn.
 func BenchmarkPodLife(b *testing.B) {
-	needsContainerd(b)
-	buildFast(b)
+	harness.NeedsContainerd(b)
 	for _, pods := range []int{1, 20, 100} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) { benchmarkPods(b, pods) })
 	}
@@ -103,7 +103,7 @@ func benchmarkPods(b *testing.B, pods int) {
 // runtime is a connection to the containerd beneath, once it has the image.
 func (s *server) runtime(b *testing.B) *cri.Runtime {
 	b.Helper()
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: s.dir, Log: zap.NewNop()})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: s.Dir, Log: zap.NewNop()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -208,12 +208,11 @@ const manyPods, fewPods = 100, 10
 func BenchmarkManyPods(b *testing.B) { once(b, benchmarkManyPods) }
 
 func benchmarkManyPods(b *testing.B) {
-	needsContainerd(b)
-	buildFast(b)
+	harness.NeedsContainerd(b)
 	s, _ := launch(b, "--runtime=containerd")
 	events := s.events(b)
 	s.runtime(b)
-	pid := s.cmd.Process.Pid
+	pid := s.Cmd.Process.Pid
 	run := func(name string, pods int) {
 		go atOnce(b, pods, func(n int) error { return s.send(http.MethodPost, podPath, pod(fmt.Sprintf("%s-%d", name, n))) })
 		untilEvents(b, events, time.Now(), pods, func(ev podEvent) bool {

@@ -1,15 +1,13 @@
-package main_test
+package machine_test
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"monopod/testdata/harness"
 )
 
 // leakCycles asks for more than there is time for each day: how many pods TestLeaks
@@ -45,31 +45,27 @@ func asked(t testing.TB, name string, usual int) int {
 	return n
 }
 
+// server is the monopod of a test.
+type server struct{ *harness.Server }
+
 // open starts monopod with containerd on a folder of its own.
 func open(t *testing.T, flags ...string) *server {
 	t.Helper()
-	needsContainerd(t)
-	buildAll(t)
-	dir, err := os.MkdirTemp("", "mp") // short: socket paths have 107 bytes
+	harness.NeedsContainerd(t)
+	programs := harness.Build(t)
+	dir, err := programs.NewFolder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A machine short of disk is not what is tested here.
-	s := newServer(dir, append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...))
+	s := &server{harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...)...)}
 	t.Cleanup(func() {
-		s.cleanUp(true)
+		s.CleanUp(true)
 		if t.Failed() {
-			t.Logf("%s", s.log)
-		}
-		if strings.Contains(s.log.String(), "DATA RACE") {
-			t.Errorf("monopod has a data race")
+			t.Logf("%s", s.Log)
 		}
 		os.RemoveAll(dir)
 	})
-	images := filepath.Join(dir, "images")
-	if err := errors.Join(os.MkdirAll(images, 0o700), copyFile(filepath.Join(images, "web.tar"), filepath.Join(bin, "web.tar"))); err != nil {
-		t.Fatal(err)
-	}
 	s.begin(t)
 	return s
 }
@@ -77,9 +73,9 @@ func open(t *testing.T, flags ...string) *server {
 // begin starts monopod and waits for its API.
 func (s *server) begin(t testing.TB) {
 	t.Helper()
-	s.start()
-	if err := s.ready(); err != nil {
-		t.Fatalf("%v\n%s", err, s.log)
+	s.Start()
+	if err := s.Ready(); err != nil {
+		t.Fatalf("%v\n%s", err, s.Log)
 	}
 }
 
@@ -95,7 +91,7 @@ func (s *server) call(method, path string, in, out any) (code int, err error) {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.http().Do(req)
+	resp, err := s.HTTP().Do(req)
 	if err != nil {
 		return 0, err
 	}
@@ -117,31 +113,29 @@ func (s *server) call(method, path string, in, out any) (code int, err error) {
 // asked again.
 func (s *server) pod(t testing.TB, name string) *corev1.Pod {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		var pod corev1.Pod
-		code, err := s.call(http.MethodGet, podPath+"/"+name, nil, &pod)
+	var pod *corev1.Pod
+	var err error
+	if !harness.Eventually(20*time.Second, func() bool {
+		var code int
+		pod = &corev1.Pod{}
+		code, err = s.call(http.MethodGet, podPath+"/"+name, nil, pod)
 		if code == http.StatusNotFound {
-			return nil
+			pod, err = nil, nil
 		}
-		if err == nil {
-			return &pod
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+		return err == nil
+	}) {
+		t.Fatal(err)
 	}
+	return pod
 }
 
 // await waits for a state of a pod.
 func (s *server) await(t testing.TB, name string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var last *corev1.Pod
-	for deadline := time.Now().Add(untilTime); time.Now().Before(deadline); time.Sleep(15 * time.Millisecond) {
-		if last = s.pod(t, name); ok(last) {
-			return last
-		}
+	if !harness.Eventually(harness.Enough, func() bool { last = s.pod(t, name); return ok(last) }) {
+		t.Errorf("%s never came to what it should: %s", name, describe(last))
 	}
-	t.Errorf("%s never came to what it should: %s", name, describe(last))
 	return last
 }
 
@@ -252,14 +246,17 @@ var hostPorts atomic.Int32
 // went away is not done again.
 func (s *server) insist(t testing.TB, method, path string, in any) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		code, err := s.call(method, path, in, nil)
-		if err == nil || code == http.StatusConflict && method == http.MethodPost || code == http.StatusNotFound && method == http.MethodDelete {
-			return
+	var err error
+	harness.Eventually(20*time.Second, func() bool {
+		var code int
+		code, err = s.call(method, path, in, nil)
+		if code == http.StatusConflict && method == http.MethodPost || code == http.StatusNotFound && method == http.MethodDelete {
+			err = nil
 		}
-		if code != 0 || time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+		return code != 0
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -288,7 +285,7 @@ type vitals struct {
 // feel waits until monopod is at rest and measures it.
 func (s *server) feel(t testing.TB) vitals {
 	t.Helper()
-	_, metrics := s.get("/metrics")
+	_, metrics := s.Get("/metrics")
 	v := vitals{goroutines: metric(t, metrics, "go_goroutines"), files: metric(t, metrics, "process_open_fds"),
 		kilobytes: metric(t, metrics, "process_resident_memory_bytes") / 1024}
 	p, err := procfs.NewProc(s.containerd(t))
@@ -327,10 +324,8 @@ func metric(t testing.TB, text, name string) int {
 func (s *server) settled(t testing.TB, before inventory) {
 	t.Helper()
 	var left inventory
-	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if left = before.more(s.take(t)); len(left) == 0 {
-			return
-		}
+	if harness.Eventually(harness.Enough, func() bool { left = before.more(s.take(t)); return len(left) == 0 }) {
+		return
 	}
 	for kind, names := range left {
 		t.Errorf("%s: %d left behind: %v", kind, len(names), names)

@@ -1,4 +1,4 @@
-package main_test
+package machine_test
 
 import (
 	"bytes"
@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent/cri"
+	"monopod/testdata/harness"
 )
 
 // Environment variables that ask for more than there is time for each day.
@@ -109,11 +110,7 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 		time.Sleep(time.Duration(100+rand.IntN(900)) * time.Millisecond)
 		began := time.Now()
 		kill()
-		ready := s.nodeReady()
-		for ; !ready && time.Since(began) < untilTime; ready = s.nodeReady() {
-			time.Sleep(20 * time.Millisecond)
-		}
-		if !ready {
+		if !harness.Eventually(harness.Enough, s.nodeReady) {
 			t.Errorf("the node is not ready after kill %d", round)
 		}
 		pods.untouched(t, s)
@@ -134,7 +131,7 @@ func TestMonopodKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	underChurn(t, s, asked(t, agentKills, 5), func() {
-		s.end(syscall.SIGKILL)
+		s.End(syscall.SIGKILL)
 		s.begin(t)
 	})
 }
@@ -153,10 +150,8 @@ func TestContainerdKilled(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(untilTime); s.containerd(t) == pid || s.containerd(t) == 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("no containerd was started again")
-			}
+		if !harness.Eventually(harness.Enough, func() bool { now := s.containerd(t); return now != 0 && now != pid }) {
+			t.Fatal("no containerd was started again")
 		}
 	})
 }
@@ -164,7 +159,7 @@ func TestContainerdKilled(t *testing.T) {
 // containerd is the process that monopod runs; 0: none now.
 func (s *server) containerd(t testing.TB) int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, "containerd", "containerd.pid"))
+	text, err := os.ReadFile(filepath.Join(s.Dir, "containerd", "containerd.pid"))
 	if err != nil {
 		return 0
 	}
@@ -193,7 +188,7 @@ func TestRebooted(t *testing.T) {
 	s.await(t, "ends", isReady)
 	s.insist(t, http.MethodDelete, podPath+"/ends", metav1.DeleteOptions{GracePeriodSeconds: new(int64(60))})
 
-	s.end(syscall.SIGKILL)
+	s.End(syscall.SIGKILL)
 	s.turnOff(t)
 	began := time.Now()
 	s.begin(t)
@@ -218,19 +213,14 @@ func TestRebooted(t *testing.T) {
 // turnOff takes away what does not outlive a reboot. monopod is dead.
 func (s *server) turnOff(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(untilTime); ; time.Sleep(20 * time.Millisecond) { // those of one pod restart nothing
-		inv := inventory{}
+	var inv inventory
+	if !harness.Eventually(harness.Enough, func() bool { // those of one pod restart nothing
+		inv = inventory{}
 		if err := s.takeProcesses(inv); err != nil {
 			t.Fatal(err)
 		}
 		if pid := s.containerd(t); pid != 0 && procExists(pid) {
 			inv["process"] = append(inv["process"], strconv.Itoa(pid))
-		}
-		if len(inv["process"]) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("they do not end: %v", inv)
 		}
 		for _, p := range inv["process"] {
 			pid, _ := strconv.Atoi(strings.Fields(p)[0])
@@ -238,9 +228,11 @@ func (s *server) turnOff(t *testing.T) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
+		return len(inv["process"]) == 0
+	}) {
+		t.Fatalf("they do not end: %v", inv)
 	}
-	id := cri.InstanceID(s.dir)
-	inv := inventory{}
+	id := cri.InstanceID(s.Dir)
 	if err := s.takeMounts(inv); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +241,7 @@ func (s *server) turnOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bundles, _ := filepath.Glob(s.dir + "/containerd/state/io.containerd.runtime.v2.task/k8s.io/*")
+	bundles, _ := filepath.Glob(s.Dir + "/containerd/state/io.containerd.runtime.v2.task/k8s.io/*")
 	for _, bundle := range bundles {
 		_ = os.RemoveAll(filepath.Join("/run/containerd/runc/k8s.io", filepath.Base(bundle)))
 		_ = os.Remove(s.shimSocket(filepath.Base(bundle)))
@@ -273,8 +265,8 @@ func (s *server) anotherBoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, _ := filepath.Glob(s.dir + "/cni/ips/*")
-	for _, file := range append(files, filepath.Join(s.dir, "containerd", "boot")) {
+	files, _ := filepath.Glob(s.Dir + "/cni/ips/*")
+	for _, file := range append(files, filepath.Join(s.Dir, "containerd", "boot")) {
 		text, err := os.ReadFile(file)
 		if err != nil || !bytes.Contains(text, bytes.TrimSpace(boot)) {
 			t.Fatalf("%s: %v: %s", file, err, text)

@@ -1,0 +1,131 @@
+// Package harness builds the programs under test and runs them, for the tests
+// that drive the real ones: the scripts of testdata/script and the crashes and
+// benchmarks of testdata/machine.
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The two builds of monopod: Plain is the one that users have, Race has the race
+// detector. monopod is the network plugin too, so the detector slows down each
+// pod on containerd by seconds of a core.
+const (
+	Plain = "plain"
+	Race  = "race"
+)
+
+// Programs are the built programs. They stay in bin/test, so that nothing is
+// linked a second time unless it changed.
+type Programs struct{ root string }
+
+var (
+	plain   sync.Once
+	race    sync.Once
+	clients sync.Once
+)
+
+// Build builds monopod, as users have it, and the sample image.
+func Build(t testing.TB) Programs {
+	t.Helper()
+	p := Programs{root: root(t)}
+	plain.Do(func() {
+		defer p.lock(t)()
+		p.build(t, ".", "-o", p.Monopod(Plain), ".")
+		p.build(t, ".", "-o", p.Path("web"), "./testdata/web")
+		p.build(t, ".", "-o", p.Path("pack"), "./testdata/web/pack")
+		p.run(t, ".", nil, p.Path("pack"), "-program", p.Path("web"), "-o", p.Image())
+	})
+	return p
+}
+
+// BuildRace builds monopod with the race detector.
+func (p Programs) BuildRace(t testing.TB) {
+	t.Helper()
+	race.Do(func() {
+		defer p.lock(t)()
+		p.run(t, ".", nil, "go", "build", "-race", "-o", p.Monopod(Race), ".")
+	})
+}
+
+// BuildClients builds kubectl, the clients of testdata/clients and the sample
+// device plugin.
+func (p Programs) BuildClients(t testing.TB) {
+	t.Helper()
+	clients.Do(func() {
+		defer p.lock(t)()
+		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
+		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o", p.Path("kubectl"), ".")
+		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm")
+	})
+}
+
+// Dir is the folder with all programs but monopod.
+func (p Programs) Dir() string { return filepath.Join(p.root, "bin", "test") }
+
+// Path is where a program is, or will be.
+func (p Programs) Path(name string) string { return filepath.Join(p.Dir(), name) }
+
+// Monopod is one of the two builds.
+func (p Programs) Monopod(variant string) string { return p.Path(filepath.Join(variant, "monopod")) }
+
+// Image is the sample image.
+func (p Programs) Image() string { return p.Path("web.tar") }
+
+// Source is a file of the source, by its path from the top.
+func (p Programs) Source(path string) string { return filepath.Join(p.root, path) }
+
+// build builds as `make build` does.
+func (p Programs) build(t testing.TB, dir string, args ...string) {
+	t.Helper()
+	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w"}, args...)...)
+}
+
+func (p Programs) run(t testing.TB, dir string, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = p.Source(dir), append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// lock keeps the tests of other packages from building at the same time.
+func (p Programs) lock(t testing.TB) (unlock func()) {
+	t.Helper()
+	if err := os.MkdirAll(p.Dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(p.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	return func() { f.Close() }
+}
+
+// root is the top of the source: the nearest folder above with a go.mod.
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no folder above has a go.mod")
+		}
+	}
+}

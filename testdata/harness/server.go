@@ -1,0 +1,163 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is a monopod and its data folder.
+type Server struct {
+	Dir string
+	Cmd *exec.Cmd
+	Log *bytes.Buffer // what it printed in all its runs; to be read while it does not run
+
+	done chan struct{}
+}
+
+// NewServer is a monopod on dir that does not run yet.
+func NewServer(program, dir string, flags ...string) *Server {
+	return &Server{Dir: dir, Log: &bytes.Buffer{}, Cmd: &exec.Cmd{
+		Path: program,
+		Args: append([]string{"monopod", "serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, flags...),
+	}}
+}
+
+// NewFolder is a new data folder with the sample image. Its path is short, since
+// those of sockets have 107 bytes at most.
+func (p Programs) NewFolder() (string, error) {
+	dir, err := os.MkdirTemp("", "mp")
+	if err != nil {
+		return "", err
+	}
+	images := filepath.Join(dir, "images")
+	return dir, errors.Join(os.MkdirAll(images, 0o700), CopyFile(filepath.Join(images, "web.tar"), p.Image()))
+}
+
+// CopyFile copies a file that fits in memory.
+func CopyFile(to, from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}
+
+// Start runs the same command once more.
+func (s *Server) Start() {
+	// Without the pause that the race detector makes at every exit: monopod is
+	// also the network plugin, which runs several times for each pod.
+	s.Cmd = &exec.Cmd{Path: s.Cmd.Path, Args: s.Cmd.Args, Stderr: s.Log, Stdout: s.Log,
+		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	s.done = make(chan struct{})
+	if err := s.Cmd.Start(); err != nil {
+		fmt.Fprintln(s.Log, err)
+		close(s.done)
+		return
+	}
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		_ = cmd.Wait()
+		close(done)
+	}(s.Cmd, s.done)
+}
+
+// Running says whether the process has been started and has not ended.
+func (s *Server) Running() bool {
+	if s.done == nil {
+		return false
+	}
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Raced says whether the race detector found something. The process has ended.
+func (s *Server) Raced() bool { return strings.Contains(s.Log.String(), "DATA RACE") }
+
+// End signals the process and returns when it has ended. One that does not is killed.
+func (s *Server) End(sig syscall.Signal) {
+	if !s.Running() {
+		return
+	}
+	_ = s.Cmd.Process.Signal(sig)
+	if !Eventually(20*time.Second, func() bool { return !s.Running() }) {
+		_ = s.Cmd.Process.Kill()
+		<-s.done
+	}
+}
+
+// CleanUp ends the process and, where it has containers, everything that it leaves running.
+func (s *Server) CleanUp(containers bool) {
+	if s.Cmd == nil {
+		return
+	}
+	s.End(syscall.SIGTERM)
+	if containers {
+		cmd := exec.Command(s.Cmd.Path, "reset", "--data-dir", s.Dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "monopod reset: %v: %s\n", err, out)
+		}
+	}
+}
+
+// HTTP is a client of the socket.
+func (s *Server) HTTP() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(s.Dir, "monopod.sock"))
+	}}}
+}
+
+// Get asks for a path; the code is 0 where there is no answer.
+func (s *Server) Get(path string) (code int, text string) {
+	resp, err := s.HTTP().Get("http://x" + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	data, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(data)
+}
+
+// Ready waits until the API answers.
+func (s *Server) Ready() error {
+	code := 0
+	Eventually(30*time.Second, func() bool {
+		code, _ = s.Get("/readyz")
+		return code == http.StatusOK || !s.Running()
+	})
+	switch {
+	case code == http.StatusOK:
+		return nil
+	case !s.Running():
+		return errors.New("monopod ended")
+	}
+	return errors.New("monopod is not ready")
+}
+
+// NeedsContainerd leaves the test out where containers cannot run.
+func NeedsContainerd(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("left out: containers need root")
+	}
+	for _, program := range []string{"containerd", "runc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("left out: %s is not installed: apt-get install %[1]s", program)
+		}
+	}
+}
