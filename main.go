@@ -237,6 +237,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	c.DataDir, c.State.DataDir = dir, dir
+	c.State.Traces = []string{c.path("pki", "ca.crt")}
 	c.services, err = c.Services.Parse()
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
@@ -425,15 +426,8 @@ func (p *parts) work(ctx context.Context) error {
 		return p.manager.Run(ctx)
 	})
 	group.Go(func() error { return p.agent.Run(ctx) })
-	group.Go(func() error { return p.state.Tidy(ctx) })
+	group.Go(func() error { return p.state.Run(ctx) })
 	group.Go(func() error { return frugal.Run(ctx, clock.RealClock{}) })
-	if p.state.File != nil && p.cfg.State.SnapshotInterval > 0 {
-		group.Go(func() error {
-			return p.state.File.KeepSnapshots(ctx, p.cfg.State.SnapshotInterval, func(err error) {
-				p.log.Error("no snapshot of the state was made", zap.Error(err))
-			})
-		})
-	}
 	return group.Wait()
 }
 
@@ -485,13 +479,11 @@ func stored(resources []registry.Resource) []kinds.Kind {
 	return out
 }
 
-// checks are the health of the API itself, of an etcd below it, and of each
+// checks are the health of the API itself, of the state below it, and of each
 // controller, where this process runs them.
 func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.State) []apiserver.Check {
 	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
-	if state.Etcd != nil {
-		all = append(all, apiserver.Check{Name: "etcd", Ready: true, Live: true, Ask: state.Etcd.Ping})
-	}
+	all = append(all, apiserver.Check{Name: state.Name(), Ready: true, Live: state.Shared(), Ask: state.Healthy})
 	for _, c := range m.Checks() {
 		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
 			if state.Shared() && !elector.Leading() {

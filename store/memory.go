@@ -28,13 +28,20 @@ type Record struct {
 	Deletes bool
 }
 
-// Log makes the writes of a Memory survive. Memory calls it from one goroutine.
+// Log makes the writes of a Memory survive. Memory calls it from one goroutine at
+// a time.
 type Log interface {
 	// Commit makes all records and the reserved revision durable before it
-	// returns, or none of them; ErrNoSpace: there is no room for them. No revision
-	// above reserved is handed out before a later Commit raised it. The slice is the
-	// caller's again when Commit returns.
+	// returns, or none of them; ErrNoSpace: there is no room for them; ErrLost: as
+	// Check. No revision above reserved is handed out before a later Commit raised
+	// it. The slice is the caller's again when Commit returns.
 	Commit(records []Record, reserved int64) error
+	// Check fails with ErrLost when what was committed is gone, and Rewrite can bring
+	// it back; with another error when nothing can be committed.
+	Check() error
+	// Rewrite makes records and the reserved revision durable in the place of all
+	// that was committed before.
+	Rewrite(records []Record, reserved int64) error
 	Close() error
 }
 
@@ -293,8 +300,7 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 		case <-w.done:
 			return w.err
 		case m.turn <- struct{}{}:
-			m.process(m.gather())
-			<-m.turn
+			m.lead()
 		case <-m.closed:
 			select {
 			case <-w.done:
@@ -304,6 +310,33 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 			}
 		}
 	}
+}
+
+// lead is what the writer does in its turn, which ends also with a panic.
+func (m *Memory) lead() {
+	defer func() { <-m.turn }()
+	m.process(m.gather())
+}
+
+// Mend asks the log whether what it made durable is still there. If it is gone, the
+// log gets it again, and mended is true. The error says why nothing can be written.
+func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-m.stopped.Done():
+		return false, ErrClosed
+	}
+	defer func() { <-m.turn }()
+	if m.log == nil {
+		return false, nil
+	}
+	if err = m.log.Check(); errors.Is(err, ErrLost) {
+		err = m.rewrite()
+		mended = err == nil
+	}
+	return mended, err
 }
 
 // Close implements Store. Writes under way finish; the log learns the exact

@@ -3,9 +3,13 @@ package store_test
 import (
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/store"
 	"monopod/store/storetest"
@@ -28,7 +32,9 @@ func (c *counting) Commit(records []store.Record, _ int64) error {
 	return nil
 }
 
-func (c *counting) Close() error { return nil }
+func (c *counting) Check() error                        { return nil }
+func (c *counting) Rewrite([]store.Record, int64) error { return nil }
+func (c *counting) Close() error                        { return nil }
 
 // Volatile writes, a week of leases and events, cost the log one reservation of
 // revisions and nothing else.
@@ -85,4 +91,85 @@ func TestForget(t *testing.T) {
 	if fourth := storetest.Put(t, s, k, "4").Rev; (<-reader).Rev != fourth {
 		t.Error("who had read everything lost the next event")
 	}
+}
+
+// explosive is an object that panics in the writer's turn.
+type explosive struct{ *corev1.ConfigMap }
+
+func (explosive) SetResourceVersion(string) { panic("boom") }
+
+func (e explosive) DeepCopyObject() runtime.Object { return e }
+
+// explosiveLog panics in a commit.
+type explosiveLog struct {
+	counting
+	panics bool
+}
+
+func (l *explosiveLog) Commit(records []store.Record, reserved int64) error {
+	if l.panics {
+		panic("boom")
+	}
+	return l.counting.Commit(records, reserved)
+}
+
+// panics calls f and says whether it panicked.
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}
+
+// A panic in a change, in an object or in the log ends one write, and no other one.
+func TestPanicsStopNobody(t *testing.T) {
+	t.Parallel()
+	log := &explosiveLog{}
+	s := store.NewMemory(storetest.Config(), log, nil, 0)
+	defer s.Close()
+	k := store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}
+	before := storetest.Put(t, s, k, "1").Rev
+	for name, change := range map[string]store.Change{
+		"change": func(store.Object) (store.Object, error) { panic("boom") },
+		"object": func(store.Object) (store.Object, error) { return explosive{&corev1.ConfigMap{}}, nil },
+		"log": func(store.Object) (store.Object, error) {
+			log.panics = true
+			return &corev1.ConfigMap{}, nil
+		},
+	} {
+		if !panics(func() { s.Update(t.Context(), k, change) }) {
+			t.Errorf("%s: no panic", name)
+		}
+		log.panics = false
+		after := storetest.Put(t, s, k, name).Rev
+		if after <= before {
+			t.Errorf("%s: revision %d after %d", name, after, before)
+		}
+		before = after
+	}
+}
+
+// Writes that share a batch with one that panics are answered.
+func TestPanicAnswersTheBatch(t *testing.T) {
+	t.Parallel()
+	s := store.NewMemory(storetest.Config(), nil, nil, 0)
+	defer s.Close()
+	var writers sync.WaitGroup
+	for i := range 50 {
+		writers.Go(func() {
+			k := store.Key{Resource: "configmaps", Namespace: "ns", Name: strconv.Itoa(i)}
+			panics(func() {
+				_, err := s.Update(t.Context(), k, func(store.Object) (store.Object, error) {
+					if i%5 == 0 {
+						return explosive{&corev1.ConfigMap{}}, nil
+					}
+					return &corev1.ConfigMap{}, nil
+				})
+				if err != nil && !strings.Contains(err.Error(), "panic") {
+					t.Error(err)
+				}
+			})
+		})
+	}
+	writers.Wait()
+	storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: "last"}, "1")
 }

@@ -35,6 +35,8 @@ var (
 	// ErrNoSpace: what holds the state is full; nothing was written. The error that
 	// wraps it says what to do.
 	ErrNoSpace = errors.New("no space left for writing")
+	// ErrLost: what a Log had made durable is no longer there.
+	ErrLost = errors.New("the durable state was removed or replaced")
 	// ErrUnavailable: what holds the state does not answer. A write may have
 	// happened or not.
 	ErrUnavailable = errors.New("the store does not answer")

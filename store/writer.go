@@ -33,8 +33,31 @@ func (m *Memory) gather() []*write {
 	return batch
 }
 
-// process commits, publishes and answers a batch.
+// errPanic answers the writes of a batch that did not get to their end.
+var errPanic = errors.New("the write was given up: a panic, what became of it is not known")
+
+// process commits, publishes and answers a batch; each write of it is answered,
+// also after a panic in an object or in the log.
 func (m *Memory) process(batch []*write) {
+	last := m.rev + int64(len(batch))
+	done := false
+	defer func() {
+		if !done {
+			m.skip(last)
+		}
+		for _, w := range batch {
+			if !done && w.err == nil {
+				w.fail(errPanic)
+			}
+			close(w.done)
+		}
+	}()
+	m.processAll(batch)
+	done = true
+}
+
+// processAll commits and publishes a batch.
+func (m *Memory) processAll(batch []*write) {
 	fresh := m.number(batch)
 	err := m.commit(fresh)
 	if errors.Is(err, ErrNoSpace) {
@@ -47,9 +70,6 @@ func (m *Memory) process(batch []*write) {
 		for _, w := range fresh {
 			w.fail(err)
 		}
-	}
-	for _, w := range batch {
-		close(w.done)
 	}
 }
 
@@ -122,7 +142,7 @@ func (m *Memory) commit(fresh []*write) error {
 		reserved = last + reserveBlock
 	}
 	if len(records) > len(m.borrowed) || reserved != m.reserved {
-		if err := m.log.Commit(records, reserved); err != nil {
+		if err := m.append(records, reserved); err != nil {
 			m.skip(fresh[len(fresh)-1].published.Rev)
 			return err
 		}
@@ -136,6 +156,45 @@ func (m *Memory) commit(fresh []*write) error {
 		}
 	}
 	return nil
+}
+
+// append commits to the log. One that lost what it had gets all of it first.
+func (m *Memory) append(records []Record, reserved int64) error {
+	err := m.log.Commit(records, reserved)
+	if !errors.Is(err, ErrLost) {
+		return err
+	}
+	if err := m.rewrite(); err != nil {
+		return err
+	}
+	return m.log.Commit(records, reserved)
+}
+
+// rewrite gives the log all that it must keep.
+func (m *Memory) rewrite() error {
+	reserved := max(m.reserved, m.rev)
+	if err := m.log.Rewrite(m.durable(), reserved); err != nil {
+		return err
+	}
+	m.reserved, m.borrowed = reserved, nil
+	return nil
+}
+
+// durable is every object but those that need not survive.
+func (m *Memory) durable() []Record {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var records []Record
+	for resource, t := range m.tables {
+		kind, _ := m.cfg.Kind(resource)
+		t.entries.Scan(func(_ string, e *Entry) bool {
+			if !kind.volatile(nil, e.Object) {
+				records = append(records, Record{Key: e.Key, Rev: e.Rev, JSON: e.JSON})
+			}
+			return true
+		})
+	}
+	return records
 }
 
 // record is what the log is told of the write.
@@ -190,7 +249,7 @@ func (m *Memory) closeLog() error {
 	}
 	var err error
 	if m.reserved > 0 {
-		err = m.log.Commit(m.unsavedRecords(), m.rev)
+		err = m.append(m.unsavedRecords(), m.rev)
 	}
 	return errors.Join(err, m.log.Close())
 }

@@ -52,6 +52,11 @@ type Config struct {
 	store.Config
 	// Keep is how many snapshots are kept; 0: DefaultKeep.
 	Keep int
+	// Lost is called when the file was removed, replaced or written by somebody else
+	// while it was open, after what was done about it; nil: nobody is.
+	Lost func(Loss)
+	// Traces are files that show, where the file is missing, that there was one.
+	Traces []string
 	// Clock names snapshots and files set aside; nil: the real one.
 	Clock clock.WithTicker
 }
@@ -95,7 +100,7 @@ func Open(path string, cfg store.Config) (*DB, error) { return At(path, Config{C
 
 // Forget is Memory's; it lets go of what was read of the file, too.
 func (d *DB) Forget(rev int64) (newest int64) {
-	unmap(d.log.db)
+	unmap(d.log.db())
 	return d.Memory.Forget(rev)
 }
 
@@ -104,7 +109,7 @@ type Report struct {
 	// Damage is what was wrong with the file, so that a snapshot took its place;
 	// nil: nothing was.
 	Damage error
-	// Restored is that snapshot.
+	// Restored is that snapshot; the zero value: there was none, and the file is new.
 	Restored Snapshot
 	// SetAside is where the damaged file is now; empty when it was missing.
 	SetAside string
@@ -120,13 +125,21 @@ type Report struct {
 // Open loads the file, made when there is none, into a DB. A file of an older
 // format is migrated, one that is mostly free space is compacted. A damaged one
 // is set aside and the newest good snapshot takes its place; without one Open
-// fails and leaves everything as it is.
+// fails and leaves everything as it is. A file that is missing, though there was
+// one, is made anew if there are no snapshots. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
-	unlock, err := lockDir(p.dir())
+	folder, err := lockDir(p.dir())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.path, err)
 	}
-	defer unlock.Close()
+	d, err := p.openLocked(folder)
+	if err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return d, nil
+}
+
+func (p *Place) openLocked(folder *os.File) (*DB, error) {
 	var report Report
 	s, entries, err := p.openOrCreate(&report)
 	if errors.Is(err, ErrDamaged) {
@@ -138,7 +151,9 @@ func (p *Place) Open() (*DB, error) {
 	if s, err = p.compactIfWorthwhile(s, &report); err != nil {
 		return nil, err
 	}
-	l := &log{db: s.db, reserve: reserve{path: filepath.Join(p.dir(), "reserve"), size: reserveSize}}
+	l := &log{watched: watched{place: p, folder: folder}, reserve: reserve{path: p.reserve(), size: reserveSize}}
+	l.open.Store(s)
+	l.watched.look(s)
 	if err := l.reserve.hold(); err != nil {
 		report.Problems = append(report.Problems, fmt.Errorf("reserve for a full disk: %w", err))
 	}
@@ -147,8 +162,12 @@ func (p *Place) Open() (*DB, error) {
 	return &DB{Memory: mem, Report: report, place: p, log: l}, nil
 }
 
+// reserve is the file of space for deletions.
+func (p *Place) reserve() string { return filepath.Join(p.dir(), "reserve") }
+
 // openOrCreate opens the file. One that is missing though there are snapshots of
-// it is damaged, not new.
+// it is damaged, not new; one of which there are other traces is made anew, which
+// report says.
 func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 	_, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,12 +178,27 @@ func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 		if len(snapshots) > 0 {
 			return nil, nil, fmt.Errorf("%w: %s is missing, but there are snapshots of it", ErrDamaged, p.path)
 		}
-		err = p.create()
+		if err = p.create(); err == nil && p.trace() != "" {
+			report.Damage = fmt.Errorf("%w: %s is missing, but %s shows that there was one", ErrDamaged, p.path, p.trace())
+			if err = p.moveOn(p.path, unknownBlock); err == nil {
+				return p.openRestored(report)
+			}
+		}
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("create %s: %w", p.path, err)
 	}
 	return p.openMigrated(p.path, report)
+}
+
+// trace is a file that shows that there was a state here; empty: there is none.
+func (p *Place) trace() string {
+	for _, path := range p.cfg.Traces {
+		if _, err := os.Lstat(path); err == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // create makes an empty file. A power cut leaves either nothing or a complete

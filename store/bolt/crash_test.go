@@ -192,8 +192,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killed runs the program for a moment from its first word on; it returns all
-// that it said.
+// killed runs the program until it has said a few words; it returns all that it
+// said.
 func killed(t *testing.T, path string) io.Reader {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -207,16 +207,19 @@ func killed(t *testing.T, path string) io.Reader {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	first := make(chan struct{})
+	enough := make(chan struct{})
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		buf := bufio.NewReader(out)
-		buf.Peek(1)
-		close(first)
+		for range 1 + rand.IntN(200) {
+			line, _ := buf.ReadString('\n')
+			said.WriteString(line)
+		}
+		close(enough)
 		io.Copy(&said, buf)
 	})
-	<-first
-	time.Sleep(rand.N(60 * time.Millisecond)) // the moment of the crash is what is tested
+	<-enough
+	time.Sleep(rand.N(2 * time.Millisecond)) // the moment of the crash is what is tested
 	cmd.Process.Kill()
 	reader.Wait()
 	cmd.Wait()

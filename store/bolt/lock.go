@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked says that another process has the file open.
-var ErrLocked = errors.New("the state file is in use by another process")
+// ErrLocked says that another process uses the file or its folder.
+var ErrLocked = errors.New("in use by another process")
 
 const (
 	// lockTimeout is how long one waits for another process to let go.
@@ -42,7 +42,8 @@ func lock(f *os.File, how int) error {
 }
 
 // lockDir takes the lock of a folder. It is held by whoever makes, replaces or
-// opens the file in it, so that none of these meets another half done.
+// uses the file in it, for as long as that lasts: the folder's lock outlives a file
+// that is removed or replaced under its user.
 func lockDir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {

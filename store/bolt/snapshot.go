@@ -117,7 +117,7 @@ func verifySum(path string) error {
 func (d *DB) Save() (Snapshot, error) {
 	d.saving.Lock()
 	defer d.saving.Unlock()
-	return d.place.save(d.log.db)
+	return d.place.save(d.log.db())
 }
 
 // Save makes a snapshot of the file while nobody has it open.
@@ -286,7 +286,7 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 // sameRevision says that nothing durable was written since the snapshot.
 func (d *DB) sameRevision(s Snapshot) (same bool, err error) {
 	err = guard(func() error {
-		return d.log.db.View(func(tx *bbolt.Tx) error {
+		return d.log.db().View(func(tx *bbolt.Tx) error {
 			h, err := readHeader(tx)
 			same = h.revision == s.Revision
 			return err

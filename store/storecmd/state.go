@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +23,8 @@ type Place struct {
 	URL     string // an etcd's; empty: state.db in DataDir
 	TLS     etcd.TLS
 	Keep    int // snapshots of the file; see bolt.Config
+	// Traces are files beside it that show that it was there; see bolt.Config.
+	Traces []string
 	// SnapshotInterval is the time between snapshots of the file; 0: none is made.
 	SnapshotInterval time.Duration
 }
@@ -32,18 +35,28 @@ type State struct {
 	File *bolt.DB
 	Etcd *etcd.Store
 
-	folder io.Closer // the lock of DataDir, where there is no file to be locked
+	folder   io.Closer // the lock of DataDir, which an open File holds by itself
+	interval time.Duration
+	log      *zap.Logger
 }
 
 // Open opens the state at p, which no other process on this machine uses with
 // the same data folder.
 func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 	if p.URL == "" {
-		file, err := bolt.At(filepath.Join(p.DataDir, "state.db"), bolt.Config{Config: cfg.Config, Keep: p.Keep}).Open()
+		s := &State{interval: p.SnapshotInterval, log: cfg.Log}
+		if s.log == nil {
+			s.log = zap.NewNop()
+		}
+		var err error
+		s.File, err = bolt.At(filepath.Join(p.DataDir, "state.db"), bolt.Config{
+			Config: cfg.Config, Keep: p.Keep, Lost: s.lost, Traces: append(p.Traces, filepath.Join(p.DataDir, "reserve")),
+		}).Open()
 		if err != nil {
 			return nil, err
 		}
-		return &State{Store: file, File: file}, nil
+		s.Store = s.File
+		return s, nil
 	}
 	folder, err := bolt.LockDir(p.DataDir)
 	if err != nil {
@@ -79,8 +92,60 @@ func (s *State) Close() error {
 	return err
 }
 
+// Run looks after the state until ctx ends: a file is guarded, copied from time to
+// time, and old events are let go of.
+func (s *State) Run(ctx context.Context) error {
+	if s.File == nil {
+		return nil
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := s.File.Guard(ctx); err != nil {
+			s.log.Warn("a state file that is removed will be noticed by the next write only", zap.Error(err))
+		}
+	})
+	if s.interval > 0 {
+		group.Go(func() {
+			s.File.KeepSnapshots(ctx, s.interval, func(err error) {
+				s.log.Error("no snapshot of the state was made", zap.Error(err))
+			})
+		})
+	}
+	group.Go(func() { s.Tidy(ctx) })
+	group.Wait()
+	return nil
+}
+
+// Name is that of the check of its health.
+func (s *State) Name() string {
+	if s.Etcd != nil {
+		return "etcd"
+	}
+	return "state"
+}
+
+// Healthy says why nothing can be written to the state, or that etcd does not
+// answer.
+func (s *State) Healthy(ctx context.Context) error {
+	if s.Etcd != nil {
+		return s.Etcd.Ping(ctx)
+	}
+	_, err := s.File.Mend(ctx)
+	return err
+}
+
+// lost logs what happened to a file that somebody has taken away.
+func (s *State) lost(l bolt.Loss) {
+	fields := []zap.Field{zap.NamedError("reason", l.Why), zap.String("setAside", l.SetAside)}
+	if l.Err != nil {
+		s.log.Error("the state file was lost and cannot be written anew: no write is accepted until it can", append(fields, zap.Error(l.Err))...)
+		return
+	}
+	s.log.Error("the state file was lost and written anew from memory: nothing is missing", fields...)
+}
+
 // Tell logs what it took to open the state, and returns what happened when a
-// snapshot took its place; "" otherwise.
+// snapshot took its place, or nothing could; "" otherwise.
 func (s *State) Tell(log *zap.Logger) (restored string) {
 	if s.File == nil {
 		return ""
@@ -97,6 +162,10 @@ func (s *State) Tell(log *zap.Logger) (restored string) {
 	}
 	if report.Damage == nil {
 		return ""
+	}
+	if report.Restored.Name == "" {
+		log.Error("the state was missing and there was no snapshot of it: everything begins anew", zap.Error(report.Damage))
+		return fmt.Sprintf("the state was missing and there was no snapshot of it, everything began anew; %v", report.Damage)
 	}
 	log.Error("the state was damaged and a snapshot took its place: writes after it are lost",
 		zap.Error(report.Damage), zap.String("snapshot", report.Restored.Name), zap.String("setAside", report.SetAside))

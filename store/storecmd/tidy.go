@@ -11,9 +11,6 @@ const tidyEvery = 5 * time.Minute
 // Tidy lets go of events that nobody will ask for (see store.Memory.Forget),
 // until ctx ends.
 func (s *State) Tidy(ctx context.Context) error {
-	if s.File == nil {
-		return nil
-	}
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()
 	var newest int64

@@ -1,0 +1,111 @@
+package bolt
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Guard looks after the file until ctx ends: as soon as somebody else removes,
+// replaces or writes it, the state is written anew (see Config.Lost), again and
+// again while that fails. An idle Guard waits for the kernel. It returns an error
+// when the folder cannot be watched; then the next write finds out.
+func (d *DB) Guard(ctx context.Context) error {
+	watch, err := watchFolder(d.place.dir())
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", d.place.dir(), err)
+	}
+	changed := make(chan struct{}, 1)
+	var running sync.WaitGroup
+	running.Go(func() { watch.run(filepath.Base(d.place.path), changed) })
+	defer func() { watch.close(); running.Wait() }()
+	changed <- struct{}{} // what happened before the watch
+	for {
+		if err := d.next(ctx, changed); err != nil {
+			return nil
+		}
+	}
+}
+
+// next waits for a change and does what it takes until the file is whole.
+func (d *DB) next(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		if _, err := d.Mend(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-d.place.cfg.Clock.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// folderWatch is an inotify of one folder.
+type folderWatch struct{ events *os.File }
+
+// changes are those of names in the folder, of the folder's own name, and the end
+// of what others write to files in it. What the state file's own user writes is not
+// among them.
+const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+
+func watchFolder(dir string) (*folderWatch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, changes|unix.IN_ONLYDIR); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &folderWatch{os.NewFile(uintptr(fd), "inotify")}, nil
+}
+
+func (w *folderWatch) close() { w.events.Close() }
+
+// run sends to changed, unless it is full, what concerns the file of that name or
+// the folder itself, until close.
+func (w *folderWatch) run(name string, changed chan<- struct{}) {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := w.events.Read(buf)
+		if err != nil {
+			return
+		}
+		if concerns(buf[:n], name) {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// concerns looks for an event (inotify(7)) of the name, or of the folder, which has
+// none.
+func concerns(events []byte, name string) bool {
+	for len(events) >= unix.SizeofInotifyEvent {
+		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[unix.SizeofInotifyEvent-4:]))
+		if end > len(events) {
+			break
+		}
+		about := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
+		if about == "" || about == name {
+			return true
+		}
+		events = events[end:]
+	}
+	return false
+}

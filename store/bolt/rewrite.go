@@ -1,0 +1,130 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"monopod/store"
+)
+
+// Loss is a state file that was removed, replaced or written by somebody else while
+// it was open.
+type Loss struct {
+	Why error
+	// SetAside is where the file is that was found in its place; empty: none was.
+	SetAside string
+	// Err is why the state was not written anew; nil: it was, nothing is lost.
+	Err error
+}
+
+// A rewrite that failed is not tried again before firstRetry, doubled each time up
+// to lastRetry.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// retry says when to try again what has failed.
+type retry struct {
+	err  error
+	at   time.Time
+	wait time.Duration
+}
+
+func (r *retry) fail(err error, now time.Time) {
+	r.wait = min(max(2*r.wait, firstRetry), lastRetry)
+	r.err, r.at = err, now.Add(r.wait)
+}
+
+// Rewrite implements store.Log: a new file with the records takes the place of
+// what is there, which is set aside. Only the folder that is locked is written to.
+func (l *log) Rewrite(records []store.Record, reserved int64) error {
+	now := l.watched.place.cfg.Clock.Now()
+	if l.retry.err != nil && now.Before(l.retry.at) {
+		return l.retry.err
+	}
+	loss := Loss{Why: l.watched.check()}
+	if errors.Is(loss.Why, errFolder) {
+		return loss.Why
+	}
+	var next *state
+	next, loss.SetAside, loss.Err = l.watched.place.anew(records, reserved)
+	if loss.Err == nil {
+		was := l.open.Swap(next)
+		l.watched.look(next)
+		l.retry = retry{}
+		_ = was.close() // what it could say is of a file that is gone
+	} else {
+		loss.Err = fmt.Errorf("cannot write the state anew: %w", notWritten(loss.Err))
+		l.retry.fail(loss.Err, now)
+	}
+	if report := l.watched.place.cfg.Lost; report != nil {
+		report(loss)
+	}
+	return loss.Err
+}
+
+// notWritten is the error of a store for a file that could not be made.
+func notWritten(err error) error {
+	if isNoSpace(err) {
+		return noSpace(err)
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+}
+
+// anew puts a new file with records, verified, in the place of what is there, which
+// is kept under another name. It returns the file open and locked.
+func (p *Place) anew(records []store.Record, reserved int64) (next *state, setAside string, err error) {
+	tmp := p.scratch()
+	err = removeIfThere(tmp)
+	if err == nil {
+		err = guard(func() error { return p.fill(tmp, records, reserved) })
+	}
+	if err == nil {
+		next, err = p.openState(tmp, false, nil)
+	}
+	if err != nil {
+		return nil, "", errors.Join(err, removeIfThere(tmp))
+	}
+	if setAside, err = p.setAside("replaced"); err == nil {
+		err = moveInto(tmp, p.path)
+	}
+	if err != nil {
+		return nil, setAside, errors.Join(err, next.close(), removeIfThere(tmp))
+	}
+	return next, setAside, nil
+}
+
+// fillTx bounds the records of one transaction, and so its memory.
+const fillTx = 1000
+
+// fill makes a file with records and syncs it.
+func (p *Place) fill(path string, records []store.Record, reserved int64) error {
+	o := p.options()
+	o.NoSync = true
+	db, err := bbolt.Open(path, 0o600, o)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		if err := layout(tx); err != nil {
+			return err
+		}
+		return write(tx, nil, reserved, nil)
+	})
+	var memory scratch
+	for some := range slices.Chunk(records, fillTx) {
+		if err == nil {
+			err = db.Update(func(tx *bbolt.Tx) error { return write(tx, some, reserved, &memory) })
+			memory.reset()
+		}
+	}
+	if err == nil {
+		err = db.Sync()
+	}
+	return errors.Join(err, db.Close())
+}

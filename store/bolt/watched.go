@@ -1,0 +1,72 @@
+package bolt
+
+import (
+	"fmt"
+	"os"
+
+	"monopod/store"
+)
+
+// errFolder says that the data folder is not the one that was locked. Whatever is
+// in its place, another disk perhaps, is not written to.
+var errFolder = fmt.Errorf("%w: the data folder was removed or replaced while monopod runs; put it back, or restart to begin with what is there now", store.ErrUnavailable)
+
+// watched is the open file as its writer knows it, by which it finds out that
+// somebody else has removed, replaced or written it.
+type watched struct {
+	place  *Place
+	folder *os.File // locked as long as the file is open
+	file   *os.File
+	heads  heads
+	size   int64
+}
+
+// heads are the beginnings of the two meta pages: each commit changes one.
+type heads [2][128]byte
+
+func (h *heads) read(f *os.File) error {
+	for i := range h {
+		if _, err := f.ReadAt(h[i][:], int64(i)*pageSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look takes the file as it is now for what it must be later.
+func (w *watched) look(s *state) {
+	w.file = s.file
+	if info, err := s.file.Stat(); err == nil {
+		w.size = info.Size()
+	}
+	_ = w.heads.read(s.file) // what cannot be read is not equal later
+}
+
+// check fails with store.ErrLost when the file is no longer what look has seen.
+func (w *watched) check() error {
+	if !same(w.folder, w.place.dir()) {
+		return errFolder
+	}
+	if !same(w.file, w.place.path) {
+		return fmt.Errorf("%w: %s", store.ErrLost, w.place.path)
+	}
+	var now heads
+	info, err := w.file.Stat()
+	if err == nil {
+		err = now.read(w.file)
+	}
+	if err != nil || info.Size() < w.size || now != w.heads {
+		return fmt.Errorf("%w: somebody else has written to %s", store.ErrLost, w.place.path)
+	}
+	return nil
+}
+
+// same says that the open file is the one at path.
+func same(f *os.File, path string) bool {
+	was, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	is, err := os.Stat(path)
+	return err == nil && os.SameFile(was, is)
+}

@@ -1,0 +1,102 @@
+package storecmd_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"monopod/store"
+	"monopod/store/storecmd"
+	"monopod/store/storetest"
+)
+
+// watching is a log that a test waits for.
+func watching() (*zap.Logger, *observer.ObservedLogs) {
+	core, logs := observer.New(zap.InfoLevel)
+	return zap.New(core), logs
+}
+
+func said(logs *observer.ObservedLogs, message string) int {
+	n := 0
+	for _, e := range logs.All() {
+		if strings.Contains(e.Message, message) {
+			n++
+		}
+	}
+	return n
+}
+
+// A state file that is removed while its server runs is there again at once, and a
+// folder that goes away is not healthy until it is back.
+func TestStateIsGuarded(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log, logs := watching()
+	s, err := storecmd.Open(t.Context(), storecmd.Place{DataDir: dir, SnapshotInterval: time.Hour}, storecmd.Config{Config: storetest.Config(), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	storetest.Put(t, s, key("a"), "1")
+	if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
+		t.Fatal(err)
+	}
+	for said(logs, "written anew from memory") == 0 {
+		time.Sleep(time.Millisecond) // the kernel tells of it
+	}
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := os.Rename(dir, dir+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Healthy(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Rename(dir+".moved", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := errors.Join(<-done, s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A start without the state that was there says so, in the log and to the node.
+func TestMissingStateIsTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i, want := range []string{"", "", "everything began anew"} {
+		if i == 2 { // the reserve for a full disk is still there
+			if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := storecmd.Open(t.Context(), storecmd.Place{DataDir: dir}, storecmd.Config{Config: storetest.Config()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, logs := watching()
+		if got := s.Tell(log); !strings.Contains(got, want) || (got == "") != (want == "") || said(logs, "begins anew") != min(len(want), 1) {
+			t.Errorf("start %d: %q, %v", i, got, logs.All())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
