@@ -141,6 +141,7 @@ type Config struct {
 	Eviction  eviction.Options
 	evictions eviction.Policy // of Eviction, by complete
 
+	Kubelet launch.Kubelet
 	Garbage garbage.Policy
 	Logs    logs.Rotation
 	Pulls   image.Limits
@@ -204,6 +205,7 @@ func (c *Config) flags() *commandline.Groups {
 	pods := g.Group("pod")
 	pods.IntVar(&c.MaxPods, "max-pods", 110, "Maximum number of pods on the node.")
 	g.Group("pod", &c.Cluster, &c.Security)
+	g.Group("kubelet server", &c.Kubelet)
 	g.Group("eviction", &c.Eviction)
 	g.Group("node allocatable", &c.Reserve)
 	g.Group("CPU, memory and topology manager", &c.CPUs, &c.Memory, &c.Topology)
@@ -241,7 +243,7 @@ func (c *Config) complete() error {
 	c.services, err = c.Services.Parse()
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Log.Check(), c.Controllers.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
+	return errors.Join(err, c.Log.Check(), c.Controllers.Check(), c.Kubelet.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -311,7 +313,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	p := parts{
 		guards: guards, cfg: cfg, log: log, state: state, access: access, advertised: advertised, metrics: metrics,
-		manager: manager, elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, restored),
+		manager: manager, elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, access.KubeletPort(), restored),
 	}
 	server, err := apiserver.New(ctx, p.serverConfig())
 	if err != nil {
@@ -321,8 +323,12 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 }
 
 func openAccess(cfg Config, log *zap.Logger) (*apiserver.Access, error) {
+	names := []string{cfg.services.First().String()}
+	if cfg.Kubelet.Listen != "" {
+		names = append(names, host.IP().String())
+	}
 	access, err := apiserver.OpenAccess(apiserver.AccessConfig{
-		Dir: cfg.DataDir, Listen: cfg.Listen, Node: cfg.NodeName, Names: []string{cfg.services.First().String()}, Clock: clock.RealClock{}})
+		Dir: cfg.DataDir, Listen: cfg.Listen, Kubelet: cfg.Kubelet.Listen, Node: cfg.NodeName, Names: names, Clock: clock.RealClock{}})
 	if err != nil {
 		return nil, err
 	}
@@ -345,10 +351,10 @@ func newControllers(cfg Config, log *zap.Logger, reg *registry.Registry, metrics
 }
 
 // newAgent tells of a state that was restored before this start.
-func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, restored string) *launch.Node {
+func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, port int32, restored string) *launch.Node {
 	return launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
+		Kubelet: cfg.Kubelet, Port: port, Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -69,7 +70,9 @@ type Deps struct {
 	Log      *zap.Logger           // nil: none
 	Recorder Recorder              // nil: no events
 	Metrics  prometheus.Registerer // nil: none
-	Mounter  volume.Mounter        // nil: the kernel's
+	// Gather is what /metrics of the node shows; nil: nothing.
+	Gather  prometheus.Gatherer
+	Mounter volume.Mounter // nil: the kernel's
 	// Dial reaches pods for probes and hooks; nil: the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// WatchMemory calls short when the kernel reports that memory is short, until
@@ -171,6 +174,13 @@ type Config struct {
 	Security security.Policy
 	// Machine is what enforces it; the zero value: this one.
 	Machine security.Host
+	// Configz is the KubeletConfiguration in force, for whoever asks the node; nil:
+	// an empty one.
+	Configz func() any
+	// Port is where the node serves what a kubelet does; 0: only through the API.
+	Port int32
+	// NoDebugging leaves out logs, streams, commands and profiles there.
+	NoDebugging bool
 	// ImageRoot is on the file system that images lie on, where the runtime does not
 	// say; empty: DataDir.
 	ImageRoot string
@@ -198,6 +208,9 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.Logs, logs.DefaultRotation())
 	def(&c.ImageRoot, c.DataDir)
 	def(&c.SysRoot, "/sys")
+	if c.Configz == nil {
+		c.Configz = func() any { return struct{}{} }
+	}
 	return c, nil
 }
 
@@ -243,6 +256,9 @@ type Agent struct {
 	stats       *stats.Source
 	source      *source.Source
 	metrics     *metrics
+	probes      *probe.Metrics
+	probed      *prometheus.Registry // has probes
+	server      http.Handler
 	pleg        *pleg.Health
 	admit       []admission.Handler
 	users       *userns.Ranges
@@ -308,6 +324,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Metrics == nil {
 		d.Metrics = prometheus.NewRegistry()
+	}
+	if d.Gather == nil {
+		d.Gather = prometheus.NewRegistry()
 	}
 	if d.Mounter == nil {
 		d.Mounter = mount.Kernel{}

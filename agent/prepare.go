@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -115,6 +116,11 @@ func (a *Agent) prepareNode() (err error) {
 }
 
 func (a *Agent) prepareMetrics() (err error) {
+	a.probed = prometheus.NewRegistry()
+	if a.probes, err = probe.NewMetrics(a.probed); err != nil {
+		return err
+	}
+	a.server = a.newServer()
 	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
 		return err
 	}
@@ -132,7 +138,7 @@ func (a *Agent) newRegistrar() (*registrar.Registrar, error) {
 		Down:      func() bool { return a.drain.down() },
 		Learns:    a.PLEG, Ready: a.imagesAt.Find,
 	}, registrar.Config{
-		NodeName: c.NodeName, HostIPs: a.hostIPs, Labels: c.Labels, Taints: c.Taints, StateRestored: c.StateRestored,
+		NodeName: c.NodeName, Port: c.Port, HostIPs: a.hostIPs, Labels: c.Labels, Taints: c.Taints, StateRestored: c.StateRestored,
 		HeartbeatPeriod: c.HeartbeatPeriod, StatusPeriod: c.StatusPeriod, LeaseDuration: c.LeaseDuration,
 	})
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,16 +39,6 @@ func (a *Agent) measured() []stats.Pod {
 		}
 	}
 	return out
-}
-
-// ServeHTTP answers what a kubelet's own port does: /healthz, /stats/summary,
-// /metrics/resource and /metrics/cadvisor.
-func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/healthz" {
-		_, _ = w.Write([]byte("ok")) // the client may be gone
-		return
-	}
-	a.stats.Handler().ServeHTTP(w, r)
 }
 
 // Usage is what the node and its pods use now; nil, nil where the runtime cannot

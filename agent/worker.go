@@ -129,7 +129,7 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	}
 	w.current.Store(pod)
 	w.given.Store(w.pod)
-	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Events: probe.Events{
+	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Metrics: a.probes, Pod: pod, Events: probe.Events{
 		Changed: func(string) { w.wakeUp() },
 		Failed:  w.unhealthy,
 	}}
@@ -178,6 +178,7 @@ func (w *worker) removed() {
 func (w *worker) run(ctx context.Context) {
 	w.life = ctx
 	defer w.background.Wait()
+	defer w.a.probes.Forget(w.pod)
 	defer w.probes.Stop()
 	if w.after != nil {
 		select {

@@ -23,11 +23,12 @@ const maxSocketPath = 107
 
 // AccessConfig says where clients come in. Dir, Listen and Node are required.
 type AccessConfig struct {
-	Dir    string   // gets pki/, admin.kubeconfig and monopod.sock
-	Listen string   // host:port of HTTPS
-	Node   string   // whom the holder of pki/node.token is the agent of
-	Names  []string // more of the server's, for its certificate
-	Clock  clock.WithTicker
+	Dir     string   // gets pki/, admin.kubeconfig and monopod.sock
+	Listen  string   // host:port of HTTPS
+	Kubelet string   // host:port of HTTPS of what the node's agent serves; empty: there is none
+	Node    string   // whom the holder of pki/node.token is the agent of
+	Names   []string // more of the server's, for its certificate
+	Clock   clock.WithTicker
 }
 
 // Access is how clients come in: over HTTPS with the token or the certificate
@@ -35,6 +36,7 @@ type AccessConfig struct {
 // only its owner can open. Certificates are renewed while it is in use.
 type Access struct {
 	Address string // of HTTPS, as host:port
+	Kubelet string // likewise, of what the node's agent serves; empty: nowhere
 	CA      []byte // PEM
 	// Problems kept something from being written that was there before and can do:
 	// the disk is full.
@@ -42,6 +44,7 @@ type Access struct {
 
 	cfg       AccessConfig
 	tcp, unix net.Listener
+	kubelet   net.Listener // nil: none
 	authority *auth.Authority
 
 	renewing sync.Mutex // one at a time; guards Problems
@@ -60,14 +63,29 @@ func OpenAccess(cfg AccessConfig) (*Access, error) {
 		return nil, errors.Join(err, tcp.Close())
 	}
 	a := &Access{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket}
+	if cfg.Kubelet != "" {
+		if a.kubelet, err = net.Listen("tcp", cfg.Kubelet); err != nil {
+			return nil, errors.Join(fmt.Errorf("--kubelet-listen: %w", err), tcp.Close(), socket.Close())
+		}
+		a.Kubelet = a.kubelet.Addr().String()
+	}
 	if a.authority, err = auth.OpenAuthority(a.pki()); err == nil {
 		a.CA = a.authority.PEM
 		err = a.renew()
 	}
 	if err != nil {
-		return nil, errors.Join(err, tcp.Close(), socket.Close())
+		return nil, errors.Join(err, a.close())
 	}
 	return a, nil
+}
+
+// close gives up the listeners.
+func (a *Access) close() error {
+	err := errors.Join(a.tcp.Close(), a.unix.Close())
+	if a.kubelet != nil {
+		err = errors.Join(err, a.kubelet.Close())
+	}
+	return err
 }
 
 func (a *Access) pki(name ...string) string {
@@ -99,6 +117,9 @@ func (a *Access) hosts() []string {
 	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", host}
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
+	}
+	if host, _, _ := net.SplitHostPort(a.Kubelet); host != "" {
+		names = append(names, a.cfg.Node, host)
 	}
 	return append(names, a.cfg.Names...)
 }
@@ -149,4 +170,13 @@ func listenUnix(path string) (net.Listener, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// KubeletPort is the port of Kubelet; 0: there is none.
+func (a *Access) KubeletPort() int32 {
+	at, err := netip.ParseAddrPort(a.Kubelet)
+	if err != nil {
+		return 0
+	}
+	return int32(at.Port())
 }

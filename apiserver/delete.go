@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
+	"monopod/apiserver/client/query"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -80,7 +81,7 @@ func queryDeleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 		opts.PropagationPolicy = new(metav1.DeletionPropagation(v))
 	}
 	if q.Has("orphanDependents") {
-		orphan, err := readBool(q, "orphanDependents")
+		orphan, err := query.Bool(q, "orphanDependents")
 		if err != nil {
 			return err
 		}

@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -57,27 +59,34 @@ func nodeHost(node *corev1.Node, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
-// reachNode asks the agent of the node, where it answers HTTP at all.
-func (s *Server) reachNode(w http.ResponseWriter, r *http.Request, node *corev1.Node, path string) error {
-	if s.Node == nil {
-		return apierrors.NewServiceUnavailable("no node runs in this process")
+// kubeletPort is where a kubelet listens, as a rule.
+const kubeletPort = "10250"
+
+// isKubelet says that a port of the node is its agent's, which is asked in process.
+func isKubelet(node *corev1.Node, port string) bool {
+	if at := node.Status.DaemonEndpoints.KubeletEndpoint.Port; at != 0 {
+		return port == "" || port == strconv.Itoa(int(at))
 	}
-	n, err := s.Node(node.Name)
+	return port == "" || port == kubeletPort
+}
+
+// reachNode asks the agent of the node of that name, which was asked for as in the
+// path. Who may only get must not get into its pods.
+func (s *Server) reachNode(w http.ResponseWriter, r *http.Request, asked client.Ref, name, path string) error {
+	plain, err := url.PathUnescape(cmp.Or(path, "/"))
 	if err != nil {
-		return err
+		return apierrors.NewBadRequest(err.Error())
 	}
-	h, ok := n.(http.Handler)
-	if !ok {
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("the agent of node %q serves no HTTP: name a port of the node, as in %s:10250", node.Name, node.Name))
+	if a := attributesOf(r, asked); isStream(plain) && a.Verb != "create" {
+		a.Verb = "create"
+		if err := s.authorize(r.Context(), a); err != nil {
+			return err
+		}
 	}
-	if path == "" {
-		path = "/"
-	}
-	r = r.Clone(r.Context())
-	r.URL.Path, r.URL.RawPath, r.RequestURI = path, "", path
-	forgetCredentials(r.Header)
-	h.ServeHTTP(w, r)
-	return nil
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
+	return s.askNode(w, r.WithContext(ctx), name, plain, cmp.Or(path, "/"))
 }
 
 // serviceHost is one of the service's endpoints that are ready, picked at random.

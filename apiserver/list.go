@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 
 	"monopod/apiserver/audit"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -59,12 +59,12 @@ func readListOptions(q url.Values, t target) (listOptions, error) {
 	o.ResourceVersion = q.Get("resourceVersion")
 	o.ResourceVersionMatch = metav1.ResourceVersionMatch(q.Get("resourceVersionMatch"))
 	for name, into := range map[string]*bool{"watch": &o.Watch, "allowWatchBookmarks": &o.AllowWatchBookmarks} {
-		if *into, err = readBool(q, name); err != nil {
+		if *into, err = query.Bool(q, name); err != nil {
 			return o, err
 		}
 	}
 	if q.Has("sendInitialEvents") {
-		initial, err := readBool(q, "sendInitialEvents")
+		initial, err := query.Bool(q, "sendInitialEvents")
 		if err != nil {
 			return o, err
 		}
@@ -113,20 +113,6 @@ func validateListOptions(o listOptions) (errs field.ErrorList) {
 		errs = append(errs, field.Forbidden(matchPath, `resourceVersionMatch "Exact" is forbidden for resourceVersion "0"`))
 	}
 	return errs
-}
-
-// readBool reads a flag as the API does: present without a value is true.
-func readBool(q url.Values, name string) (bool, error) {
-	switch v := q.Get(name); strings.ToLower(v) {
-	case "":
-		return q.Has(name), nil
-	case "true", "1":
-		return true, nil
-	case "false", "0":
-		return false, nil
-	default:
-		return false, apierrors.NewBadRequest(name + ": Invalid value: " + strconv.Quote(v) + ": must be true or false")
-	}
 }
 
 // list answers everything that is selected, as it is at one revision.

@@ -59,8 +59,8 @@ func (s *Server) reach(w http.ResponseWriter, r *http.Request, t target) error {
 	case *corev1.Service:
 		host, err = s.serviceHost(r.Context(), o, t.ref.Name, port)
 	case *corev1.Node:
-		if port == "" {
-			return s.reachNode(w, r, o, path)
+		if isKubelet(o, port) {
+			return s.reachNode(w, r, t.ref, name, path)
 		}
 		host, err = nodeHost(o, port)
 	default:

@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
 )
 
 // verbOf is what a request does, in Kubernetes' words: get, list, watch, create,
@@ -34,7 +35,7 @@ func verbOf(r *http.Request, ref client.Ref) string {
 }
 
 func wantsWatch(r *http.Request) bool {
-	watch, err := readBool(r.URL.Query(), "watch")
+	watch, err := query.Bool(r.URL.Query(), "watch")
 	return err == nil && watch
 }
 

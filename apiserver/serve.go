@@ -33,14 +33,21 @@ func (s *Server) Serve(ctx context.Context, a *Access) error {
 	secure.TLSConfig = a.tlsConfig()
 	local.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return auth.TrustListener(ctx) }
 
+	servers := []*http.Server{secure, local}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return served(secure.ServeTLS(a.tcp, "", "")) })
 	group.Go(func() error { return served(local.Serve(a.unix)) })
+	if a.kubelet != nil {
+		node := s.server(s.Kubelet(a.cfg.Node))
+		node.TLSConfig = a.tlsConfig()
+		servers = append(servers, node)
+		group.Go(func() error { return served(node.ServeTLS(a.kubelet, "", "")) })
+	}
 	group.Go(func() error {
 		<-ctx.Done()
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		defer cancel()
-		for _, srv := range []*http.Server{secure, local} {
+		for _, srv := range servers {
 			if err := srv.Shutdown(stop); err != nil {
 				srv.Close() // what is still under way after stopTime is cut off
 			}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
 )
 
 // stream connects the client to a pod's container: its log, a command, a port.
@@ -91,7 +92,7 @@ func streamOptions(sub string, q url.Values) (runtime.Object, error) {
 	var flags [4]bool
 	for i, name := range []string{"stdin", "stdout", "stderr", "tty"} {
 		var err error
-		if flags[i], err = readBool(q, name); err != nil {
+		if flags[i], err = query.Bool(q, name); err != nil {
 			return nil, err
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -74,8 +76,36 @@ type Config struct {
 	// does not wait for them.
 	Shutdown shutdown.Periods
 
+	// Port is where the API server serves what the node answers; 0: nowhere but
+	// through the API.
+	Port    int32
+	Kubelet Kubelet
+
 	// Restored says that a snapshot took the place of the state; "": it did not.
 	Restored string
+}
+
+// Kubelet is what a kubelet serves itself.
+type Kubelet struct {
+	Listen    string // host:port of HTTPS; empty: only the API server's proxy leads there
+	Debugging bool   // logs, streams, commands and profiles, too
+}
+
+// Flags are kubelet's, but for the address.
+func (k *Kubelet) Flags(f *pflag.FlagSet) {
+	f.StringVar(&k.Listen, "kubelet-listen", "", "Address for HTTPS of what a kubelet serves (metrics, stats, pods, logs), for Prometheus and metrics-server: 0.0.0.0:10250; empty: only through the API, at nodes/NAME/proxy.")
+	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true, "Serve logs, exec, attach, run, port-forward, configz and profiles of the node, beside its pods and metrics.")
+}
+
+// Check says what is wrong with the flags' values.
+func (k *Kubelet) Check() error {
+	if k.Listen == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(k.Listen); err != nil {
+		return fmt.Errorf("--kubelet-listen: %w", err)
+	}
+	return nil
 }
 
 // Deps are what a Node talks to; all are required.
@@ -220,15 +250,22 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 // runOn runs the agent, whose pods live below the cgroup named, and closes rt
 // after it.
 func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, cgroups string) error {
+	own := prometheus.NewRegistry()
+	if err := n.Metrics.Register(own); err != nil { // unchecked: it is empty as yet
+		return errors.Join(err, rt.Close())
+	}
+	process := prometheus.NewRegistry()
+	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{})
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := agent.New(agent.Deps{
-		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: n.Metrics, Mounter: n.mounter(),
+		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: own, Gather: prometheus.Gatherers{own, process}, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
+		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
 	if err != nil {

@@ -33,6 +33,9 @@ func New(path string, log *zap.Logger) *Dir {
 	return &Dir{log: log, root: filepath.Join(path, "pods"), links: filepath.Join(path, "containers")}
 }
 
+// Root is the folder of all of them.
+func (d *Dir) Root() string { return filepath.Dir(d.root) }
+
 // Make makes the folders.
 func (d *Dir) Make() error {
 	for _, dir := range []string{d.root, d.links} {

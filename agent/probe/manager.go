@@ -48,6 +48,9 @@ type Manager struct {
 	Caller Caller
 	Clock  clock.Clock
 	Events Events
+	// Metrics count the probes as those of Pod; nil: nobody counts.
+	Metrics *Metrics
+	Pod     *corev1.Pod
 
 	wg sync.WaitGroup
 	mu sync.Mutex // guards containers
@@ -113,10 +116,12 @@ func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, p
 	streak := streak{}
 	for m.sleep(ctx, delay) {
 		timeout := time.Duration(max(probe.TimeoutSeconds, 1)) * time.Second
+		from := m.Clock.Now()
 		err := m.Caller.Do(ctx, &probe.ProbeHandler, c.Target, timeout)
 		if ctx.Err() != nil {
 			return
 		}
+		m.Metrics.observe(m.Pod, c.Spec.Name, kind, m.Clock.Since(from), err)
 		if err != nil && m.Events.Failed != nil {
 			m.Events.Failed(c.ContainerID, kind, err)
 		}

@@ -59,6 +59,7 @@ type Deps struct {
 // Config is about the node; all but Labels, Taints and StateRestored is required.
 type Config struct {
 	NodeName string
+	Port     int32 // of the node's own server; 0: there is none
 	HostIPs  []string
 	Labels   map[string]string // more labels of the node
 	Taints   []corev1.Taint    // of a node that registers for the first time

@@ -25,6 +25,7 @@ const (
 // status is the node as it is now; conditions have no times yet.
 func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	s := corev1.NodeStatus{NodeInfo: r.info, Addresses: r.addresses()}
+	s.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
 	s.Capacity, s.Allocatable = r.Resources()
 	ready := r.readyCondition(ctx)
 	if ready.Status == corev1.ConditionTrue {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 
 // Runtime is the part of the agent's runtime that serves streams.
 type Runtime interface {
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
 	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
@@ -128,6 +130,22 @@ func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExe
 	return parse(s.deps.Runtime.Exec(ctx, &cri.ExecRequest{
 		ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
 	}))
+}
+
+// RunInContainer runs a command until it ends and returns what it wrote, first to
+// standard output. An exit code other than 0 is an error.
+func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error) {
+	pod = s.deps.Behind(pod)
+	id, err := s.alive(ctx, pod, container)
+	if err != nil {
+		return nil, err
+	}
+	stdout, stderr, code, err := s.deps.Runtime.ExecSync(ctx, id, cmd, 0)
+	out := append(stdout, stderr...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, out)
+	}
+	return out, err
 }
 
 // Attach prepares a connection to a container's own streams; see client.Node.

@@ -57,6 +57,14 @@ func (w *world) ContainerStatus(context.Context, string) (*cri.ContainerStatus, 
 	return &cri.ContainerStatus{State: cri.ContainerState_CONTAINER_EXITED}, nil
 }
 
+func (w *world) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) ([]byte, []byte, int32, error) {
+	w.asked = id
+	if cmd[0] == "false" {
+		return nil, []byte("no"), 1, nil
+	}
+	return []byte("out "), []byte("err"), 0, nil
+}
+
 func (w *world) Exec(_ context.Context, req *cri.ExecRequest) (string, error) {
 	w.asked = req.ContainerId
 	return "http://127.0.0.1/exec", nil
@@ -161,6 +169,20 @@ func TestExecAndAttach(t *testing.T) {
 		if runs != (err == nil) || runs && (attach.Path != "/attach" || w.asked != "3") {
 			t.Errorf("attach in state %v: %v %v", state, attach, err)
 		}
+	}
+}
+
+func TestRunInContainer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, instance(3, status.Running))
+	if out, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); err != nil || string(out) != "out err" || w.asked != "3" {
+		t.Errorf("%q of %s, %v", out, w.asked, err)
+	}
+	if _, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"false", "x"}); err == nil || err.Error() != "command 'false x' exited with 1: no" {
+		t.Errorf("exit code 1: %v", err)
+	}
+	if _, err := newWorld(t, instance(3, status.Exited)).streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("in one that has ended: %v", err)
 	}
 }
 

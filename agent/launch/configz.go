@@ -1,0 +1,77 @@
+package launch
+
+import (
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"monopod/agent/eviction"
+)
+
+// configz is what is in force, as kubelet.config.k8s.io/v1beta1 KubeletConfiguration
+// has it: what it has no field for, and what has no meaning here, is left out.
+func (n *Node) configz() any {
+	c := &n.cfg
+	out := map[string]any{
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"enableServer": c.Port != 0, "port": c.Port, "enableDebuggingHandlers": c.Kubelet.Debugging,
+		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}},
+		"authorization":  map[string]any{"mode": "Webhook"},
+		"staticPodPath":  n.path("manifests"), "podLogsDir": n.path("logs", "pods"),
+		"clusterDomain": c.Cluster.Domain, "clusterDNS": c.Cluster.DNS, "resolvConf": "/etc/resolv.conf",
+		"syncFrequency": "1m0s", "nodeStatusUpdateFrequency": "10s", "nodeStatusReportFrequency": "5m0s", "nodeLeaseDurationSeconds": 40,
+		"maxPods": c.MaxPods, "podPidsLimit": c.Cgroups.MaxPIDs, "cgroupDriver": c.Cgroups.Driver,
+		"imageMinimumGCAge": c.Garbage.ImageMinAge.String(), "imageMaximumGCAge": c.Garbage.ImageMaxAge.String(),
+		"imageGCHighThresholdPercent": c.Garbage.ImageHigh, "imageGCLowThresholdPercent": c.Garbage.ImageLow,
+		"serializeImagePulls": !c.Pulls.Parallel,
+		"containerLogMaxSize": bytes(c.Logs.MaxSize), "containerLogMaxFiles": c.Logs.MaxFiles, "containerLogMonitorInterval": c.Logs.Period.String(),
+		"cpuManagerPolicy": c.CPUs.Policy, "cpuManagerPolicyOptions": c.CPUs.Options, "cpuManagerReconcilePeriod": c.CPUs.Period.String(),
+		"memoryManagerPolicy":   c.Memory.Policy,
+		"topologyManagerPolicy": c.Topology.Policy, "topologyManagerScope": c.Topology.Scope, "topologyManagerPolicyOptions": c.Topology.Options,
+		"kubeReserved": amounts(c.Reserve.KubeReserved), "systemReserved": amounts(c.Reserve.SystemReserved),
+		"reservedSystemCPUs": c.Reserve.ReservedCPUs.String(), "enforceNodeAllocatable": c.Reserve.EnforceNodeAllocatable,
+		"seccompDefault": c.Security.SeccompDefault, "allowedUnsafeSysctls": c.Security.UnsafeSysctls,
+		"shutdownGracePeriod": c.Shutdown.Total.String(), "shutdownGracePeriodCriticalPods": c.Shutdown.Critical.String(),
+	}
+	if n.cfg.Runtime == "containerd" && n.cfg.Containerd != "" {
+		out["containerRuntimeEndpoint"] = n.cfg.Containerd
+	}
+	addEvictions(out, c.Eviction)
+	return out
+}
+
+// addEvictions writes thresholds as the flags have them.
+func addEvictions(out map[string]any, p eviction.Policy) {
+	hard, soft, grace, reclaim := map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
+	for _, t := range p.Thresholds {
+		if t.Soft {
+			soft[string(t.Signal)], grace[string(t.Signal)] = threshold(t.Value), t.Grace.String()
+		} else {
+			hard[string(t.Signal)] = threshold(t.Value)
+		}
+		if t.Reclaim != (eviction.Value{}) {
+			reclaim[string(t.Signal)] = threshold(t.Reclaim)
+		}
+	}
+	out["evictionHard"], out["evictionSoft"], out["evictionSoftGracePeriod"], out["evictionMinimumReclaim"] = hard, soft, grace, reclaim
+	out["evictionPressureTransitionPeriod"], out["evictionMaxPodGracePeriod"] = p.Held.String(), int(p.MaxGrace/time.Second)
+}
+
+func threshold(v eviction.Value) string {
+	if v.Percent > 0 {
+		return strconv.FormatFloat(v.Percent, 'g', -1, 64) + "%"
+	}
+	return bytes(v.Quantity)
+}
+
+func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
+
+func amounts(list corev1.ResourceList) map[string]string {
+	out := map[string]string{}
+	for name, q := range list {
+		out[string(name)] = q.String()
+	}
+	return out
+}

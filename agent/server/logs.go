@@ -1,0 +1,68 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// logs serves the files of the log folder and lists its folders. Nothing outside of it
+// is reached, by whatever name or link.
+func (s *server) logs(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("query") {
+		http.Error(w, "the node's logs cannot be searched (NodeLogQuery): ask for a file below /logs/", http.StatusBadRequest)
+		return
+	}
+	root, err := os.OpenRoot(s.LogDir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			fail(w, err)
+			return
+		}
+		http.NotFound(w, r)
+		return
+	}
+	defer root.Close()
+	http.StripPrefix("/logs/", http.FileServerFS(confined{root})).ServeHTTP(w, r)
+}
+
+// confined is a folder whose links may name a place in it by its whole path, as those
+// of logs/containers do.
+type confined struct{ root *os.Root }
+
+// Open implements fs.FS. Whatever cannot be opened is not there.
+func (c confined) Open(name string) (fs.File, error) {
+	f, err := c.open(name)
+	if err != nil {
+		target, _ := c.root.Readlink(name)
+		if inside, found := strings.CutPrefix(target, c.root.Name()+string(filepath.Separator)); found {
+			f, err = c.open(inside)
+		}
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return regular(f)
+}
+
+// open does not wait for the other end of a pipe.
+func (c confined) open(name string) (*os.File, error) {
+	return c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// regular refuses what is neither a file nor a folder.
+func regular(f *os.File) (fs.File, error) {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: f.Name(), Err: fs.ErrNotExist}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,179 @@
+// Package server is what a kubelet answers over HTTP: pods, figures, health, logs,
+// configuration and streams, under upstream's paths. It knows nothing of who asks: the
+// API server lets requests through to it, from its own proxy and from the node's port.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+)
+
+// Node is whose server it is.
+type Node interface {
+	client.Node
+	// Pods are those that the node is to run, to be read only.
+	Pods() []*corev1.Pod
+	// RunningPods are those that the runtime runs, with no more than their names and
+	// containers.
+	RunningPods() []*corev1.Pod
+	// Pod is the newest of a name; false: the node has none.
+	Pod(name types.NamespacedName) (*corev1.Pod, bool)
+	// RunInContainer runs a command to its end and returns what it wrote.
+	RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error)
+	// SyncLoop is nil while the node works.
+	SyncLoop() error
+}
+
+// Config of a server; all but Debugging is required.
+type Config struct {
+	Node Node
+	// Stats answers /stats/summary, /metrics/resource and /metrics/cadvisor.
+	Stats http.Handler
+	// Metrics are at /metrics, Probes at /metrics/probes.
+	Metrics, Probes prometheus.Gatherer
+	// Configz is the KubeletConfiguration in force.
+	Configz func() any
+	// LogDir is the folder at /logs/.
+	LogDir string
+	// Debugging serves logs, streams, commands and profiles, too (upstream:
+	// --enable-debugging-handlers).
+	Debugging bool
+}
+
+type server struct{ Config }
+
+// New makes the handler.
+func New(cfg Config) http.Handler {
+	s := &server{cfg}
+	mux := http.NewServeMux()
+	s.health(mux)
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /pods/{$}", s.pods)
+	for _, path := range []string{"/stats/summary", "/metrics/resource", "/metrics/cadvisor"} {
+		mux.Handle("GET "+path, s.Stats)
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{}))
+	if s.Debugging {
+		s.debugging(mux)
+	} else {
+		s.disabled(mux)
+	}
+	return mux
+}
+
+// debugging adds what upstream lets an operator switch off.
+func (s *server) debugging(mux *http.ServeMux) {
+	s.streams(mux)
+	mux.HandleFunc("GET /runningpods/", s.runningPods)
+	mux.HandleFunc("GET /runningpods", s.runningPods)
+	mux.HandleFunc("GET /configz", s.configz)
+	mux.HandleFunc("GET /logs/", s.logs)
+	mux.HandleFunc("GET /logs", func(w http.ResponseWriter, _ *http.Request) { // from wherever the proxy has it
+		w.Header().Set("Location", "logs/")
+		w.WriteHeader(http.StatusMovedPermanently)
+	})
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// disabled answers in upstream's words.
+func (s *server) disabled(mux *http.ServeMux) {
+	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
+		})
+	}
+}
+
+// health answers /healthz and each of its checks: that the server answers at all, that
+// logs are written, and that the node works.
+func (s *server) health(mux *http.ServeMux) {
+	checks := []struct {
+		name string
+		ask  func() error
+	}{{"ping", nil}, {"log", nil}, {"syncloop", s.Node.SyncLoop}}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		var report strings.Builder
+		failed := false
+		for _, c := range checks {
+			if c.ask != nil {
+				if err := c.ask(); err != nil {
+					failed = true
+					fmt.Fprintf(&report, "[-]%s failed: %v\n", c.name, err)
+					continue
+				}
+			}
+			fmt.Fprintf(&report, "[+]%s ok\n", c.name)
+		}
+		switch {
+		case failed:
+			http.Error(w, report.String()+"healthz check failed", http.StatusInternalServerError)
+		case r.URL.Query().Has("verbose"):
+			fmt.Fprintf(w, "%shealthz check passed\n", report.String())
+		default:
+			fmt.Fprint(w, "ok")
+		}
+	})
+	for _, c := range checks {
+		mux.HandleFunc("GET /healthz/"+c.name, func(w http.ResponseWriter, _ *http.Request) {
+			if c.ask != nil {
+				if err := c.ask(); err != nil {
+					http.Error(w, "internal server error: "+err.Error(), http.StatusInternalServerError)
+					return
+				}
+			}
+			fmt.Fprint(w, "ok")
+		})
+	}
+}
+
+func (s *server) pods(w http.ResponseWriter, _ *http.Request) { sendPods(w, s.Node.Pods()) }
+
+func (s *server) runningPods(w http.ResponseWriter, _ *http.Request) {
+	sendPods(w, s.Node.RunningPods())
+}
+
+func sendPods(w http.ResponseWriter, pods []*corev1.Pod) {
+	list := corev1.PodList{Items: []corev1.Pod{}}
+	list.Kind, list.APIVersion = "PodList", "v1"
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	send(w, list)
+}
+
+// configz is in upstream's form: by the name under which kubelet registers itself.
+func (s *server) configz(w http.ResponseWriter, _ *http.Request) {
+	send(w, map[string]any{"kubeletconfig": s.Configz()})
+}
+
+func send(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
+
+// fail answers with plain text, as a kubelet does.
+func fail(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	if api := apierrors.APIStatus(nil); errors.As(err, &api) {
+		code = int(api.Status().Code)
+	}
+	http.Error(w, err.Error(), code)
+}
