@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
+	"monopod/apiserver/audit"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/quantity"
 	"monopod/apiserver/registry"
 )
@@ -40,7 +41,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 		a.Verb = "create"
 		return s.authorize(r.Context(), a)
 	}
-	patch, err := decodeApply(w, r, t)
+	patch, err := decodeApply(w, r, t, s.current(r, t))
 	if err != nil {
 		return err
 	}
@@ -93,9 +94,9 @@ func errOptions(r *http.Request, errs field.ErrorList) error {
 	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
 }
 
-// decodeApply reads the body of an apply, YAML or JSON, and checks that it is
-// about what the path names.
-func decodeApply(w http.ResponseWriter, r *http.Request, t target) (*unstructured.Unstructured, error) {
+// decodeApply reads the body of an apply to an object that is stored as current,
+// YAML or JSON, and checks that it is about what the path names.
+func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byte) (*unstructured.Unstructured, error) {
 	strict, err := fieldValidation(r)
 	if err != nil {
 		return nil, err
@@ -104,10 +105,19 @@ func decodeApply(w http.ResponseWriter, r *http.Request, t target) (*unstructure
 	if err != nil {
 		return nil, err
 	}
-	obj, doubled, err := decodePatch(data)
+	data, doubled, err := applyJSON(r, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := accountOf(r.Context()).admitPatch(r, types.ApplyYAMLPatchType, data, current); err != nil {
+		return nil, err
+	}
+	audit.Of(r.Context()).Sent(data)
+	obj, more, err := decodePatch(data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
+	doubled = append(doubled, more...)
 	if err := strict.judge(w, doubled); err != nil {
 		return nil, err
 	}
@@ -117,22 +127,32 @@ func decodeApply(w http.ResponseWriter, r *http.Request, t target) (*unstructure
 	return obj, checkName(obj, t.ref, t.res.Namespaced)
 }
 
+// applyJSON is the body of an apply as JSON, and the fields that occur twice in
+// YAML.
+func applyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err error) {
+	if encjson.Valid(data) {
+		return data, nil, nil
+	}
+	if err := accountOf(r.Context()).decode(r.Context(), codec.WeighYAML(data)); err != nil {
+		return nil, nil, err
+	}
+	if err := codec.Doubled(data); err != nil {
+		doubled = append(doubled, err)
+	}
+	if out, err = toJSON(r, data); apierrors.IsBadRequest(err) {
+		err = apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	return out, doubled, err
+}
+
 // decodePatch reads an object without a type, and the fields that occur twice.
 func decodePatch(data []byte) (obj *unstructured.Unstructured, doubled []error, err error) {
-	if !encjson.Valid(data) {
-		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
-			doubled = append(doubled, err)
-		}
-		if data, err = toJSON(data); err != nil {
-			return nil, nil, err
-		}
-	}
 	obj = &unstructured.Unstructured{}
-	more, err := json.UnmarshalStrict(data, &obj.Object)
+	doubled, err = json.UnmarshalStrict(data, &obj.Object)
 	if err == nil && obj.Object == nil {
 		err = fmt.Errorf("%s is no object", bytes.TrimSpace(data))
 	}
-	return obj, append(doubled, more...), err
+	return obj, doubled, err
 }
 
 // checkAmounts refuses quantities that take too long to read, wherever escapes in

@@ -1,8 +1,8 @@
 package apiserver
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	encjson "encoding/json"
 	"errors"
 	"fmt"
@@ -21,37 +21,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/audit"
 	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/quantity"
 	"monopod/apiserver/registry"
 )
 
 // body reads the request's body as JSON, converted from YAML where the client
-// sends that.
+// says that it is that, or as protobuf. Without a Content-Type it is JSON, and
+// with the one of `curl -d`.
 func body(r *http.Request) ([]byte, error) {
-	data, err := readAll(r)
+	header := r.Header.Get("Content-Type")
+	typ, _, err := mime.ParseMediaType(cmp.Or(header, typeJSON))
 	if err != nil {
-		return nil, err
-	}
-	typ, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if r.Header.Get("Content-Type") == "" {
-		typ, err = typeJSON, nil
-	}
-	switch {
-	case err != nil:
 		return nil, apierrors.NewBadRequest("Content-Type: " + err.Error())
-	case typ == typeJSON, typ == "application/x-www-form-urlencoded": // what curl -d says
-		if isYAML(data) {
-			return toJSON(data)
+	}
+	switch typ {
+	case typeJSON, typeProtobuf, typeForm: // decode knows protobuf by its first bytes
+		return readAll(r)
+	case typeYAML, "text/yaml", "application/x-yaml":
+		data, err := readAll(r)
+		if err != nil {
+			return nil, err
 		}
-		return data, nil
-	case typ == typeProtobuf: // decode knows it by its first bytes
-		return data, nil
-	case typ == typeYAML, typ == "text/yaml", typ == "application/x-yaml":
-		return toJSON(data)
+		return toJSON(r, data)
 	}
 	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
@@ -59,63 +54,62 @@ func body(r *http.Request) ([]byte, error) {
 	}}
 }
 
-// isYAML guesses for bodies whose sender did not say: JSON begins with a brace.
-func isYAML(data []byte) bool {
-	return len(data) > 0 && !utilyaml.IsJSONBuffer(data) && strings.Contains(string(data), "apiVersion:")
-}
-
 // toJSON converts the one document of a YAML body.
-func toJSON(data []byte) ([]byte, error) {
-	out, err := yaml.YAMLToJSON(data)
-	if err == nil {
-		err = oneDocument(data)
+func toJSON(r *http.Request, data []byte) ([]byte, error) {
+	if err := accountOf(r.Context()).decode(r.Context(), codec.WeighYAML(data)); err != nil {
+		return nil, err
 	}
+	out, err := codec.YAMLToJSON(data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the body is not valid YAML: " + err.Error())
+	}
+	if len(out) > maxBody {
+		return nil, errTooLarge(len(out))
 	}
 	return out, nil
 }
 
-// oneDocument refuses a body that holds more than one, of which only the first
-// would be stored.
-func oneDocument(data []byte) error {
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for found := 0; ; {
-		doc, err := docs.Read()
-		if err != nil {
-			return nil // the end: what cannot be read was refused before
-		}
-		if blank(doc) {
-			continue
-		}
-		if found++; found > 1 {
-			return errors.New("it holds several documents, a request is about one object")
-		}
-	}
+// errTooLarge is 413 for what would not fit a request as JSON.
+func errTooLarge(size int) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("as JSON it has %d bytes, limit is %d", size, maxBody))
 }
 
-// blank says that a document has nothing but comments.
-func blank(doc []byte) bool {
-	for line := range bytes.Lines(doc) {
-		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("---")))
-		if len(line) > 0 && line[0] != '#' {
-			return false
-		}
-	}
-	return true
-}
-
-// readAll reads the body; one that ends too early is the client's mistake.
+// readAll reads the body once there is room for it; one that ends too early is the
+// client's mistake.
 func readAll(r *http.Request) ([]byte, error) {
-	data, err := io.ReadAll(r.Body)
+	data, err := readBounded(r)
 	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !tookTooLong(err) {
 		return nil, apierrors.NewBadRequest("the body of the request cannot be read: " + err.Error())
 	}
-	if !bytes.HasPrefix(data, protobufMagic) { // which is noted once it is decoded
-		audit.Of(r.Context()).Sent(data)
-	}
 	return data, err
+}
+
+// readBounded reads the beginning of a body, and the rest when there is room for as
+// much as the client says that it sends, or may send.
+func readBounded(r *http.Request) ([]byte, error) {
+	length := int(min(r.ContentLength, maxBody))
+	if length < 0 { // it does not say
+		length = maxBody
+	}
+	if length <= smallBody {
+		return io.ReadAll(r.Body)
+	}
+	start := make([]byte, smallBody)
+	n, err := io.ReadFull(r.Body, start)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength < 0 {
+		return start[:n], nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := accountOf(r.Context()).receive(r.Context(), length); err != nil {
+		return nil, err
+	}
+	out := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
+	out.Write(start)
+	_, err = out.ReadFrom(r.Body)
+	return out.Bytes(), err
 }
 
 // decode reads JSON or protobuf into obj. For JSON it follows the request's
@@ -126,8 +120,9 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	if err != nil {
 		return err
 	}
+	account := accountOf(r.Context())
 	if raw, ok := bytes.CutPrefix(data, protobufMagic); ok {
-		err := decodeProtobuf(raw, obj)
+		err := decodeProtobuf(r, account, raw, obj)
 		if record := audit.Of(r.Context()); err == nil && record.Wants(audit.Request) {
 			if data, err := encjson.Marshal(obj); err == nil {
 				record.Sent(data)
@@ -135,11 +130,23 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 		}
 		return err
 	}
+	if err := account.admitJSON(r, data, obj); err != nil {
+		return err
+	}
+	audit.Of(r.Context()).Sent(data)
 	found, err := decodeJSON(data, obj)
 	if err != nil {
-		return errUnrecognized(err)
+		return errNoJSON(data, err)
 	}
 	return validation.judge(w, found)
+}
+
+// errNoJSON says what to do where the body may be YAML.
+func errNoJSON(data []byte, err error) error {
+	if !encjson.Valid(data) && !utilyaml.IsJSONBuffer(data) {
+		err = fmt.Errorf("%w: the body is not JSON; for YAML set the header Content-Type: %s", err, typeYAML)
+	}
+	return errUnrecognized(err)
 }
 
 // decodeJSON reads data into obj and says what of it is unknown or occurs twice.
@@ -209,7 +216,7 @@ func headline(text string) string {
 
 // decodeProtobuf reads the envelope and what is in it; what it says of its kind
 // is left in obj.
-func decodeProtobuf(data []byte, obj any) error {
+func decodeProtobuf(r *http.Request, account *account, data []byte, obj any) error {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(data); err != nil {
 		return apierrors.NewBadRequest("the body is not valid protobuf: " + err.Error())
@@ -217,6 +224,9 @@ func decodeProtobuf(data []byte, obj any) error {
 	m, ok := obj.(interface{ Unmarshal([]byte) error })
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("%T has no protobuf form", obj))
+	}
+	if err := account.admitProtobuf(r, envelope.Raw, obj); err != nil {
+		return err
 	}
 	if err := quantity.CheckProtobuf(envelope.Raw, obj); err != nil {
 		return errUnrecognized(err)
@@ -303,8 +313,11 @@ func mediaType(header string) string {
 // patchBody reads a patch, which is JSON whatever its type.
 func patchBody(r *http.Request) ([]byte, error) {
 	data, err := readAll(r)
-	if err != nil || encjson.Valid(data) {
-		return data, err
+	if err != nil {
+		return nil, err
+	}
+	if encjson.Valid(data) {
+		return data, nil
 	}
 	return nil, apierrors.NewBadRequest("error decoding patch: the body is not valid JSON")
 }

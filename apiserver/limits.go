@@ -25,6 +25,7 @@ type Limits struct {
 	RequestTimeout              time.Duration // of all but watches and streams; 0: a minute
 	MinRequestTimeout           time.Duration // of watches, at least; they end within twice that. 0: half an hour
 	MaxLongRunningPerUser       int           // watches and streams that one user has open; 0: 2000
+	MaxBodyMemory               int           // what decoding the bodies under way takes, in bytes; 0: 64 MiB
 }
 
 const (
@@ -33,6 +34,9 @@ const (
 	// quarter of the request timeout).
 	queueLength = 50
 	queueWait   = 15 * time.Second
+	// maxBodyMemory suits a machine of 512 MB: a body of 1 MiB of text takes 3 MiB, an
+	// object of 1,000 containers 4 MiB.
+	maxBodyMemory = 64 << 20
 )
 
 // Flags adds upstream's flags.
@@ -43,6 +47,7 @@ func (l *Limits) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "Time after which a request times out, unless it is a watch or a stream.")
 	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "Minimum time after which the server ends a watch whose client sets no timeout.")
 	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser, "Maximum number of watches and streams that one user may have open; each 4 KiB of a request's URL and headers counts as one more. All users together may have twice as many, an administrator or a node five times as many. -1: no limit.")
+	f.IntVar(&l.MaxBodyMemory, "max-body-memory", d.MaxBodyMemory, "Maximum memory that decoding the request bodies in flight takes, in bytes; a body that needs more alone is refused. -1: no limit.")
 }
 
 func (l Limits) complete() Limits {
@@ -52,15 +57,17 @@ func (l Limits) complete() Limits {
 		RequestTimeout:              cmp.Or(l.RequestTimeout, time.Minute),
 		MinRequestTimeout:           cmp.Or(l.MinRequestTimeout, 30*time.Minute),
 		MaxLongRunningPerUser:       cmp.Or(l.MaxLongRunningPerUser, 2000),
+		MaxBodyMemory:               cmp.Or(l.MaxBodyMemory, maxBodyMemory),
 	}
 }
 
-// rooms hold the requests under way.
+// rooms hold the requests under way. A user leaves a quarter of each to the others:
+// bodies that never end keep their seats for a minute.
 type rooms struct{ reading, writing *fair.Room }
 
 func newRooms(l Limits, c clock.Clock) rooms {
 	room := func(seats int) *fair.Room {
-		return fair.New(fair.Config{Seats: seats, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
+		return fair.New(fair.Config{Seats: seats, PerUser: seats - seats/4, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
 	}
 	return rooms{reading: room(l.MaxRequestsInflight), writing: room(l.MaxMutatingRequestsInflight)}
 }
@@ -86,14 +93,16 @@ func (s *Server) bounded(do verb) verb {
 		defer cancel()
 		if user := auth.UserOf(ctx); !exempt(user) {
 			room := s.roomFor(r)
-			if !room.Enter(ctx, user.Name) {
+			if !room.Enter(ctx, user.Name, 1) {
 				return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 			}
-			defer room.Leave()
+			defer room.Leave(user.Name, 1)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		ctx, account := withAccount(ctx, s.budget)
+		defer account.close()
 		return do(w, r.WithContext(ctx), t)
 	}
 }

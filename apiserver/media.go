@@ -18,6 +18,7 @@ const (
 	typeJSON     = "application/json"
 	typeYAML     = "application/yaml"
 	typeProtobuf = "application/vnd.kubernetes.protobuf"
+	typeForm     = "application/x-www-form-urlencoded" // what curl -d says
 
 	// typicalAccept is what typed clients send.
 	typicalAccept = typeProtobuf + "," + typeJSON

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/audit"
 	"monopod/apiserver/patch"
 	"monopod/apiserver/registry"
 )
@@ -31,6 +32,10 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	if err != nil {
 		return err
 	}
+	if err := accountOf(r.Context()).admitPatch(r, typ, data, s.current(r, t)); err != nil {
+		return err
+	}
+	audit.Of(r.Context()).Sent(data)
 	doubled, err := patch.Doubled(typ, data)
 	if err != nil {
 		return err
@@ -49,7 +54,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		if err != nil {
 			return nil, err
 		}
-		obj, found, err := decodePatched(t, text)
+		obj, found, err := decodePatched(r, t, text)
 		if err == nil {
 			err = strict.judge(w, append(found, doubled...))
 		}
@@ -58,6 +63,15 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		}
 		return identified(obj, cur, t)
 	})
+}
+
+// current is what a patch changes, as JSON; nil for nothing.
+func (s *Server) current(r *http.Request, t target) []byte {
+	e, err := s.registry.Entry(r.Context(), t.ref.Sub(""))
+	if err != nil {
+		return nil // as the change will hear
+	}
+	return e.JSON
 }
 
 // identified is a patched object that is still cur, as the path names it.
@@ -78,8 +92,11 @@ func patched(typ types.PatchType, current, data []byte, cur registry.Object) ([]
 }
 
 // decodePatched reads what a patch made, and the fields of it that are unknown.
-func decodePatched(t target, text []byte) (registry.Object, []error, error) {
+func decodePatched(r *http.Request, t target, text []byte) (registry.Object, []error, error) {
 	obj, kind := t.shape()
+	if err := accountOf(r.Context()).check(text, obj); err != nil {
+		return nil, nil, err
+	}
 	found, err := decodeJSON(text, obj)
 	if err != nil {
 		return nil, nil, err

@@ -80,6 +80,7 @@ type Server struct {
 	counters counters
 	rooms    rooms
 	open     fair.Tally // watches and streams, by user
+	budget   budget
 	frames   frames
 	stop     context.Context
 }
@@ -105,6 +106,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		Config: cfg, registry: cfg.Registry, stop: ctx,
 		openapi:  newOpenAPI(cfg),
 		counters: newCounters(cfg.Metrics, rooms), rooms: rooms,
+		budget: newBudget(cfg.Limits, cfg.Clock),
 	}
 	s.Answers = s.withPods(s.answers())
 	return s, nil

@@ -1,30 +1,27 @@
 package static
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/codec"
 )
 
 // decode reads the one pod of a file, in YAML or JSON. Fields that a pod does not
 // have are left out and returned, as the API does with a warning.
 func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
-	doc, err := oneDocument(data)
-	if err != nil {
-		return nil, nil, err
-	}
-	doc, err = yaml.YAMLToJSON(doc)
+	doc, err := codec.YAMLToJSON(data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	var weigher codec.Weigher
+	if _, err := weigher.JSON(doc, &corev1.Pod{}); err != nil {
+		return nil, nil, err
 	}
 	var is metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, &is); err != nil {
@@ -41,39 +38,6 @@ func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 		return nil, nil, errors.New("metadata.name: Required value")
 	}
 	return pod, unknown, refers(pod)
-}
-
-// oneDocument is the only document that says something.
-func oneDocument(data []byte) ([]byte, error) {
-	var found []byte
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		doc, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("cannot be read: %w", err)
-		}
-		if empty(doc) {
-			continue
-		}
-		if found != nil {
-			return nil, errors.New("has more than one document: one pod a file")
-		}
-		found = doc
-	}
-	if found == nil {
-		return nil, errors.New("is empty")
-	}
-	return found, nil
-}
-
-// empty says that a document holds nothing but comments.
-func empty(doc []byte) bool {
-	var value any
-	err := yaml.Unmarshal(doc, &value)
-	return err == nil && value == nil
 }
 
 // refers refuses a pod that needs objects of the API: it would not be the node

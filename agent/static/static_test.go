@@ -79,7 +79,7 @@ func TestOneFile(t *testing.T) {
 		"yaml":             {good, "default/a-node1"},
 		"json":             {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"x"},"spec":{}}`, "x/b-node1"},
 		"one of documents": {"# a comment\n---\n" + good + "---\n# the end\n", "default/a-node1"},
-		"two documents":    {good + "---\n" + good, "has more than one document"},
+		"two documents":    {good + "---\n" + good, "several documents, one object is expected"},
 		"empty":            {"", "is empty"},
 		"comment":          {"# later", "is empty"},
 		"no yaml":          {"{", "cannot be read"},

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/auth"
 )
@@ -81,18 +80,11 @@ func (r *Record) Wants(level Level) bool {
 	return r != nil && (r.decision.Level == level || r.decision.Level == RequestResponse)
 }
 
-// Sent notes what the client sent: JSON, or YAML.
+// Sent notes what the client sent, as JSON.
 func (r *Record) Sent(data []byte) {
-	if !r.Wants(Request) || len(data) == 0 {
-		return
+	if r.Wants(Request) && json.Valid(data) { // the handler refuses anything else
+		r.event.RequestObject = r.object(data)
 	}
-	if !json.Valid(data) {
-		var err error
-		if data, err = yaml.YAMLToJSON(data); err != nil {
-			return // the handler refuses it
-		}
-	}
-	r.event.RequestObject = r.object(data)
 }
 
 // Answered notes what the client got, as JSON.

@@ -92,7 +92,7 @@ func TestStagesAndManagedFieldsMayBeLeftOut(t *testing.T) {
 	}
 	var out bytes.Buffer
 	r := audit.New(&out, p, clock.RealClock{}, zap.NewNop()).Begin(auth.Attributes{Resource: "pods"}, audit.Caller{ID: "me"})
-	r.Sent([]byte("metadata: {name: a, managedFields: [{}]}"))
+	r.Sent([]byte(`{"metadata":{"name":"a","managedFields":[{}]}}`))
 	r.Answered([]byte(`{"items":[{"metadata":{"name":"b","managedFields":[{}]}}]}`))
 	r.Ended(200)
 	got := out.String()

@@ -19,7 +19,7 @@ func full(t *testing.T, cfg fair.Config) *fair.Room {
 	t.Helper()
 	r := fair.New(cfg)
 	for range cfg.Seats {
-		if !r.Enter(t.Context(), "noisy") {
+		if !r.Enter(t.Context(), "noisy", 1) {
 			t.Fatal("an empty room let nobody in")
 		}
 	}
@@ -34,21 +34,21 @@ func TestUsersTakeTurns(t *testing.T) {
 		var order []string
 		for _, who := range []string{"noisy 1", "noisy 2", "noisy 3", "quiet 1", "other 1"} {
 			go func() {
-				if r.Enter(t.Context(), strings.Fields(who)[0]) {
+				if r.Enter(t.Context(), strings.Fields(who)[0], 1) {
 					order = append(order, who)
 				}
 			}()
 			synctest.Wait()
 		}
-		for range 5 {
-			r.Leave()
+		for _, user := range []string{"noisy", "noisy", "noisy", "quiet", "other"} {
+			r.Leave(user, 1)
 			synctest.Wait()
 		}
 		if got := fmt.Sprint(order); got != "[noisy 1 quiet 1 other 1 noisy 2 noisy 3]" {
 			t.Errorf("let in %s", got)
 		}
-		r.Leave()
-		r.Leave()
+		r.Leave("noisy", 1)
+		r.Leave("noisy", 1)
 		if r.Inside() != 0 {
 			t.Errorf("%d are left inside", r.Inside())
 		}
@@ -60,12 +60,12 @@ func TestAQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := full(t, fair.Config{Seats: 1, Queue: 1, Wait: time.Minute})
 		waited := make(chan bool)
-		go func() { waited <- r.Enter(t.Context(), "a") }()
+		go func() { waited <- r.Enter(t.Context(), "a", 1) }()
 		synctest.Wait()
-		if r.Enter(t.Context(), "a") {
+		if r.Enter(t.Context(), "a", 1) {
 			t.Error("let in beside the one who waits")
 		}
-		r.Leave()
+		r.Leave("noisy", 1)
 		if !<-waited {
 			t.Error("the one who waited was turned away")
 		}
@@ -77,16 +77,16 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := full(t, fair.Config{Seats: 1, Queue: 1, Wait: time.Minute})
 		from := time.Now()
-		if r.Enter(t.Context(), "a") || time.Since(from) != time.Minute {
+		if r.Enter(t.Context(), "a", 1) || time.Since(from) != time.Minute {
 			t.Errorf("after %s", time.Since(from))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if r.Enter(ctx, "a") {
+		if r.Enter(ctx, "a", 1) {
 			t.Error("let in after its context ended")
 		}
-		r.Leave()
-		if r.Inside() != 0 || !r.Enter(t.Context(), "a") {
+		r.Leave("noisy", 1)
+		if r.Inside() != 0 || !r.Enter(t.Context(), "a", 1) {
 			t.Error("those who gave up keep a seat")
 		}
 	})
@@ -96,8 +96,63 @@ func TestNoLimit(t *testing.T) {
 	t.Parallel()
 	r := fair.New(fair.Config{})
 	for range 1000 {
-		if !r.Enter(t.Context(), "a") {
+		if !r.Enter(t.Context(), "a", 1) {
 			t.Fatal("turned away")
 		}
 	}
+}
+
+// A request that needs much room gets it: those that would fit before it wait,
+// too.
+func TestLargeRequestsGetTheirTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := fair.New(fair.Config{Seats: 10, Queue: 10, Wait: time.Minute})
+		r.Enter(t.Context(), "a", 6)
+		var order []string
+		for _, c := range []struct {
+			user  string
+			seats int
+		}{{"b", 10}, {"c", 2}} {
+			go func() {
+				if r.Enter(t.Context(), c.user, c.seats) {
+					order = append(order, c.user)
+				}
+			}()
+			synctest.Wait()
+		}
+		if len(order) > 0 {
+			t.Errorf("%s went first", order)
+		}
+		r.Leave("a", 6)
+		synctest.Wait()
+		r.Leave("b", 10)
+		synctest.Wait()
+		if got := fmt.Sprint(order); got != "[b c]" || r.Inside() != 2 {
+			t.Errorf("let in %s, %d seats are taken", got, r.Inside())
+		}
+	})
+}
+
+// One user leaves room for the others, and does not keep them waiting for what
+// only it waits for.
+func TestAUserLeavesRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := fair.New(fair.Config{Seats: 10, PerUser: 5, Queue: 10, Wait: time.Minute})
+		if !r.Enter(t.Context(), "noisy", 20) || r.Inside() != 5 {
+			t.Errorf("%d seats are taken", r.Inside())
+		}
+		ended := make(chan bool)
+		go func() { ended <- r.Enter(t.Context(), "noisy", 1) }()
+		synctest.Wait()
+		from := time.Now()
+		if !r.Enter(t.Context(), "quiet", 5) || time.Since(from) > 0 {
+			t.Errorf("quiet waited for %s", time.Since(from))
+		}
+		r.Leave("noisy", 20)
+		if !<-ended || r.Inside() != 6 {
+			t.Errorf("%d seats are taken", r.Inside())
+		}
+	})
 }

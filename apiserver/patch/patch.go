@@ -2,6 +2,7 @@
 package patch
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -125,14 +126,51 @@ func applyJSON(current, data []byte) ([]byte, error) {
 }
 
 func applyMerge(current, data []byte) ([]byte, error) {
-	if err := isObject(data); err != nil {
-		return nil, err
+	patch, err := object(data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
-	out, err := jsonpatch.MergePatch(current, data)
+	into, err := object(current)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("error applying patch: " + err.Error())
 	}
+	return json.Marshal(merge(into, patch))
+}
+
+// object decodes a JSON object, whose numbers stay as they are written.
+func object(data []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var out map[string]any
+	if err := d.Decode(&out); err != nil {
+		return nil, err
+	}
+	if out == nil {
+		return nil, errors.New("null is no JSON object")
+	}
 	return out, nil
+}
+
+// merge is RFC 7396: null removes a field, objects are merged, anything else takes
+// the place of what was there. The library copies the text of each level for each
+// level above it, which a deep patch makes endless.
+func merge(into map[string]any, patch any) any {
+	fields, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	if into == nil {
+		into = make(map[string]any, len(fields))
+	}
+	for name, value := range fields {
+		if value == nil {
+			delete(into, name)
+			continue
+		}
+		inner, _ := into[name].(map[string]any)
+		into[name] = merge(inner, value)
+	}
+	return into
 }
 
 func applyStrategic(current, data []byte, typed any) ([]byte, error) {

@@ -11,7 +11,7 @@ import (
 
 // CheckProtobuf is CheckJSON for protobuf, without the envelope.
 func CheckProtobuf(data []byte, obj any) error {
-	if !suspicious(data) {
+	if !Suspicious(data) {
 		return nil
 	}
 	return walkMessage(data, elem(reflect.TypeOf(obj)), nil)

@@ -30,7 +30,7 @@ const (
 // read; obj is of the type it will be decoded into. JSON that is none passes:
 // decoding it says what is wrong.
 func CheckJSON(data []byte, obj any) error {
-	if !suspicious(data) {
+	if !Suspicious(data) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -42,8 +42,9 @@ func CheckJSON(data []byte, obj any) error {
 	return walk(value, reflect.TypeOf(obj), nil)
 }
 
-// suspicious says whether data has anything that looks like such an amount.
-func suspicious(data []byte) bool {
+// Suspicious says whether data has anything that looks like such an amount, so that
+// CheckJSON decodes it without a type.
+func Suspicious(data []byte) bool {
 	run := 0 // digits up to here
 	for i, c := range data {
 		if c-'0' <= 9 {
@@ -74,7 +75,7 @@ func exponentBefore(data []byte) bool {
 
 // tooLong refuses an amount by its text.
 func tooLong(text string, path *field.Path) error {
-	if !suspicious([]byte(text)) {
+	if !Suspicious([]byte(text)) {
 		return nil
 	}
 	if len(text) > 40 {
