@@ -17,6 +17,7 @@ import (
 	"monopod/agent"
 	"monopod/agent/fake"
 	"monopod/apiserver/client"
+	"monopod/testdata/harness"
 )
 
 // Pods come and go while the runtime fails at random and the agent is stopped in
@@ -276,13 +277,10 @@ func TestArchiveArrives(t *testing.T) {
 
 func awaitReal(w *world, name string, any ...func(*corev1.Pod) bool) {
 	w.Helper()
-	for range 2000 {
-		for _, ok := range any {
-			if p := w.get(name); p != nil && ok(p) {
-				return
-			}
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !harness.Eventually(harness.Enough, func() bool {
+		p := w.get(name)
+		return p != nil && slices.ContainsFunc(any, func(ok func(*corev1.Pod) bool) bool { return ok(p) })
+	}) {
+		w.Fatalf("not in time: %v", w.watched())
 	}
-	w.Fatalf("not in time: %v", w.watched())
 }

@@ -19,6 +19,7 @@ import (
 	"monopod/agent"
 	"monopod/agent/cri"
 	"monopod/apiserver/client"
+	"monopod/testdata/harness"
 	"monopod/testdata/web/image"
 )
 
@@ -126,15 +127,11 @@ func (r *real) begin() {
 	r.Cleanup(func() { r.stop() })
 }
 
-// await waits for a state of a pod in real time: two minutes, as the end of twenty pods
-// took more than half a one on two cores that a hundred processes wanted.
+// await waits for a state of a pod in real time.
 func (r *real) await(name string, ok func(*corev1.Pod) bool) {
 	r.Helper()
-	for start := time.Now(); time.Since(start) < 2*time.Minute; {
-		if ok(r.get(name)) {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	if harness.Eventually(harness.Enough, func() bool { return ok(r.get(name)) }) {
+		return
 	}
 	r.Fatalf("not in time\nevents:\n%s\nwatch:\n%s", strings.Join(r.told(), "\n"), strings.Join(r.watched(), "\n"))
 }
@@ -181,13 +178,12 @@ func (r *real) life(t *testing.T) {
 	if took := time.Since(began); took < 2900*time.Millisecond {
 		t.Errorf("gone after %v", took)
 	}
-	for range 1000 { // what was watched comes after what was stored
-		if seen := r.watched(); len(seen) > 2 && strings.Contains(seen[len(seen)-2], "c:exit=137") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !harness.Eventually(harness.Enough, func() bool { // what was watched comes after what was stored
+		seen := r.watched()
+		return len(seen) > 2 && strings.Contains(seen[len(seen)-2], "c:exit=137")
+	}) {
+		t.Errorf("watched: %v", r.watched())
 	}
-	t.Errorf("watched: %v", r.watched())
 }
 
 func (r *real) files(t *testing.T) {
@@ -254,12 +250,10 @@ func (r *real) oom(t *testing.T) {
 // leftovers looks for what nobody wants any more.
 func (r *real) leftovers() {
 	r.Helper()
-	for range 300 { // the last pod's object went before its container
-		if list, _ := r.runtime.ListPodSandbox(context.Background(), nil); len(list) == 0 && len(names(r.world, "logs/pods")) == 0 {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	harness.Eventually(harness.Enough, func() bool { // the last pod's object went before its container
+		list, _ := r.runtime.ListPodSandbox(context.Background(), nil)
+		return len(list) == 0 && len(names(r.world, "logs/pods")) == 0
+	})
 	r.stop()
 	sandboxes, _ := r.runtime.ListPodSandbox(context.Background(), nil)
 	containers, _ := r.runtime.ListContainers(context.Background(), nil)

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"monopod/apiserver"
 	"monopod/apiserver/auth"
@@ -14,6 +13,7 @@ import (
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/registry"
 	"monopod/store"
+	"monopod/testdata/harness"
 )
 
 // serveRBAC is a server that decides by stored roles. Any token is that of the
@@ -64,15 +64,15 @@ const (
 // they are written.
 func (a api) until(code int, method, path, body string, header ...string) map[string]any {
 	a.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		got, out := a.read(method, path, body, header...)
-		if got == code {
-			return out
-		}
-		if time.Now().After(deadline) {
-			a.t.Fatalf("%s %s: %d %v, want %d", method, path, got, out, code)
-		}
+	var got int
+	var out map[string]any
+	if !harness.Eventually(harness.Enough, func() bool {
+		got, out = a.read(method, path, body, header...)
+		return got == code
+	}) {
+		a.t.Fatalf("%s %s: %d %v, want %d", method, path, got, out, code)
 	}
+	return out
 }
 
 // Users grant what they have, and no more.

@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds each wait for the page; a page that works needs far less.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 // browser finds a Chromium, or skips.
 func browser(t *testing.T) string {

@@ -16,6 +16,7 @@ import (
 	"monopod/agent/cri"
 	"monopod/agent/image"
 	"monopod/agent/runtime"
+	"monopod/testdata/harness"
 )
 
 func (n *node) containerdPID() (pid int) {
@@ -43,19 +44,19 @@ func (n *node) podIP(sandbox string) string {
 func (n *node) fetch(sandbox string) {
 	n.t.Helper()
 	url := "http://" + n.podIP(sandbox) + ":8080/"
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	var last error
-	for range 500 {
+	if !harness.Eventually(harness.Enough, func() bool {
 		resp, err := client.Get(url)
-		if err == nil {
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			return
+		if last = err; err != nil {
+			return false
 		}
-		last = err
-		time.Sleep(2 * time.Millisecond)
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		return true
+	}) {
+		n.t.Errorf("GET %s: %v", url, last)
 	}
-	n.t.Errorf("GET %s: %v", url, last)
 }
 
 func (n *node) running(container string) bool {
@@ -65,10 +66,8 @@ func (n *node) running(container string) bool {
 
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain for " + what)
-		}
+	if !harness.Eventually(harness.Enough, holds) {
+		t.Fatal("waited in vain for " + what)
 	}
 }
 

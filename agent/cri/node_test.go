@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -20,6 +19,7 @@ import (
 	"monopod/agent/cni"
 	"monopod/agent/cri"
 	"monopod/agent/oom"
+	"monopod/testdata/harness"
 	"monopod/testdata/web/image"
 )
 
@@ -153,14 +153,14 @@ func keepChild(dataDir string) int {
 func (n *node) awaitReady() {
 	n.t.Helper()
 	var last error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	if !harness.Eventually(harness.Enough, func() bool {
 		resp, err := n.runtime.Status(context.Background())
 		status := resp.GetStatus()
-		if last = err; err == nil && status.Conditions[0].Status && status.Conditions[1].Status {
-			return
-		}
+		last = err
+		return err == nil && status.Conditions[0].Status && status.Conditions[1].Status
+	}) {
+		n.t.Fatal("containerd does not get ready: ", last)
 	}
-	n.t.Fatal("containerd does not get ready: ", last)
 }
 
 // stop ends containerd as monopod does: pods go on.
@@ -172,7 +172,7 @@ func (n *node) stop() {
 }
 
 func (n *node) discard() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Bound)
 	defer cancel()
 	if err := n.runtime.RemoveAll(ctx); err != nil {
 		n.t.Error(err)

@@ -27,6 +27,7 @@ import (
 
 	"monopod/agent/topology"
 	"monopod/testdata/deviceplugin/plugin"
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -339,10 +340,8 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 // until waits for what must come soon.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came")
-		}
+	if !harness.Eventually(harness.Enough, ok) {
+		t.Fatal("it never came")
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"monopod/agent/fake"
 	"monopod/agent/runtime"
+	"monopod/testdata/harness"
 )
 
 // sandbox is one pod with a pulled image.
@@ -369,17 +370,17 @@ func TestLoopback(t *testing.T) {
 func curl(t *testing.T, ip string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		resp, err := client.Get("http://" + net.JoinHostPort(ip, "8080") + "/")
-		if err == nil {
-			defer resp.Body.Close()
-			page, _ := io.ReadAll(resp.Body)
-			return string(page)
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	var resp *http.Response
+	var err error
+	if !harness.Eventually(harness.Enough, func() bool {
+		resp, err = client.Get("http://" + net.JoinHostPort(ip, "8080") + "/")
+		return err == nil
+	}) {
+		t.Fatal(err)
 	}
+	defer resp.Body.Close()
+	page, _ := io.ReadAll(resp.Body)
+	return string(page)
 }
 
 func TestAddresses(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"monopod/agent/host"
+	"monopod/testdata/harness"
 )
 
 // Whatever the kernel can do, the watch ends with its context, and does not end
@@ -29,7 +30,7 @@ func TestWatchMemoryEnds(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Bound):
 		t.Fatal("does not end")
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"monopod/testdata/harness"
 )
 
 // kernelV1 is a folder that looks like cgroup v1's, with a pipe for what is asked.
@@ -54,7 +56,7 @@ func TestWatchUsage(t *testing.T) {
 	}
 	select {
 	case <-passed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Bound):
 		t.Fatal("nobody was told")
 	}
 	left <- 0 // asks for nothing
@@ -95,18 +97,14 @@ func TestWatchUsageOfTheKernel(t *testing.T) {
 	}
 	select {
 	case <-passed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Bound):
 		t.Error("64 MiB were taken and nobody was told")
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for range 100 { // the kernel takes a moment
-		if err = os.Remove(dir); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !harness.Eventually(harness.Enough, func() bool { err = os.Remove(dir); return err == nil }) { // the kernel takes a moment
+		t.Error(err)
 	}
-	t.Error(err)
 }

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"monopod/testdata/harness"
 )
 
 // buildFlags are those in pause.c's head.
@@ -98,14 +99,13 @@ func leavesOnSignal(t *testing.T, program string) {
 // for its signals.
 func waitAsleep(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+	if !harness.Eventually(harness.Enough, func() bool {
 		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(status), "State:\tS") {
-			return
-		}
+		return strings.Contains(string(status), "State:\tS")
+	}) {
+		t.Fatal("the program never came to wait")
 	}
-	t.Fatal("the program never came to wait")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,7 +137,7 @@ func TestWatch(t *testing.T) {
 			if k.Cgroup != "/p/c1" || k.At.IsZero() {
 				t.Errorf("%+v", k)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(harness.Bound):
 			t.Fatal("no kill came")
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/static"
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -256,7 +257,7 @@ func TestNotify(t *testing.T) {
 			}
 			select {
 			case <-changed:
-			case <-time.After(10 * time.Second):
+			case <-time.After(harness.Bound):
 				t.Error("nothing was told")
 			}
 		})

@@ -18,6 +18,7 @@ import (
 	"monopod/store/etcd"
 	"monopod/store/etcd/etcdtest"
 	"monopod/store/storetest"
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,7 +106,7 @@ func want(t *testing.T, events <-chan *store.Event, change string) {
 				t.Errorf("got %s, want %s", got, change)
 			}
 			return
-		case <-time.After(30 * time.Second):
+		case <-time.After(harness.Bound):
 			t.Fatalf("no event, want %s", change)
 		}
 	}

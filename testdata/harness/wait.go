@@ -11,12 +11,15 @@ import (
 // Enough is what the slowest step of a test takes at most on two idle cores.
 const Enough = time.Minute
 
+// Bound ends waits that only a broken program lets come to their end.
+const Bound = 10 * time.Minute
+
 // Eventually calls ok, with pauses that grow, until it returns true. It returns
 // false when ok did not within d, or within as many times d as this machine is
 // slower than two idle cores.
 func Eventually(d time.Duration, ok func() bool) bool {
 	began, bound := time.Now(), d
-	for pause := 10 * time.Millisecond; !ok(); pause = min(pause*3/2, 250*time.Millisecond) {
+	for pause := time.Millisecond; !ok(); pause = min(pause*3/2, 250*time.Millisecond) {
 		if time.Since(began) > bound {
 			if slow := time.Duration(float64(d) * slowness()); slow > bound {
 				bound = slow

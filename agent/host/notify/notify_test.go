@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/host/notify"
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -63,11 +64,11 @@ func TestReadyIsToldWhenItIsSo(t *testing.T) {
 				t.Errorf("it says %q and is not ready", said)
 			}
 			is.Store(true)
-			if said := hear(t, conn, 10*time.Second); said != "READY=1" {
+			if said := hear(t, conn, harness.Bound); said != "READY=1" {
 				t.Errorf("it is ready and says %q", said)
 			}
 			cancel()
-			if said := hear(t, conn, 10*time.Second); said != "STOPPING=1" {
+			if said := hear(t, conn, harness.Bound); said != "STOPPING=1" {
 				t.Errorf("it ends and says %q", said)
 			}
 			if err := <-over; err != nil {
@@ -88,7 +89,7 @@ func TestItEndsBeforeItWasReady(t *testing.T) {
 		cancel()
 		return nil
 	})
-	if said := hear(t, conn, 10*time.Second); said != "STOPPING=1" || err != nil {
+	if said := hear(t, conn, harness.Bound); said != "STOPPING=1" || err != nil {
 		t.Errorf("it says %q, %v", said, err)
 	}
 }

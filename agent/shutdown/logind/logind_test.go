@@ -14,6 +14,7 @@ import (
 	"monopod/agent/shutdown"
 	"monopod/agent/shutdown/logind"
 	"monopod/agent/shutdown/logind/logindtest"
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,10 +66,8 @@ func (n *node) told(part string) int {
 // until waits for what happens in other processes.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
+	if !harness.Eventually(harness.Enough, ok) {
+		t.Fatalf("never came: %s", what)
 	}
 }
 
