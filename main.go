@@ -254,8 +254,13 @@ func (c Config) path(name ...string) string {
 // them in the opposite one. It returns when ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	frugal.Pace()
+	if cfg.Runtime == "containerd" {
+		if err := cri.Possible(cfg.Containerd); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil { // users of a pod's own have to pass
-		return fmt.Errorf("--data-dir: %w", err)
+		return fmt.Errorf("--data-dir: %w; choose a folder that you can write to", err)
 	}
 	for _, dir := range []string{cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -302,6 +307,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, stored(guards.api.Resources())
+	metrics.MustRegister(state.Collector(guards.api.Stored()))
 	manager, elector, err := newControllers(cfg, log, guards.api, metrics)
 	if err != nil {
 		return err

@@ -181,6 +181,17 @@ func (m *Memory) Revision() int64 {
 	return m.rev
 }
 
+// Count returns the number of objects of each resource that has had any.
+func (m *Memory) Count() map[string]int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	counts := map[string]int64{}
+	for resource, t := range m.tables {
+		counts[resource] = int64(t.entries.Len())
+	}
+	return counts
+}
+
 // List implements Store.
 func (m *Memory) List(_ context.Context, sel Selector) ([]*Entry, int64, error) {
 	all, rev, err := m.snapshot(sel)

@@ -84,7 +84,7 @@ func NewChild(config ChildConfig) (*Child, error) {
 func findProgram(program string) (string, error) {
 	path, err := exec.LookPath(cmp.Or(program, "containerd"))
 	if err != nil {
-		return "", fmt.Errorf("find containerd: %w", err)
+		return "", fmt.Errorf("cannot start containerd: %w; %s", err, install)
 	}
 	return filepath.Abs(path)
 }

@@ -132,7 +132,7 @@ func (c *Child) settings(major int, network cni.Network) childSettings {
 		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
-		RestrictOOM: !mayLowerOOMScore(), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
+		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
 	}
 	// Programs beside containerd belong to it.
 	s.Shim = beside(c.program, "containerd-shim-runc-v2")
@@ -169,16 +169,6 @@ func parseVersion(out string) (major, minor int, err error) {
 	}
 	minor, err = strconv.Atoi(m[2])
 	return major, minor, err
-}
-
-// mayLowerOOMScore says whether we have CAP_SYS_RESOURCE.
-func mayLowerOOMScore() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return false
-	}
-	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 func hasAppArmor() bool {

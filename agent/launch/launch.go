@@ -191,6 +191,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if own {
 		return n.runOnChild(ctx)
 	}
+	if err := cri.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
+		return err
+	}
 	rt, err := cri.New(cri.Config{Socket: socket, Kernel: n.kernel, Log: n.Log})
 	if err != nil {
 		return err

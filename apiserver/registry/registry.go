@@ -106,6 +106,17 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 // Resources are what is served, for discovery.
 func (r *Registry) Resources() []Resource { return r.resources }
 
+// Stored are the names of those whose objects are stored.
+func (r *Registry) Stored() []schema.GroupResource {
+	var out []schema.GroupResource
+	for i := range r.resources {
+		if res := &r.resources[i]; res.Stored() {
+			out = append(out, res.GVR.GroupResource())
+		}
+	}
+	return out
+}
+
 // Resource finds what is known of a resource.
 func (r *Registry) Resource(gvr schema.GroupVersionResource) (*Resource, error) {
 	if res := r.byGVR[gvr]; res != nil {

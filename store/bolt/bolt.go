@@ -104,6 +104,15 @@ func (d *DB) Forget(rev int64) (newest int64) {
 	return d.Memory.Forget(rev)
 }
 
+// Size is that of the file in bytes.
+func (d *DB) Size() (int64, error) {
+	info, err := os.Stat(d.place.path)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
 // Report says what opening the file took beside reading it.
 type Report struct {
 	// Damage is what was wrong with the file, so that a snapshot took its place;

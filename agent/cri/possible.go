@@ -1,0 +1,133 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+)
+
+// remedy ends the errors of a machine that cannot run containers.
+const remedy = "or run with --runtime=fake, which keeps pods in memory"
+
+// install says how to get the programs that are missing.
+const install = "install containerd and runc (with apt, dnf or apk), " + remedy
+
+// machine is what Possible looks at.
+type machine struct {
+	user   int
+	may    func(capability int) bool
+	find   func(program string) error
+	exists func(path string) bool
+}
+
+// Possible says what this machine lacks for pods in containers, as far as that is
+// plain before anything is started; want is --containerd.
+func Possible(want string) error {
+	return machine{
+		user:   os.Geteuid(),
+		may:    mayUse,
+		find:   func(program string) error { _, err := exec.LookPath(program); return err },
+		exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
+	}.possible(want)
+}
+
+func (m machine) possible(want string) error {
+	if m.user != 0 {
+		return fmt.Errorf("cannot run containers as user %d: root is required; use sudo, %s", m.user, remedy)
+	}
+	if !m.may(unix.CAP_SYS_ADMIN) || !m.may(unix.CAP_NET_ADMIN) {
+		return fmt.Errorf("cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; in a container, run it with --privileged, %s", remedy)
+	}
+	if want != "" && want != Auto || m.exists(hostSocket) {
+		return nil
+	}
+	if err := m.find("containerd"); err != nil {
+		return fmt.Errorf("cannot start containerd: %w; %s", err, install)
+	}
+	if err := m.find("runc"); err != nil {
+		return fmt.Errorf("cannot start containers: %w; %s", err, install)
+	}
+	return nil
+}
+
+// mayUse says whether this process has a capability.
+func mayUse(capability int) bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return data[capability/32].Effective&(1<<(capability%32)) != 0
+}
+
+const (
+	// awaited is how long a socket that was named has to answer after the start;
+	// containerd and monopod may be started together.
+	awaited = 10 * time.Second
+	// betweenCalls is the time between two attempts.
+	betweenCalls = 200 * time.Millisecond
+)
+
+// Await waits until the CRI of containerd answers at socket. It gives up after 10 s,
+// and at once where it can be no other than it is.
+func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logger) error {
+	conn, err := dial(socket)
+	if err != nil {
+		return fmt.Errorf("--containerd: %w", err)
+	}
+	defer conn.Close()
+	client := cri.NewRuntimeServiceClient(conn)
+	for began, said := clock.Now(), false; ; {
+		err := version(ctx, socket, client)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case status.Code(err) == codes.Unimplemented:
+			return fmt.Errorf(`--containerd: %s does not serve CRI: %w; take "cri" out of disabled_plugins in containerd's config.toml, `+
+				"leave the flag out so that monopod starts its own containerd, %s", socket, err, remedy)
+		case clock.Since(began) >= awaited:
+			return fmt.Errorf("--containerd: no containerd answers: %w; start containerd (systemctl start containerd), "+
+				"leave the flag out so that monopod finds or starts one, %s", err, remedy)
+		case !said:
+			said = true
+			log.Warn("waiting for containerd", zap.String("socket", socket), zap.Duration("atMost", awaited), zap.Error(err))
+		}
+		select {
+		case <-clock.After(betweenCalls):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// version asks for CRI's version. The plain connection before it has the clearer
+// error.
+func version(ctx context.Context, socket string, client cri.RuntimeServiceClient) error {
+	ctx, cancel := context.WithTimeout(ctx, probing)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	if _, err = client.Version(ctx, &cri.VersionRequest{}); err != nil {
+		return reason{err}
+	}
+	return nil
+}
+
+// reason is the error of a call, in the words of its status alone.
+type reason struct{ error }
+
+func (r reason) Error() string              { return status.Convert(r.error).Message() }
+func (r reason) GRPCStatus() *status.Status { return status.Convert(r.error) }

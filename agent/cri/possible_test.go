@@ -1,0 +1,140 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// Each machine that cannot run containers gets one line that says what to do.
+func TestPossible(t *testing.T) {
+	t.Parallel()
+	type lacks struct {
+		user         int
+		capability   int // 0 is CAP_CHOWN, which nobody asks for
+		program, has string
+	}
+	for said, l := range map[string]lacks{
+		"":                         {has: hostSocket, program: "containerd"}, // the machine's own serves
+		"use sudo":                 {user: 1000},
+		"run it with --privileged": {capability: unix.CAP_NET_ADMIN},
+		"cannot start containerd: not in PATH; install": {program: "containerd"},
+		"cannot start containers: not in PATH; install": {program: "runc"},
+	} {
+		err := machine{
+			user:   l.user,
+			may:    func(c int) bool { return c != l.capability },
+			exists: func(path string) bool { return path == l.has },
+			find: func(p string) error {
+				if p == l.program {
+					return errors.New("not in PATH")
+				}
+				return nil
+			},
+		}.possible(Auto)
+		switch {
+		case said == "" && err != nil:
+			t.Errorf("refused: %v", err)
+		case said != "" && (err == nil || !strings.Contains(err.Error(), said) || !strings.Contains(err.Error(), "--runtime=fake") || strings.Contains(err.Error(), "\n")):
+			t.Errorf("%q: got %v", said, err)
+		}
+	}
+}
+
+// A socket that was named needs no programs.
+func TestPossibleWithASocket(t *testing.T) {
+	t.Parallel()
+	m := machine{may: func(int) bool { return true }, find: func(string) error { return errors.New("none") }, exists: func(string) bool { return false }}
+	if err := m.possible("/a.sock"); err != nil {
+		t.Error(err)
+	}
+}
+
+// fastClock has gone on by a second whenever somebody asks.
+type fastClock struct{ *testclock.FakeClock }
+
+var _ clock.Clock = fastClock{}
+
+func (c fastClock) Since(t time.Time) time.Duration {
+	c.Step(time.Second)
+	return c.FakeClock.Since(t)
+}
+
+func (c fastClock) After(time.Duration) <-chan time.Time {
+	at := make(chan time.Time, 1)
+	at <- c.FakeClock.Now()
+	return at
+}
+
+func newFastClock() fastClock {
+	return fastClock{testclock.NewFakeClock(time.Unix(1e9, 0))}
+}
+
+type versions struct {
+	cri.UnimplementedRuntimeServiceServer
+}
+
+func (versions) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{}, nil
+}
+
+// serveCRI serves at a socket, with CRI or without.
+func serveCRI(t *testing.T, with bool) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	if with {
+		cri.RegisterRuntimeServiceServer(s, versions{})
+	}
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return socket
+}
+
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		socket func(t *testing.T) string
+		want   string
+		warned int
+	}{
+		"answers": {func(t *testing.T) string { return serveCRI(t, true) }, "", 0},
+		"no CRI":  {func(t *testing.T) string { return serveCRI(t, false) }, "does not serve CRI: unknown service runtime.v1.RuntimeService; take \"cri\" out of disabled_plugins", 0},
+		"dead":    {func(t *testing.T) string { return filepath.Join(t.TempDir(), "none") }, "no such file or directory", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			core, logs := observer.New(zapcore.InfoLevel)
+			err := Await(t.Context(), c.socket(t), newFastClock(), zap.New(core))
+			if logs.Len() != c.warned {
+				t.Errorf("logged %v", logs.All())
+			}
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "--containerd: ") || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "--runtime=fake") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
