@@ -112,9 +112,9 @@ func All() []Entry {
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
 				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Workers: c.ConcurrentNamespaceSyncs}), nil
 			}},
-		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"},
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
-				return garbagecollector.New(d, garbagecollector.Config{Kinds: c.Kinds, Workers: c.ConcurrentGCSyncs}), nil
+		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"}, Component: garbagecollector.Component,
+			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
+				return garbagecollector.New(d, e, garbagecollector.Config{Kinds: c.Kinds, Workers: c.ConcurrentGCSyncs}), nil
 			}},
 		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
 			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {

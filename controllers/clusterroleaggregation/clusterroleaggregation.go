@@ -42,7 +42,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []loop.Source[everything]{{
 			Selector: client.Selector{Resource: client.ClusterRoles},
-			Keys:     func(_, _ client.Object) []everything { return []everything{{}} },
+			Keys:     loop.Plain(func(_, _ client.Object) []everything { return []everything{{}} }),
 		}},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

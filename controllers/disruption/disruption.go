@@ -53,8 +53,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[key]{
 		Name: Name,
 		Sources: []loop.Source[key]{
-			{Selector: client.Selector{Resource: client.PodDisruptionBudgets}, Keys: onBudget},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: func(old, new client.Object) []key { return append(c.onPod(old, new), onCondition(new)...) }},
+			{Selector: client.Selector{Resource: client.PodDisruptionBudgets}, Keys: loop.Plain(onBudget)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: c.onPod},
 		},
 		Reconcile: func(ctx context.Context, k key) (time.Duration, error) {
 			if k.pod {
@@ -76,8 +76,10 @@ func onBudget(old, new client.Object) []key {
 	return []key{{Key: loop.KeyOf(is)}}
 }
 
-// onPod wakes the budgets that guard a pod, or did.
-func (c *Controller) onPod(old, new client.Object) []key {
+// onPod wakes a pod that is said to be disrupted, and the budgets that guard it, or
+// did.
+func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
+	out := onCondition(new)
 	pods := make([]*corev1.Pod, 0, 2)
 	for _, obj := range []client.Object{old, new} {
 		if obj != nil && len(obj.GetLabels()) > 0 {
@@ -85,19 +87,18 @@ func (c *Controller) onPod(old, new client.Object) []key {
 		}
 	}
 	if len(pods) == 0 {
-		return nil
+		return out, nil
 	}
-	budgets, err := client.List[*policyv1.PodDisruptionBudget](context.Background(), c.deps.Client, client.Selector{Namespace: pods[0].Namespace})
+	budgets, err := client.List[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, client.Selector{Namespace: pods[0].Namespace})
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	var out []key
 	for _, b := range budgets {
 		if guards(b, pods...) {
 			out = append(out, key{Key: loop.KeyOf(b)})
 		}
 	}
-	return out
+	return out, nil
 }
 
 // onCondition wakes a pod that is said to be disrupted.

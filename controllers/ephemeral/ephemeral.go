@@ -46,8 +46,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[loop.Key]{
 		Name: Name,
 		Sources: []loop.Source[loop.Key]{
-			{Selector: client.Selector{Resource: client.Pods}, Keys: onPod},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: onClaim},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: loop.Plain(onPod)},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(onClaim)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

@@ -55,7 +55,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []loop.Source[string]{{
 			Selector: client.Selector{Resource: client.Events},
-			Keys:     func(old, new client.Object) []string { return c.counted(&count, old, new) },
+			Keys:     loop.Plain(func(old, new client.Object) []string { return c.counted(&count, old, new) }),
 		}},
 		Reconcile: c.sweep,
 	}).Run(ctx)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,6 +50,7 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 // collect deletes an object that had owners and has none left. One that still
 // has an owner loses the references to the others.
 func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
+	r.warn(obj)
 	o, err := r.ownership(ctx, obj)
 	if err != nil {
 		return err
@@ -62,12 +64,24 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	}
 	policy := metav1.DeletePropagationBackground
 	switch {
-	case len(o.waiting) > 0 && len(r.index.dependents(i.uid)) > 0, has(obj, metav1.FinalizerDeleteDependents):
+	case len(o.waiting) > 0 && r.index.has(i.uid), has(obj, metav1.FinalizerDeleteDependents):
 		policy = metav1.DeletePropagationForeground
 	case has(obj, metav1.FinalizerOrphanDependents):
 		policy = metav1.DeletePropagationOrphan
 	}
 	return r.delete(ctx, i, obj, policy)
+}
+
+// warn tells of owners that are in another namespace: such references mean nothing,
+// and the object goes with the last owner that does.
+func (r *run) warn(obj client.Object) {
+	for _, ref := range obj.GetOwnerReferences() {
+		if ns, ok := r.index.namespace(ref.UID); ok && ns != obj.GetNamespace() {
+			r.events.Eventf(obj, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+				ref.APIVersion, ref.Kind, obj.GetNamespace(), ref.Name, ref.UID, obj.GetNamespace())
+		}
+	}
 }
 
 // delete removes the object as it was judged: one that has changed since is
@@ -79,9 +93,6 @@ func (r *run) delete(ctx context.Context, i item, obj client.Object, policy meta
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		r.loop.Add(i)
 		return nil
 	case err == nil:
 		r.deps.Log.Debug("owners are gone, object deleted", zap.String("resource", i.resource.Resource),
@@ -125,11 +136,11 @@ func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 	})
 }
 
-// foreground waits until no dependent blocks the owner's deletion, and has them
-// deleted meanwhile.
+// foreground waits until no dependent blocks the owner's deletion. They were woken
+// when it began.
 func (r *run) foreground(ctx context.Context, owner item) error {
-	r.loop.Add(r.index.dependents(owner.uid)...)
-	if len(r.index.blocking(owner.uid)) > 0 {
+	if r.index.blocked(owner.uid) {
+		r.loop.AddAfter(circlesAfter, circles)
 		return nil // each wakes the owner as it goes
 	}
 	return r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents)

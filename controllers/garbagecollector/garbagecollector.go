@@ -1,8 +1,12 @@
 // Package garbagecollector deletes objects whose owners are gone, and carries
 // out the foreground and orphan deletion of owners.
 //
-// It keeps one index, from an owner's UID to the objects that name it; all else
-// is read from the API when it is needed. It acts on watch events only.
+//   - index: from an owner's UID to the objects that name it; all else is read from
+//     the API when it is needed.
+//   - collect: what becomes of a dependent, and of an owner that is deleted.
+//   - circles: owners that wait for each other.
+//
+// It acts on watch events only.
 package garbagecollector
 
 import (
@@ -19,12 +23,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
 	"monopod/controllers/kinds"
 	"monopod/controllers/loop"
 )
 
 // Name of the controller.
 const Name = "garbagecollector"
+
+// Component is the source of its events.
+const Component = "garbage-collector-controller"
 
 // Config of the controller.
 type Config struct {
@@ -35,6 +43,7 @@ type Config struct {
 // Controller collects garbage.
 type Controller struct {
 	deps   loop.Deps
+	events record.Eventer
 	cfg    Config
 	byKind map[schema.GroupKind]kinds.Kind
 
@@ -44,14 +53,14 @@ type Controller struct {
 var _ loop.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, cfg Config) *Controller {
+func New(deps loop.Deps, events record.Eventer, cfg Config) *Controller {
 	if cfg.Kinds == nil {
 		cfg.Kinds = kinds.Served()
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 20
 	}
-	c := &Controller{deps: deps, cfg: cfg, byKind: map[schema.GroupKind]kinds.Kind{}}
+	c := &Controller{deps: deps, events: events, cfg: cfg, byKind: map[schema.GroupKind]kinds.Kind{}}
 	for _, k := range cfg.Kinds {
 		c.byKind[k.GroupKind()] = k
 	}
@@ -72,9 +81,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		cfg.Sources = append(cfg.Sources, loop.Source[item]{
 			Selector: client.Selector{Resource: kind.Resource},
-			Keys: func(old, new client.Object) []item {
+			Keys: loop.Plain(func(old, new client.Object) []item {
 				return r.changed(kind.Resource, old, new)
-			},
+			}),
 		})
 	}
 	r.loop = loop.New(c.deps, cfg)
@@ -108,7 +117,8 @@ type run struct {
 	index *index
 }
 
-// changed keeps the index and wakes what may have become garbage.
+// changed keeps the index and wakes what may have become garbage, and the owners
+// that wait for that.
 func (r *run) changed(resource schema.GroupVersionResource, old, new client.Object) []item {
 	var before, after []metav1.OwnerReference
 	if old != nil {
@@ -117,21 +127,28 @@ func (r *run) changed(resource schema.GroupVersionResource, old, new client.Obje
 	if new == nil {
 		me := itemOf(resource, old)
 		r.index.change(me, before, nil)
-		return append(r.index.dependents(me.uid), r.owners(old.GetNamespace(), before)...)
+		r.index.gone(me)
+		return append(r.index.dependents(me.uid), r.index.waitingFor(before)...)
 	}
 	me := itemOf(resource, new)
 	after = new.GetOwnerReferences()
+	r.index.exists(me, deleting(new) && has(new, metav1.FinalizerDeleteDependents))
+	var wake []item
+	switch {
+	case deleting(new) && (old == nil || !deleting(old)):
+		wake = append(r.index.dependents(me.uid), me)
+	case old == nil:
+		wake = r.index.foreign(me)
+	}
 	if old != nil && equality.Semantic.DeepEqual(before, after) {
-		if deleting(new) && !deleting(old) {
-			return []item{me}
-		}
-		return nil
+		return wake
 	}
 	r.index.change(me, before, after)
-	if len(after) == 0 && !deleting(new) {
-		return r.owners(new.GetNamespace(), before)
+	wake = append(wake, r.index.waitingFor(before)...)
+	if len(after) > 0 {
+		wake = append(wake, me)
 	}
-	return append(r.owners(new.GetNamespace(), before), me)
+	return wake
 }
 
 // deleting: the object waits for the garbage collector.
@@ -142,18 +159,6 @@ func deleting(obj client.Object) bool {
 
 func has(obj client.Object, finalizer string) bool {
 	return slices.Contains(obj.GetFinalizers(), finalizer)
-}
-
-// owners are the items that references mean; those of kinds that are not served
-// are left out.
-func (r *run) owners(namespace string, refs []metav1.OwnerReference) []item {
-	var out []item
-	for _, ref := range refs {
-		if owner, ok := r.owner(namespace, ref); ok {
-			out = append(out, owner)
-		}
-	}
-	return out
 }
 
 // owner is the item that a reference in an object of namespace means.
@@ -184,6 +189,9 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 // reconcile carries out an owner's deletion, or deletes a dependent whose owners
 // are gone.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
+	if i == circles {
+		return 0, r.untie(ctx)
+	}
 	obj, err := r.get(ctx, i)
 	if obj == nil || err != nil {
 		return 0, err

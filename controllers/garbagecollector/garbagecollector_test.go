@@ -18,7 +18,7 @@ func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), Config{}))
+		api.Run(New(api.Deps(), &api.Events, Config{}))
 		test(t, api)
 	})
 }
@@ -119,4 +119,18 @@ func TestAnOwnerOfThatNameIsNotTheOwner(t *testing.T) {
 			t.Error("wrote while idle")
 		}
 	})
+}
+
+// adds counts the keys that were woken.
+func adds(api *apitest.API) float64 {
+	families, err := api.Registry.Gather()
+	if err != nil {
+		api.T.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "workqueue_adds_total" {
+			return f.Metric[0].Counter.GetValue()
+		}
+	}
+	return 0
 }

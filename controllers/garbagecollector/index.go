@@ -10,14 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// index finds an owner's dependents, and whether each blocks its deletion in the
-// foreground.
+// index is what the watches have told of owners. Each question costs as much as its
+// answer is long.
 type index struct {
-	mu sync.RWMutex // guards of
-	of map[types.UID]map[item]bool
+	mu      sync.RWMutex // guards what follows
+	of      map[types.UID]*dependents
+	waiting map[types.UID]item   // deleted in the foreground: they wait for their dependents
+	at      map[types.UID]string // the namespace of everything that has one
 }
 
-func newIndex() *index { return &index{of: map[types.UID]map[item]bool{}} }
+// dependents are the objects that name one owner, and whether each blocks its
+// deletion in the foreground.
+type dependents struct {
+	blocks   map[item]bool
+	blocking int // how many do
+}
+
+func newIndex() *index {
+	return &index{of: map[types.UID]*dependents{}, waiting: map[types.UID]item{}, at: map[types.UID]string{}}
+}
 
 // change replaces the owners of i.
 func (x *index) change(i item, before, after []metav1.OwnerReference) {
@@ -27,36 +38,116 @@ func (x *index) change(i item, before, after []metav1.OwnerReference) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, ref := range before {
-		delete(x.of[ref.UID], i)
-		if len(x.of[ref.UID]) == 0 {
-			delete(x.of, ref.UID)
-		}
+		x.drop(ref.UID, i)
 	}
 	for _, ref := range after {
-		if x.of[ref.UID] == nil {
-			x.of[ref.UID] = map[item]bool{}
+		x.drop(ref.UID, i) // named twice
+		d := x.of[ref.UID]
+		if d == nil {
+			d = &dependents{blocks: map[item]bool{}}
+			x.of[ref.UID] = d
 		}
-		x.of[ref.UID][i] = ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+		if d.blocks[i] = ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion; d.blocks[i] {
+			d.blocking++
+		}
 	}
+}
+
+// drop wants mu held.
+func (x *index) drop(owner types.UID, i item) {
+	d := x.of[owner]
+	if d == nil {
+		return
+	}
+	if d.blocks[i] {
+		d.blocking--
+	}
+	if delete(d.blocks, i); len(d.blocks) == 0 {
+		delete(x.of, owner)
+	}
+}
+
+// exists notes where i is, and whether it waits for its dependents.
+func (x *index) exists(i item, waits bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if i.namespace != "" {
+		x.at[i.uid] = i.namespace
+	}
+	if waits {
+		x.waiting[i.uid] = i
+	} else {
+		delete(x.waiting, i.uid)
+	}
+}
+
+// gone forgets where i was.
+func (x *index) gone(i item) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.at, i.uid)
+	delete(x.waiting, i.uid)
+}
+
+// namespace is where the object of that uid is; false: in none, or not known.
+func (x *index) namespace(uid types.UID) (string, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	ns, ok := x.at[uid]
+	return ns, ok
 }
 
 // dependents of an owner.
 func (x *index) dependents(owner types.UID) []item {
-	return x.pick(owner, func(bool) bool { return true })
+	return x.pick(owner, func(item) bool { return true })
 }
 
-// blocking dependents of an owner.
-func (x *index) blocking(owner types.UID) []item {
-	return x.pick(owner, func(blocks bool) bool { return blocks })
+// foreign dependents of an owner in a namespace are those that are not there.
+func (x *index) foreign(owner item) []item {
+	if owner.namespace == "" {
+		return nil
+	}
+	return x.pick(owner.uid, func(i item) bool { return i.namespace != owner.namespace })
 }
 
-func (x *index) pick(owner types.UID, want func(blocks bool) bool) []item {
+func (x *index) pick(owner types.UID, want func(item) bool) []item {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	d := x.of[owner]
+	if d == nil {
+		return nil
+	}
+	var out []item
+	for i := range d.blocks {
+		if want(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (x *index) has(owner types.UID) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.of[owner] != nil
+}
+
+// blocked says whether a dependent blocks the owner's deletion.
+func (x *index) blocked(owner types.UID) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	d := x.of[owner]
+	return d != nil && d.blocking > 0
+}
+
+// waitingFor are the owners that wait for a dependent with these references.
+func (x *index) waitingFor(refs []metav1.OwnerReference) []item {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var out []item
-	for i, blocks := range x.of[owner] {
-		if want(blocks) {
-			out = append(out, i)
+	for _, ref := range refs {
+		if owner, ok := x.waiting[ref.UID]; ok {
+			out = append(out, owner)
 		}
 	}
 	return out
@@ -67,8 +158,8 @@ func (x *index) graph() map[types.UID][]string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	out := make(map[types.UID][]string, len(x.of))
-	for owner, dependents := range x.of {
-		for i := range dependents {
+	for owner, d := range x.of {
+		for i := range d.blocks {
 			out[owner] = append(out[owner], i.String())
 		}
 		slices.Sort(out[owner])

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
@@ -46,9 +46,10 @@ type Deps struct {
 	Metrics *Metrics
 }
 
-// Reconcile works towards what key should be. An error tries the key again with
-// exponential backoff; a positive again tries it after that time, or earlier when
-// a source wakes it.
+// Reconcile works towards what key should be. An error, also a conflict, tries the
+// key again with exponential backoff; a positive again tries it after that time, or
+// earlier when a source wakes it. A key that its own writes wake again and again
+// waits longer each time.
 type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
 
 // Config is one Loop.
@@ -67,22 +68,39 @@ type Loop[K comparable] struct {
 	cfg  Config[K]
 	busy busy
 
-	queue workqueue.TypedRateLimitingInterface[K]
+	queue *queue[K]
 }
 
 // New makes a loop for one Run.
 func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.Workers = max(cfg.Workers, 1)
 	l := &Loop[K]{deps: deps, cfg: cfg}
-	l.queue = newQueue[K](deps.Clock, deps.Metrics, cfg.Name)
+	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, l.slowed)
 	return l
 }
 
 // Add wakes keys from outside the sources. It may be called from Source.Keys and
 // Reconcile, also for the key being reconciled, which then runs once more.
 func (l *Loop[K]) Add(keys ...K) {
+	l.AddAfter(0, keys...)
+}
+
+// AddAfter wakes keys later, or earlier when something else does.
+func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
 	for _, k := range keys {
-		l.queue.Add(k)
+		l.queue.AddAfter(k, d)
+	}
+}
+
+// unsettling is the wait from which on a key that does not rest is told of.
+const unsettling = time.Second
+
+// slowed counts a wake that was put off.
+func (l *Loop[K]) slowed(key K, by time.Duration) {
+	l.deps.Metrics.slowed(l.cfg.Name)
+	if by >= unsettling {
+		l.deps.Log.Warn("object does not settle, it is reconciled less often", zap.String("controller", l.cfg.Name),
+			zap.Any("key", key), zap.Duration("in", by))
 	}
 }
 
@@ -91,7 +109,7 @@ func (l *Loop[K]) Add(keys ...K) {
 func (l *Loop[K]) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	unregister := l.deps.Metrics.track(l.cfg.Name, l.queue.Len, &l.busy, l.deps.Clock)
+	unregister := l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, restless: l.queue.pace.restless, busy: &l.busy, clock: l.deps.Clock})
 	defer unregister()
 
 	var wg, synced sync.WaitGroup
@@ -159,7 +177,11 @@ func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err er
 	case err != nil && ctx.Err() != nil:
 		return
 	case err != nil:
-		l.deps.Log.Warn("reconcile failed", zap.String("controller", l.cfg.Name),
+		level := zap.WarnLevel
+		if apierrors.IsConflict(err) {
+			level = zap.DebugLevel // somebody else was faster
+		}
+		l.deps.Log.Log(level, "reconcile failed", zap.String("controller", l.cfg.Name),
 			zap.Any("key", key), zap.Int("retries", l.queue.NumRequeues(key)), zap.Error(err))
 		l.deps.Metrics.retried(l.cfg.Name)
 		l.queue.AddRateLimited(key)

@@ -148,7 +148,7 @@ func TestSourceTellsEveryDifferenceAlsoAcrossARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, s := &feed{objs: []client.Object{pod("a", "a1", 1), pod("b", "b1", 1)}}, &seen{}
 		start(t, New(deps(t, f), Config[Key]{Name: "test",
-			Sources:   []Source[Key]{{Keys: s.keys}},
+			Sources:   []Source[Key]{{Keys: Plain(s.keys)}},
 			Reconcile: func(context.Context, Key) (time.Duration, error) { return 0, nil }}))
 		expect := func(want string) {
 			t.Helper()
@@ -179,8 +179,8 @@ func TestNoReconcileBeforeEveryFirstList(t *testing.T) {
 		count := 0
 		start(t, New(deps(t, &both{good: good, bad: bad}), Config[Key]{Name: "test",
 			Sources: []Source[Key]{
-				{Selector: client.Selector{Resource: client.Pods}, Keys: OnAny},
-				{Selector: client.Selector{Resource: client.Nodes}, Keys: OnAny},
+				{Selector: client.Selector{Resource: client.Pods}, Keys: Plain(OnAny)},
+				{Selector: client.Selector{Resource: client.Nodes}, Keys: Plain(OnAny)},
 			},
 			Reconcile: func(context.Context, Key) (time.Duration, error) { count++; return 0, nil }}))
 		settle(time.Hour)
@@ -227,7 +227,7 @@ func TestOneWorkerPerKey(t *testing.T) {
 		running, runs := map[Key]bool{}, 0
 		f := &feed{objs: []client.Object{pod("a", "a", 1), pod("b", "b", 1)}}
 		start(t, New(deps(t, f), Config[Key]{Name: "test", Workers: 4,
-			Sources: []Source[Key]{{Keys: OnAny}},
+			Sources: []Source[Key]{{Keys: Plain(OnAny)}},
 			Reconcile: func(_ context.Context, k Key) (time.Duration, error) {
 				mu.Lock()
 				if running[k] {
@@ -330,7 +330,7 @@ func TestSupervisorRestartsAndTells(t *testing.T) {
 func TestPanicAnywhereEndsTheLoopOnly(t *testing.T) {
 	for name, cfg := range map[string]Config[Key]{
 		"in Reconcile": {Reconcile: func(context.Context, Key) (time.Duration, error) { panic("r") }},
-		"in Keys": {Sources: []Source[Key]{{Keys: func(_, _ client.Object) []Key { panic("k") }}},
+		"in Keys": {Sources: []Source[Key]{{Keys: Plain(func(_, _ client.Object) []Key { panic("k") })}},
 			Reconcile: func(context.Context, Key) (time.Duration, error) { return 0, nil }},
 		"in Each": {Reconcile: func(context.Context, Key) (time.Duration, error) {
 			Each(2, []int{1, 2, 3}, func(int) error { panic("e") })

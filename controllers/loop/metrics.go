@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -13,18 +14,18 @@ import (
 type Metrics struct {
 	Registerer prometheus.Registerer // for a controller's own metrics; never nil
 
-	adds, retries, restarts *prometheus.CounterVec
-	queued, work            *prometheus.HistogramVec
-	depth, unfinished, long *prometheus.Desc
+	adds, retries, slow, restarts     *prometheus.CounterVec
+	queued, work                      *prometheus.HistogramVec
+	depth, restless, unfinished, long *prometheus.Desc
 
 	mu     sync.Mutex // guards queues
 	queues map[string]gauges
 }
 
 type gauges struct {
-	depth func() int
-	busy  *busy
-	clock clock.PassiveClock
+	depth, restless func() int
+	busy            *busy
+	clock           clock.PassiveClock
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -47,11 +48,13 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		Registerer: reg,
 		adds:       counter("workqueue_adds_total", "Keys added to the queue."),
 		retries:    counter("workqueue_retries_total", "Keys put back to be tried again later."),
+		slow:       counter("monopod_workqueue_slowed_total", "Wakes of keys that were put off, as their reconciles wake them again and again."),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monopod_controller_restarts_total",
 			Help: "Restarts of a controller after a panic or an error."}, []string{"name", "cause"}),
 		queued:     histogram("workqueue_queue_duration_seconds", "How long a key waits in the queue."),
 		work:       histogram("workqueue_work_duration_seconds", "How long one reconcile takes."),
 		depth:      gauge("workqueue_depth", "Keys waiting in the queue."),
+		restless:   gauge("monopod_workqueue_restless_keys", "Keys whose reconciles wake them again and again."),
 		unfinished: gauge("workqueue_unfinished_work_seconds", "Age of all running reconciles together."),
 		long:       gauge("workqueue_longest_running_processor_seconds", "Age of the oldest running reconcile."),
 		queues:     map[string]gauges{},
@@ -60,7 +63,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) parts() []prometheus.Collector {
-	return []prometheus.Collector{m.adds, m.retries, m.restarts, m.queued, m.work}
+	return []prometheus.Collector{m.adds, m.retries, m.slow, m.restarts, m.queued, m.work}
 }
 
 // Describe implements prometheus.Collector.
@@ -69,6 +72,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 		c.Describe(ch)
 	}
 	ch <- m.depth
+	ch <- m.restless
 	ch <- m.unfinished
 	ch <- m.long
 }
@@ -86,18 +90,20 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, name)
 		}
 		emit(m.depth, float64(g.depth()))
+		emit(m.restless, float64(g.restless()))
 		emit(m.unfinished, total.Seconds())
 		emit(m.long, longest.Seconds())
 	}
 }
 
 // track shows a queue's gauges until the returned function is called.
-func (m *Metrics) track(name string, depth func() int, b *busy, c clock.PassiveClock) func() {
+func (m *Metrics) track(name string, g gauges) func() {
 	m.adds.WithLabelValues(name)
 	m.retries.WithLabelValues(name)
+	m.slow.WithLabelValues(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.queues[name] = gauges{depth: depth, busy: b, clock: c}
+	m.queues[name] = g
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -107,6 +113,7 @@ func (m *Metrics) track(name string, depth func() int, b *busy, c clock.PassiveC
 
 func (m *Metrics) added(name string)   { m.adds.WithLabelValues(name).Inc() }
 func (m *Metrics) retried(name string) { m.retries.WithLabelValues(name).Inc() }
+func (m *Metrics) slowed(name string)  { m.slow.WithLabelValues(name).Inc() }
 func (m *Metrics) waited(name string, d time.Duration) {
 	m.queued.WithLabelValues(name).Observe(d.Seconds())
 }
@@ -114,6 +121,20 @@ func (m *Metrics) worked(name string, d time.Duration) {
 	m.work.WithLabelValues(name).Observe(d.Seconds())
 }
 func (m *Metrics) restarted(name, cause string) { m.restarts.WithLabelValues(name, cause).Inc() }
+
+// Unsettled are the names of the queues in which keys wait, run, or do not rest.
+func (m *Metrics) Unsettled() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for name, g := range m.queues {
+		if total, _ := g.busy.ages(g.clock.Now()); g.depth() > 0 || g.restless() > 0 || total > 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
 
 // busy knows when each running reconcile began.
 type busy struct {

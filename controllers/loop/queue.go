@@ -7,16 +7,52 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// newQueue is client-go's rate limited queue: exponential backoff of 5 ms to
-// 1000 s per key under 10 retries a second with a burst of 100 for all keys.
-// It gets no metrics provider, since that would wake the process twice a second
+// queue is client-go's rate limited queue: exponential backoff of 5 ms to 1000 s
+// per key that failed, under 10 retries a second with a burst of 100 for all keys.
+// Keys that wake themselves are spaced out, too.
+type queue[K comparable] struct {
+	workqueue.TypedRateLimitingInterface[K]
+	pace   *pace[K]
+	slowed func(key K, by time.Duration)
+}
+
+// newQueue makes an empty one. slowed is called for each wake that is put off. The
+// queue gets no metrics provider, since that would wake the process twice a second
 // for each queue; the fifo inside measures instead.
-func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string) workqueue.TypedRateLimitingInterface[K] {
+func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, slowed func(key K, by time.Duration)) *queue[K] {
 	items := &fifo[K]{since: map[K]time.Time{}, clock: clk, metrics: m, name: name}
 	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Clock: clk, Queue: items})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Clock: clk, Queue: inner})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[K](),
+	limited := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[K](),
 		workqueue.TypedRateLimitingQueueConfig[K]{Clock: clk, DelayingQueue: delaying})
+	return &queue[K]{TypedRateLimitingInterface: limited, pace: newPace[K](clk), slowed: slowed}
+}
+
+// Add wakes a key: at once, unless it has not rested for long.
+func (q *queue[K]) Add(key K) { q.AddAfter(key, 0) }
+
+// AddAfter wakes a key later.
+func (q *queue[K]) AddAfter(key K, d time.Duration) {
+	if wait := q.pace.woken(key, d); wait > d {
+		q.slowed(key, wait)
+		d = wait
+	}
+	q.TypedRateLimitingInterface.AddAfter(key, d)
+}
+
+// Get waits for the next key; Done must follow.
+func (q *queue[K]) Get() (key K, shutdown bool) {
+	key, shutdown = q.TypedRateLimitingInterface.Get()
+	if !shutdown {
+		q.pace.begin(key)
+	}
+	return key, shutdown
+}
+
+// Done ends what Get began.
+func (q *queue[K]) Done(key K) {
+	q.pace.end(key)
+	q.TypedRateLimitingInterface.Done(key)
 }
 
 // fifo is the order of waiting keys; the workqueue around it holds its lock

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/util/workqueue"
 
 	"monopod/apiserver/client"
 )
@@ -20,8 +19,14 @@ type Source[K comparable] struct {
 	// Keys maps a change to the keys it wakes; old is nil for an object that
 	// appeared, new for one that went away. An object that was replaced by another
 	// under the same name is two changes. Calls come in order, one at a time for a
-	// source, and must not block; both objects are shared.
-	Keys func(old, new client.Object) []K
+	// source; both objects are shared. After an error the call is made again until it
+	// has none or ctx ends, and no later change comes before that.
+	Keys func(ctx context.Context, old, new client.Object) ([]K, error)
+}
+
+// Plain is a Source's Keys that needs to ask nobody.
+func Plain[K comparable](keys func(old, new client.Object) []K) func(context.Context, client.Object, client.Object) ([]K, error) {
+	return func(_ context.Context, old, new client.Object) ([]K, error) { return keys(old, new), nil }
 }
 
 // Backoff between failed lists, and between watches that end too soon;
@@ -35,7 +40,7 @@ const (
 type follower[K comparable] struct {
 	src   Source[K]
 	deps  Deps
-	queue workqueue.TypedRateLimitingInterface[K]
+	queue *queue[K]
 	name  string
 
 	known map[Key]client.Object
@@ -87,14 +92,14 @@ func (f *follower[K]) listAndWatch(ctx context.Context, synced func()) error {
 	if err != nil {
 		return err
 	}
-	f.replace(objs)
+	f.replace(ctx, objs)
 	synced()
 	events, err := f.deps.Client.Watch(ctx, f.src.Selector, rv)
 	if err != nil {
 		return err
 	}
 	for e := range events {
-		if err := f.handle(e); err != nil {
+		if err := f.handle(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -102,7 +107,7 @@ func (f *follower[K]) listAndWatch(ctx context.Context, synced func()) error {
 }
 
 // handle applies one watch event.
-func (f *follower[K]) handle(e watch.Event) error {
+func (f *follower[K]) handle(ctx context.Context, e watch.Event) error {
 	if e.Type == watch.Error {
 		return apierrors.FromObject(e.Object)
 	}
@@ -112,16 +117,16 @@ func (f *follower[K]) handle(e watch.Event) error {
 	}
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		f.set(obj)
+		f.set(ctx, obj)
 	case watch.Deleted:
 		delete(f.known, KeyOf(obj))
-		f.notify(obj, nil)
+		f.notify(ctx, obj, nil)
 	}
 	return nil
 }
 
 // replace applies a full list: what it lacks is gone.
-func (f *follower[K]) replace(objs []client.Object) {
+func (f *follower[K]) replace(ctx context.Context, objs []client.Object) {
 	listed := make(map[Key]struct{}, len(objs))
 	for _, obj := range objs {
 		listed[KeyOf(obj)] = struct{}{}
@@ -129,33 +134,44 @@ func (f *follower[K]) replace(objs []client.Object) {
 	for key, old := range f.known {
 		if _, ok := listed[key]; !ok {
 			delete(f.known, key)
-			f.notify(old, nil)
+			f.notify(ctx, old, nil)
 		}
 	}
 	for _, obj := range objs {
-		f.set(obj)
+		f.set(ctx, obj)
 	}
 }
 
 // set makes obj the known state of its key.
-func (f *follower[K]) set(obj client.Object) {
+func (f *follower[K]) set(ctx context.Context, obj client.Object) {
 	key := KeyOf(obj)
 	old, ok := f.known[key]
 	f.known[key] = obj
 	switch {
 	case !ok:
-		f.notify(nil, obj)
+		f.notify(ctx, nil, obj)
 	case old.GetUID() != obj.GetUID():
-		f.notify(old, nil)
-		f.notify(nil, obj)
+		f.notify(ctx, old, nil)
+		f.notify(ctx, nil, obj)
 	case old.GetResourceVersion() != obj.GetResourceVersion():
-		f.notify(old, obj)
+		f.notify(ctx, old, obj)
 	}
 }
 
-func (f *follower[K]) notify(old, new client.Object) {
-	for _, key := range f.src.Keys(old, new) {
-		f.queue.Add(key)
+// notify wakes the keys of a change, once they are known.
+func (f *follower[K]) notify(ctx context.Context, old, new client.Object) {
+	for delay := minRelist; ctx.Err() == nil; delay = f.pause(ctx, delay) {
+		keys, err := f.src.Keys(ctx, old, new)
+		if err == nil {
+			for _, key := range keys {
+				f.queue.Add(key)
+			}
+			return
+		}
+		if ctx.Err() == nil {
+			f.deps.Log.Warn("cannot tell what a change is about, trying again", zap.String("controller", f.name),
+				zap.String("resource", f.src.Selector.Resource.Resource), zap.Error(err))
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: terminating},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.Plain(terminating)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: c.podGone},
 		},
 		Reconcile: c.reconcile,
@@ -78,15 +78,20 @@ func terminating(_, new client.Object) []string {
 }
 
 // podGone wakes the pod's namespace if that is being deleted.
-func (c *Controller) podGone(old, new client.Object) []string {
+func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]string, error) {
 	if new != nil {
-		return nil
+		return nil, nil
 	}
-	ns, err := client.Get[*corev1.Namespace](context.Background(), c.deps.Client, "", old.GetNamespace())
-	if err != nil || ns.DeletionTimestamp == nil {
-		return nil
+	ns, err := client.Get[*corev1.Namespace](ctx, c.deps.Client, "", old.GetNamespace())
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case ns.DeletionTimestamp == nil:
+		return nil, nil
 	}
-	return []string{ns.Name}
+	return []string{ns.Name}, nil
 }
 
 // reconcile deletes what is there, and finalizes when nothing is left.

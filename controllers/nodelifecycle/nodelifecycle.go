@@ -62,8 +62,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[string]{
 		Name: Name,
 		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Nodes}, Keys: onNode},
-			{Selector: client.Selector{Resource: client.Leases, Namespace: corev1.NamespaceNodeLease}, Keys: r.onLease},
+			{Selector: client.Selector{Resource: client.Nodes}, Keys: loop.Plain(onNode)},
+			{Selector: client.Selector{Resource: client.Leases, Namespace: corev1.NamespaceNodeLease}, Keys: loop.Plain(r.onLease)},
 		},
 		Reconcile: r.reconcile,
 	}).Run(ctx)

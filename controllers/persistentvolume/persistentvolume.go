@@ -55,7 +55,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []loop.Source[key]{
 			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: r.onVolume},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: onClaim},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(onClaim)},
 			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: r.onClass},
 		},
 		Reconcile: r.reconcile,
@@ -74,7 +74,7 @@ type run struct {
 
 // onVolume wakes the volume, the claim that it is meant for, and, when it can be
 // had, the claims that wait for one.
-func (r *run) onVolume(old, new client.Object) []key {
+func (r *run) onVolume(ctx context.Context, old, new client.Object) ([]key, error) {
 	was, _ := old.(*corev1.PersistentVolume)
 	is, _ := new.(*corev1.PersistentVolume)
 	v := is
@@ -86,9 +86,10 @@ func (r *run) onVolume(old, new client.Object) []key {
 		keys = append(keys, key{Namespace: ref.Namespace, Name: ref.Name})
 	}
 	if is == nil || is.Spec.ClaimRef == nil || is.Spec.ClaimRef.UID == "" {
-		keys = append(keys, r.waiting()...)
+		waiting, err := r.waiting(ctx)
+		return append(keys, waiting...), err
 	}
-	return keys
+	return keys, nil
 }
 
 // onClaim wakes the claim and the volume that it has.
@@ -105,14 +106,14 @@ func onClaim(old, new client.Object) []key {
 	return keys
 }
 
-func (r *run) onClass(_, _ client.Object) []key { return r.waiting() }
+func (r *run) onClass(ctx context.Context, _, _ client.Object) ([]key, error) { return r.waiting(ctx) }
 
 // waiting are the claims without their volume; those of them that name one that
 // is gone are lost.
-func (r *run) waiting() []key {
-	claims, err := client.List[*corev1.PersistentVolumeClaim](context.Background(), r.deps.Client, client.Selector{})
+func (r *run) waiting(ctx context.Context) ([]key, error) {
+	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, client.Selector{})
 	if err != nil {
-		return nil // the watch of claims brings them
+		return nil, err
 	}
 	var keys []key
 	for _, c := range claims {
@@ -120,7 +121,7 @@ func (r *run) waiting() []key {
 			keys = append(keys, loop.KeyOf(c))
 		}
 	}
-	return keys
+	return keys, nil
 }
 
 // errOutdated ends a write that is about another object than the one seen.

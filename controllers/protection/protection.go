@@ -36,8 +36,8 @@ var _ loop.Controller = (*Controller)(nil)
 // NewClaims makes the controller that lets claims go.
 func NewClaims(deps loop.Deps) *Controller {
 	c := &Controller{deps: deps, name: Claims, sources: []loop.Source[loop.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: deleting},
-		{Selector: client.Selector{Resource: client.Pods}, Keys: letGo},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(deleting)},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: loop.Plain(letGo)},
 	}}
 	c.reconcile = c.claim
 	return c
@@ -46,7 +46,7 @@ func NewClaims(deps loop.Deps) *Controller {
 // NewVolumes makes the controller that lets volumes go.
 func NewVolumes(deps loop.Deps) *Controller {
 	c := &Controller{deps: deps, name: Volumes, sources: []loop.Source[loop.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: deleting},
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: loop.Plain(deleting)},
 	}}
 	c.reconcile = c.volume
 	return c

@@ -74,6 +74,17 @@ func (r *run) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.
 	return mine, errors.Join(errs...)
 }
 
+// claimStored is claim of what the API has: the index may not know yet of pods that
+// are older than rs, since nothing orders what the two watches tell. Pods are neither
+// made nor deleted without this look.
+func (r *run) claimStored(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.Selector) ([]*corev1.Pod, error) {
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
+	if err != nil {
+		return nil, err
+	}
+	return r.claim(ctx, rs, selector, pods)
+}
+
 // recheck asks for rs afresh, once: it must be the same and not be deleted.
 func (r *run) recheck(ctx context.Context, rs *appsv1.ReplicaSet) func() error {
 	fresh, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, rs.Namespace, rs.Name)

@@ -32,8 +32,7 @@ func (r *run) manage(ctx context.Context, rs *appsv1.ReplicaSet, active []*corev
 // all share, few requests are wasted.
 func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("replicaset", rs.Name), zap.Int("count", n))
-	key := loop.KeyOf(rs)
-	r.expected.expectCreations(key, n)
+	r.expected.expectCreations(rs.UID, n)
 	made, err := slowStart(n, func() error {
 		err := r.create(ctx, rs)
 		if err != nil && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -41,7 +40,7 @@ func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
 		}
 		return err
 	})
-	r.expected.created(key, n-made)
+	r.expected.created(rs.UID, n-made)
 	return err
 }
 
@@ -95,7 +94,7 @@ func (r *run) scaleDown(ctx context.Context, rs *appsv1.ReplicaSet, active []*co
 	for i, p := range victims {
 		keys[i] = podKey(p)
 	}
-	r.expected.expectDeletions(loop.KeyOf(rs), keys)
+	r.expected.expectDeletions(rs.UID, keys)
 	errs := loop.Each(parallel, victims, func(p *corev1.Pod) error { return r.delete(ctx, rs, p) })
 	return slices.Clone(ranked[n:]), errors.Join(errs...)
 }
@@ -108,7 +107,7 @@ func (r *run) delete(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod
 		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
 		return nil
 	}
-	r.expected.deleted(loop.KeyOf(rs), podKey(pod)) // no event will come
+	r.expected.deleted(rs.UID, podKey(pod)) // no event will come
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -74,7 +74,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []loop.Source[loop.Key]{
-			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: r.onReplicaSet},
+			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: loop.Plain(r.onReplicaSet)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
 		},
 		Reconcile: r.reconcile,
@@ -92,7 +92,6 @@ type run struct {
 func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
 	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
-		r.expected.forget(key)
 		return 0, nil
 	}
 	if err != nil {
@@ -102,7 +101,7 @@ func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error
 	if err != nil {
 		return 0, nil // cannot be stored; trying again would not help
 	}
-	settled := r.expected.settled(key)
+	settled := r.expected.settled(rs.UID)
 	known := r.pods.ofOrOrphan(rs)
 	mine, err := r.claim(ctx, rs, selector, known)
 	if err != nil {
@@ -110,7 +109,11 @@ func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error
 	}
 	active, terminating := split(mine)
 	var manageErr error
-	if settled && rs.DeletionTimestamp == nil {
+	if settled && rs.DeletionTimestamp == nil && len(active) != desired(rs) {
+		if mine, err = r.claimStored(ctx, rs, selector); err != nil {
+			return 0, err
+		}
+		active, terminating = split(mine)
 		active, manageErr = r.manage(ctx, rs, active)
 	}
 	return r.report(ctx, rs, active, terminating, manageErr)

@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
@@ -150,28 +153,72 @@ func TestGracefulDeletionIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
+// lagging brings the changes of one resource later than those of others.
+type lagging struct {
+	client.Client
+	resource schema.GroupVersionResource
+}
+
+const lag = 300 * time.Millisecond
+
+func (l lagging) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
+	events, err := l.Client.Watch(ctx, sel, rv)
+	if err != nil || sel.Resource != l.resource {
+		return events, err
+	}
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		for e := range events {
+			time.Sleep(lag)
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+// TestAdoptsAndReleases in whatever order the watches tell of pods and ReplicaSets.
 func TestAdoptsAndReleases(t *testing.T) {
-	within(t, func(t *testing.T, api *apitest.API) {
-		orphan := apitest.Pod("default", "orphan", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} })
-		api.Create(orphan, replicaSet("web", 1))
-		apitest.Settle(time.Second)
-		rs := get(t, api, "web")
-		all := pods(api)
-		if len(all) != 1 || !metav1.IsControlledBy(all[0], rs) {
-			t.Fatalf("orphan not adopted: %d pods, owners %v", len(all), all[0].OwnerReferences)
+	t.Parallel()
+	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "pods late": client.Pods, "replicasets late": client.ReplicaSets} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := apitest.New(t)
+				start(t, api, lagging{api.Client, late})
+				adoptsAndReleases(t, api)
+			})
+		})
+	}
+}
+
+func adoptsAndReleases(t *testing.T, api *apitest.API) {
+	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }
+	api.Create(apitest.Pod("default", "orphan", labelled), replicaSet("web", 1))
+	for range 10 {
+		apitest.Settle(lag)
+		if n := len(pods(api)); n != 1 {
+			t.Fatalf("%d pods, want the orphan alone", n)
 		}
-		apitest.Change(api, all[0], "", func(p *corev1.Pod) { p.Labels["app"] = "debug" })
-		apitest.Settle(time.Second)
-		released, _ := apitest.Get[*corev1.Pod](api, "default", "orphan")
-		if len(released.OwnerReferences) != 0 || len(pods(api)) != 2 {
-			t.Errorf("not released and replaced: %v, %d pods", released.OwnerReferences, len(pods(api)))
-		}
-		api.Create(apitest.Pod("default", "late", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }))
-		apitest.Settle(time.Second)
-		if n := len(pods(api)); n != 2 {
-			t.Errorf("%d pods, want the released one and one replica: the surplus orphan is adopted, then one goes", n)
-		}
-	})
+	}
+	orphan := pods(api)[0]
+	if !metav1.IsControlledBy(orphan, get(t, api, "web")) {
+		t.Fatalf("orphan not adopted: owners %v", orphan.OwnerReferences)
+	}
+	apitest.Change(api, orphan, "", func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	apitest.Settle(10 * lag)
+	released, ok := apitest.Get[*corev1.Pod](api, "default", "orphan")
+	if !ok || len(released.OwnerReferences) != 0 || len(pods(api)) != 2 {
+		t.Fatalf("not released and replaced: %v, %d pods", released, len(pods(api)))
+	}
+	api.Create(apitest.Pod("default", "late", labelled))
+	apitest.Settle(10 * lag)
+	if n := len(pods(api)); n != 2 {
+		t.Errorf("%d pods, want the released one and one replica: the surplus orphan is adopted, then one goes", n)
+	}
 }
 
 func TestAvailableWhenMinReadySecondsHavePassed(t *testing.T) {

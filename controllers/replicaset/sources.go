@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
@@ -16,98 +17,105 @@ import (
 // another of its name, leaves no expectations behind.
 func (r *run) onReplicaSet(old, new client.Object) []loop.Key {
 	if new == nil {
-		r.expected.forget(loop.KeyOf(old))
+		r.expected.forget(old.GetUID())
 	}
 	return loop.OnAny(old, new)
 }
 
 // onPod keeps the index, lowers expectations, and wakes the ReplicaSets whose
-// pods these are or may become.
-func (r *run) onPod(old, new client.Object) []loop.Key {
+// pods these are or may become. It may be called again after an error.
+func (r *run) onPod(ctx context.Context, old, new client.Object) ([]loop.Key, error) {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
 	r.pods.change(was, is)
 	switch {
 	case was == nil:
-		return r.podAdded(is)
+		return r.podAdded(ctx, is)
 	case is == nil:
-		return r.podDeleted(was)
+		return r.podDeleted(ctx, was)
 	default:
-		return r.podUpdated(was, is)
+		return r.podUpdated(ctx, was, is)
 	}
 }
 
-func (r *run) podAdded(pod *corev1.Pod) []loop.Key {
+func (r *run) podAdded(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error) {
 	if pod.DeletionTimestamp != nil {
-		return r.podDeleted(pod) // known only since a relist
+		return r.podDeleted(ctx, pod) // known only since a relist
 	}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		keys := r.owner(pod.Namespace, owner)
-		for _, key := range keys {
-			r.expected.created(key, 1)
-		}
-		return keys
-	}
-	return r.candidates(pod)
-}
-
-func (r *run) podDeleted(pod *corev1.Pod) []loop.Key {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
-		return nil
+		return r.candidates(ctx, pod)
 	}
-	keys := r.owner(pod.Namespace, owner)
-	for _, key := range keys {
-		r.expected.deleted(key, podKey(pod))
+	keys, err := r.owner(ctx, pod.Namespace, owner)
+	if err == nil {
+		r.expected.created(owner.UID, 1)
 	}
-	return keys
+	return keys, err
 }
 
-func (r *run) podUpdated(was, is *corev1.Pod) []loop.Key {
-	if is.DeletionTimestamp != nil {
+func (r *run) podDeleted(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return nil, nil
+	}
+	r.expected.deleted(owner.UID, podKey(pod))
+	return r.owner(ctx, pod.Namespace, owner)
+}
+
+func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]loop.Key, error) {
+	keys, err := r.formerOwner(ctx, was, is)
+	if err != nil {
+		return nil, err
+	}
+	var more []loop.Key
+	owner := metav1.GetControllerOfNoCopy(is)
+	switch {
+	case is.DeletionTimestamp != nil:
 		// A graceful deletion that was asked for has been seen: no need to wait for
 		// the grace period to replace the pod.
-		return append(r.podDeleted(is), r.formerOwner(was, is)...)
+		more, err = r.podDeleted(ctx, is)
+	case owner != nil:
+		more, err = r.owner(ctx, is.Namespace, owner)
+	case !maps.Equal(was.Labels, is.Labels) || metav1.GetControllerOfNoCopy(was) != nil:
+		more, err = r.candidates(ctx, is)
 	}
-	keys := r.formerOwner(was, is)
-	if owner := metav1.GetControllerOfNoCopy(is); owner != nil {
-		return append(keys, r.owner(is.Namespace, owner)...)
-	}
-	if !maps.Equal(was.Labels, is.Labels) || metav1.GetControllerOfNoCopy(was) != nil {
-		keys = append(keys, r.candidates(is)...)
-	}
-	return keys
+	return append(keys, more...), err
 }
 
 // formerOwner is the controller that a pod has no more.
-func (r *run) formerOwner(was, is *corev1.Pod) []loop.Key {
+func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]loop.Key, error) {
 	before, after := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(is)
 	if before == nil || (after != nil && after.UID == before.UID) {
-		return nil
+		return nil, nil
 	}
-	return r.owner(was.Namespace, before)
+	return r.owner(ctx, was.Namespace, before)
 }
 
 // owner finds the ReplicaSet that a reference means; its UID must be the one.
-func (r *run) owner(namespace string, ref *metav1.OwnerReference) []loop.Key {
+func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) ([]loop.Key, error) {
 	if ref.Kind != "ReplicaSet" {
-		return nil
+		return nil, nil
 	}
-	rs, err := client.Get[*appsv1.ReplicaSet](context.Background(), r.deps.Client, namespace, ref.Name)
-	if err != nil || rs.UID != ref.UID {
-		return nil
+	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, namespace, ref.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case rs.UID != ref.UID:
+		return nil, nil
 	}
-	return []loop.Key{loop.KeyOf(rs)}
+	return []loop.Key{loop.KeyOf(rs)}, nil
 }
 
 // candidates are the ReplicaSets that would adopt an orphan.
-func (r *run) candidates(pod *corev1.Pod) []loop.Key {
+func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error) {
 	if len(pod.Labels) == 0 {
-		return nil
+		return nil, nil
 	}
-	sets, err := client.List[*appsv1.ReplicaSet](context.Background(), r.deps.Client, client.Selector{Namespace: pod.Namespace})
+	sets, err := client.List[*appsv1.ReplicaSet](ctx, r.deps.Client, client.Selector{Namespace: pod.Namespace})
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var keys []loop.Key
 	for _, rs := range sets {
@@ -115,5 +123,5 @@ func (r *run) candidates(pod *corev1.Pod) []loop.Key {
 			keys = append(keys, loop.KeyOf(rs))
 		}
 	}
-	return keys
+	return keys, nil
 }

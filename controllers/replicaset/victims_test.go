@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
-
-	"monopod/controllers/loop"
 )
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -137,7 +135,7 @@ func TestSlowStart(t *testing.T) {
 func TestExpectations(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(now)
-	x, key := newExpectations(clk), loop.Key{Name: "rs"}
+	x, key := newExpectations(clk), types.UID("rs")
 	check := func(want bool, when string) {
 		t.Helper()
 		if x.settled(key) != want {

@@ -66,7 +66,7 @@ func (c *Controller) Run(parent context.Context) error {
 	defer cancel(nil)
 	r.loop = loop.New(c.deps, loop.Config[string]{
 		Name:      Name,
-		Sources:   []loop.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas}, Keys: onQuota}},
+		Sources:   []loop.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas}, Keys: loop.Plain(onQuota)}},
 		Reconcile: r.reconcile,
 	})
 	if err := r.loop.Run(ctx); err != nil {
@@ -206,10 +206,10 @@ func (r *run) start(ctx context.Context, gvr schema.GroupVersionResource) contex
 	ctx, stop := context.WithCancel(ctx)
 	changes := loop.New(r.deps, loop.Config[string]{
 		Name: Name + "-" + gvr.GroupResource().String(),
-		Sources: []loop.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: func(old, new client.Object) []string {
+		Sources: []loop.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: loop.Plain(func(old, new client.Object) []string {
 			r.loop.Add(namespaceOf(old, new))
 			return nil
-		}}},
+		})}},
 		Reconcile: func(context.Context, string) (time.Duration, error) { return 0, nil },
 	})
 	r.following.Go(func() {

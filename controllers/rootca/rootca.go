@@ -55,11 +55,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[string]{
 		Name: Name,
 		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.OnNew},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.Plain(loop.OnNew)},
 			{Selector: client.Selector{
 				Resource: client.ConfigMaps,
 				Fields:   fields.OneTermEqualSelector("metadata.name", configMap),
-			}, Keys: changed},
+			}, Keys: loop.Plain(changed)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

@@ -2,12 +2,10 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
@@ -108,11 +106,7 @@ func (r *run) reserve(ctx context.Context, key loop.Key, pod *corev1.Pod, vs *vo
 	}
 	r.dropPlace(key)
 	r.giveUp(pod)
-	if errors.Is(err, errTaken) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		r.loop.Add(key) // choose again
-		return 0, nil
-	}
-	return 0, err
+	return 0, err // chooses again
 }
 
 func (r *run) dropPlace(key loop.Key) {

@@ -80,11 +80,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []loop.Source[loop.Key]{
-			{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim},
-			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: r.onStorage},
-			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: r.onStorage},
+			{Selector: client.Selector{Resource: client.Nodes}, Keys: loop.Plain(r.onNode)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: loop.Plain(r.onPod)},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(r.onClaim)},
+			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: loop.Plain(r.onStorage)},
+			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: loop.Plain(r.onStorage)},
 		},
 		Reconcile: r.reconcile,
 	})

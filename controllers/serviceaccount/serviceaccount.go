@@ -36,11 +36,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[string]{
 		Name: Name,
 		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.OnNew},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.Plain(loop.OnNew)},
 			{Selector: client.Selector{
 				Resource: client.ServiceAccounts,
 				Fields:   fields.OneTermEqualSelector("metadata.name", account),
-			}, Keys: vanished},
+			}, Keys: loop.Plain(vanished)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

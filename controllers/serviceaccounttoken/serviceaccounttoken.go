@@ -55,8 +55,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.New(c.deps, loop.Config[account]{
 		Name: Name,
 		Sources: []loop.Source[account]{
-			{Selector: client.Selector{Resource: client.Secrets, Fields: ofType()}, Keys: ofSecret},
-			{Selector: client.Selector{Resource: client.ServiceAccounts}, Keys: ofAccount},
+			{Selector: client.Selector{Resource: client.Secrets, Fields: ofType()}, Keys: loop.Plain(ofSecret)},
+			{Selector: client.Selector{Resource: client.ServiceAccounts}, Keys: loop.Plain(ofAccount)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

@@ -28,7 +28,9 @@ type API struct {
 	Store    *store.Memory
 	Registry *prometheus.Registry
 	Events   Events
-	t        *testing.T
+	T        *testing.T
+
+	metrics *loop.Metrics // of the last controller
 }
 
 // New opens an empty cluster with its first namespaces; it closes with the test.
@@ -46,27 +48,34 @@ func New(t *testing.T) *API {
 	if err := r.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &API{Client: r, Store: s, Registry: prometheus.NewRegistry(), t: t}
+	return &API{Client: r, Store: s, Registry: prometheus.NewRegistry(), T: t}
 }
 
 // Deps are for a controller under test.
 func (a *API) Deps() loop.Deps {
 	m, err := loop.NewMetrics(a.Registry)
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
+	a.metrics = m
 	return loop.Deps{Client: a.Client, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
 }
 
-// Run runs a controller until the test ends.
+// Run runs a controller until the test ends. It must have settled by then: nothing
+// that it did wakes it again.
 func (a *API) Run(c loop.Controller) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	a.t.Cleanup(func() {
+	metrics := a.metrics
+	a.T.Cleanup(func() {
+		Settle(time.Second)
+		if names := metrics.Unsettled(); len(names) > 0 {
+			a.T.Errorf("does not settle: %v", names)
+		}
 		cancel()
 		if err := <-done; err != nil {
-			a.t.Error(err)
+			a.T.Error(err)
 		}
 	})
 	synctest.Wait()
@@ -80,53 +89,53 @@ func Settle(d time.Duration) {
 
 // Create stores objects.
 func (a *API) Create(objs ...client.Object) {
-	a.t.Helper()
+	a.T.Helper()
 	for _, obj := range objs {
-		if _, err := a.Client.Create(a.t.Context(), obj); err != nil {
-			a.t.Fatal(err)
+		if _, err := a.Client.Create(a.T.Context(), obj); err != nil {
+			a.T.Fatal(err)
 		}
 	}
 }
 
 // Delete starts or finishes a deletion; policy may be empty.
 func (a *API) Delete(obj client.Object, policy metav1.DeletionPropagation) {
-	a.t.Helper()
+	a.T.Helper()
 	opts := metav1.DeleteOptions{}
 	if policy != "" {
 		opts.PropagationPolicy = &policy
 	}
-	if _, err := a.Client.Delete(a.t.Context(), client.RefOf(obj), opts); err != nil {
-		a.t.Fatal(err)
+	if _, err := a.Client.Delete(a.T.Context(), client.RefOf(obj), opts); err != nil {
+		a.T.Fatal(err)
 	}
 }
 
 // List returns all objects of a type in a namespace; empty means all.
 func List[T client.Object](a *API, namespace string) []T {
-	a.t.Helper()
-	out, err := client.List[T](a.t.Context(), a.Client, client.Selector{Namespace: namespace})
+	a.T.Helper()
+	out, err := client.List[T](a.T.Context(), a.Client, client.Selector{Namespace: namespace})
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	return out
 }
 
 // Get returns an object, or nil when there is none.
 func Get[T client.Object](a *API, namespace, name string) (T, bool) {
-	out, err := client.Get[T](a.t.Context(), a.Client, namespace, name)
+	out, err := client.Get[T](a.T.Context(), a.Client, namespace, name)
 	return out, err == nil
 }
 
 // Change updates an object, or a part of it.
 func Change[T client.Object](a *API, obj T, sub string, change func(T)) {
-	a.t.Helper()
-	if _, err := client.Update(a.t.Context(), a.Client, obj, sub, func(o T) error { change(o); return nil }); err != nil {
-		a.t.Fatal(err)
+	a.T.Helper()
+	if _, err := client.Update(a.T.Context(), a.Client, obj, sub, func(o T) error { change(o); return nil }); err != nil {
+		a.T.Fatal(err)
 	}
 }
 
 // Phase sets a pod's phase and whether it is ready.
 func (a *API) Phase(pod *corev1.Pod, phase corev1.PodPhase, ready bool) {
-	a.t.Helper()
+	a.T.Helper()
 	Change(a, pod, "status", func(p *corev1.Pod) {
 		p.Status.Phase = phase
 		status := corev1.ConditionFalse
@@ -160,7 +169,7 @@ func Node(name string) *corev1.Node {
 
 // Ready posts a node's status as the agent does.
 func (a *API) Ready(name string, status corev1.ConditionStatus) {
-	a.t.Helper()
+	a.T.Helper()
 	Change(a, Node(name), "status", func(n *corev1.Node) {
 		n.Status.Allocatable = corev1.ResourceList{
 			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110"),

@@ -1,0 +1,100 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Owners that wait for each other in a circle would wait for ever: upstream tells
+// their references to block no more; here one of them goes first.
+
+// circlesAfter is how long after an owner was found blocked circles are looked for,
+// for all owners at once: few passes, however many owners wait.
+const circlesAfter = 200 * time.Millisecond
+
+// circles is the key that looks for them.
+var circles = item{}
+
+// untie lets one owner of each circle go.
+func (r *run) untie(ctx context.Context) error {
+	var errs []error
+	for _, owner := range r.index.circles() {
+		errs = append(errs, r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents))
+	}
+	return errors.Join(errs...)
+}
+
+// circles returns one owner of each circle in which all wait for another. What
+// waits, by way of others, for an object that goes by itself is in none.
+func (x *index) circles() []item {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	waitsFor := x.stuck()
+	seen := map[types.UID]types.UID{} // and in the walk from where
+	var out []item
+	for start := range waitsFor {
+		at := start
+		for _, known := seen[at]; !known; _, known = seen[at] {
+			seen[at] = start
+			at = waitsFor[at]
+		}
+		if seen[at] == start { // this walk came back to itself
+			out = append(out, x.waiting[at])
+		}
+	}
+	return out
+}
+
+// stuck are the owners that wait for nothing but others that do, each with one of
+// those. The caller holds mu.
+func (x *index) stuck() map[types.UID]types.UID {
+	waitsFor := map[types.UID]types.UID{}
+	waiters := map[types.UID][]types.UID{} // the same the other way round, all of it
+	var free []types.UID
+	for owner := range x.waiting {
+		ends := x.ends(owner)
+		if ends == nil {
+			free = append(free, owner)
+			continue
+		}
+		waitsFor[owner] = ends[0]
+		for _, d := range ends {
+			waiters[d] = append(waiters[d], owner)
+		}
+	}
+	for len(free) > 0 {
+		owner := free[len(free)-1]
+		free = free[:len(free)-1]
+		for _, w := range waiters[owner] {
+			if _, stuck := waitsFor[w]; stuck {
+				delete(waitsFor, w)
+				free = append(free, w)
+			}
+		}
+	}
+	return waitsFor
+}
+
+// ends are the dependents that block the owner, if all of them wait themselves; nil:
+// one goes by itself, or there are none. The caller holds mu.
+func (x *index) ends(owner types.UID) []types.UID {
+	d := x.of[owner]
+	if d == nil {
+		return nil
+	}
+	var out []types.UID
+	for i, blocks := range d.blocks {
+		if !blocks {
+			continue
+		}
+		if _, waits := x.waiting[i.uid]; !waits {
+			return nil
+		}
+		out = append(out, i.uid)
+	}
+	return out
+}

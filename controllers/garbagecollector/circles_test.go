@@ -1,0 +1,174 @@
+package garbagecollector
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+)
+
+// member n of a ring; every third is a Secret.
+func member(n int) client.Object {
+	meta := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("m", n)}
+	if n%3 == 2 {
+		return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta}
+	}
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta}
+}
+
+// own makes owner an owner of obj that blocks its deletion.
+func own(api *apitest.API, owner, obj client.Object) {
+	stored, err := api.Get(api.T.Context(), client.RefOf(owner))
+	if err != nil {
+		api.T.Fatal(err)
+	}
+	_, err = api.Update(api.T.Context(), client.RefOf(obj), func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(client.Object)
+		gvk := owner.GetObjectKind().GroupVersionKind()
+		next.SetOwnerReferences(append(next.GetOwnerReferences(), metav1.OwnerReference{
+			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: owner.GetName(), UID: stored.GetUID(), BlockOwnerDeletion: new(true),
+		}))
+		return next, nil
+	})
+	if err != nil {
+		api.T.Fatal(err)
+	}
+}
+
+// ring makes size objects, each of which owns the next and the last the first.
+func ring(api *apitest.API, size int) {
+	for n := range size {
+		api.Create(member(n))
+	}
+	for n := range size {
+		own(api, member(n), member((n+1)%size))
+	}
+	synctest.Wait()
+}
+
+// left are the names of the members that are there.
+func left(api *apitest.API) string {
+	out := there(api)
+	for _, s := range apitest.List[*corev1.Secret](api, "default") {
+		out += s.Name + " "
+	}
+	return out
+}
+
+func TestRingsOfOwners(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 12} {
+		for name, deleted := range map[string]int{"one deleted": 1, "all deleted": size} {
+			t.Run(fmt.Sprintf("%d, %s", size, name), func(t *testing.T) {
+				within(t, func(t *testing.T, api *apitest.API) {
+					ring(api, size)
+					before := adds(api)
+					for n := range deleted {
+						api.Delete(member(n), metav1.DeletePropagationForeground)
+					}
+					apitest.Settle(time.Second)
+					if got := left(api); got != "" {
+						t.Errorf("left %q", got)
+					}
+					if n := adds(api) - before; n > 10*float64(size) {
+						t.Errorf("%v keys woken for a ring of %d", n, size)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRingWaitsForOthers: who waits for a ring, and for what holds it, waits on.
+func TestRingWaitsForOthers(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		ring(api, 4)
+		add(api, "above")
+		own(api, configMap(api, "above"), member(0))
+		held := configMap(api, "held", "m1")
+		held.Finalizers = []string{"example.com/hold"}
+		api.Create(held)
+		synctest.Wait()
+		api.Delete(configMap(api, "above"), metav1.DeletePropagationForeground)
+		api.Delete(member(0), metav1.DeletePropagationForeground)
+		apitest.Settle(time.Minute)
+		if got := left(api); got != "above held m0 m1 m3 m2 " {
+			t.Errorf("left %q while one of them is held", got)
+		}
+		apitest.Change(api, configMap(api, "held"), "", func(cm *corev1.ConfigMap) { cm.Finalizers = nil })
+		apitest.Settle(time.Second)
+		if got := left(api); got != "" {
+			t.Errorf("left %q", got)
+		}
+	})
+}
+
+// TestRingThatNobodyDeletes stays, and so does one whose members own themselves only.
+func TestRingThatNobodyDeletes(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		ring(api, 3)
+		before := adds(api)
+		apitest.Settle(time.Hour)
+		if left(api) != "m0 m1 m2 " || adds(api) != before {
+			t.Errorf("left %q, %v keys woken", left(api), adds(api)-before)
+		}
+	})
+}
+
+// TestOwnerElsewhere: an owner of another namespace is none, and that is told.
+func TestOwnerElsewhere(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Events.Watch()
+		add(api, "a")
+		for _, late := range []bool{false, true} {
+			foreign := configMap(api, fmt.Sprint("foreign-", late), "a")
+			foreign.Namespace = "kube-public"
+			if late { // it names nobody yet
+				foreign.OwnerReferences = nil
+			}
+			api.Create(foreign)
+			if late {
+				own(api, configMap(api, "a"), foreign)
+			}
+			synctest.Wait()
+		}
+		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
+		own(api, configMap(api, "a"), &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
+		synctest.Wait()
+		if n := len(apitest.List[*corev1.ConfigMap](api, "kube-public")); n != 0 {
+			t.Errorf("%d left of those whose owner is elsewhere", n)
+		}
+		if _, ok := apitest.Get[*corev1.Namespace](api, "", "wide"); !ok || there(api) != "a " {
+			t.Error("what is in no namespace cannot be owned by what is in one, and stays, as does the owner")
+		}
+		if n := api.Events.Count()["OwnerRefInvalidNamespace"]; n < 3 {
+			t.Errorf("told %d times, not of each", n)
+		}
+	})
+}
+
+// TestManyDependents: the work is in proportion.
+func TestManyDependents(t *testing.T) {
+	const many = 1000
+	within(t, func(t *testing.T, api *apitest.API) {
+		add(api, "a")
+		for n := range many {
+			api.Create(configMap(api, fmt.Sprint("d", n), "a"))
+		}
+		synctest.Wait()
+		before := adds(api)
+		api.Delete(configMap(api, "a"), metav1.DeletePropagationForeground)
+		apitest.Settle(time.Minute)
+		if got := there(api); got != "" {
+			t.Errorf("left %.100q", got)
+		}
+		if n := adds(api) - before; n > 4*many {
+			t.Errorf("%v keys woken for %d dependents", n, many)
+		}
+	})
+}
