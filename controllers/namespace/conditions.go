@@ -32,11 +32,11 @@ func leftoverOf(kind kinds.Kind, objs []client.Object) leftover {
 	return l
 }
 
-// report says in the namespace's conditions what it waits for; a condition that
-// says so already is not written again.
-func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover, deleteErr error) error {
+// report says in the namespace's conditions what it waits for, and returns the
+// namespace with them; a condition that says so already is not written again.
+func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover, deleteErr error) (*corev1.Namespace, error) {
 	now := metav1.NewTime(c.deps.Clock.Now())
-	_, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
+	told, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
 		n.UID = ns.UID
 		n.Status.Phase = corev1.NamespaceTerminating
 		for _, cond := range conditions(left, deleteErr) {
@@ -46,12 +46,15 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []le
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+		return ns, nil
 	}
-	return err
+	return told, err
 }
 
 func conditions(left []leftover, deleteErr error) []corev1.NamespaceCondition {
+	// What is served is known here, so that these two never fail.
+	discovery := condition(corev1.NamespaceDeletionDiscoveryFailure, false, "", "ResourcesDiscovered", "All resources successfully discovered")
+	parsing := condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
 	failure := condition(corev1.NamespaceDeletionContentFailure, deleteErr != nil,
 		"ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
 	if deleteErr != nil {
@@ -68,7 +71,7 @@ func conditions(left []leftover, deleteErr error) []corev1.NamespaceCondition {
 	if finalizers != "" {
 		held.Message = "Some content in the namespace has finalizers remaining: " + finalizers
 	}
-	return []corev1.NamespaceCondition{failure, remaining, held}
+	return []corev1.NamespaceCondition{discovery, parsing, failure, remaining, held}
 }
 
 // condition is True with reason yes, or False with reason no and the message.

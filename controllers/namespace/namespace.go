@@ -22,9 +22,10 @@ const Name = "namespace"
 
 const (
 	parallel = 20 // deletions at a time
-	// recheck is when a namespace with contents is looked at again; the last pod
-	// that goes wakes it earlier.
-	recheck = time.Second
+	// A namespace with contents is looked at again after half the time since
+	// something last changed about it, within these bounds; a pod that goes wakes it
+	// earlier. 15 s are upstream's estimate for what a finalizer holds.
+	minRecheck, maxRecheck = time.Second, 15 * time.Second
 )
 
 // Config of the controller.
@@ -37,6 +38,9 @@ type Config struct {
 type Controller struct {
 	deps loop.Deps
 	cfg  Config
+	// stages are emptied one after the other: what a pod mounts is there until the
+	// pod is gone (upstream: OrderedNamespaceDeletion).
+	stages [2][]kinds.Kind
 }
 
 var _ loop.Controller = (*Controller)(nil)
@@ -49,8 +53,16 @@ func New(deps loop.Deps, cfg Config) *Controller {
 	if cfg.Workers == 0 {
 		cfg.Workers = 10
 	}
-	cfg.Kinds = slices.DeleteFunc(slices.Clone(cfg.Kinds), func(k kinds.Kind) bool { return !k.Namespaced })
-	return &Controller{deps: deps, cfg: cfg}
+	c := &Controller{deps: deps, cfg: cfg}
+	for _, kind := range cfg.Kinds {
+		switch {
+		case kind.Resource == client.Pods:
+			c.stages[0] = append(c.stages[0], kind)
+		case kind.Namespaced:
+			c.stages[1] = append(c.stages[1], kind)
+		}
+	}
+	return c
 }
 
 // Name implements loop.Controller.
@@ -94,7 +106,8 @@ func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]str
 	return []string{ns.Name}, nil
 }
 
-// reconcile deletes what is there, and finalizes when nothing is left.
+// reconcile deletes what is there, the pods first, and finalizes when nothing is
+// left.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	ns, err := client.Get[*corev1.Namespace](ctx, c.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
@@ -106,24 +119,38 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	if ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return 0, nil
 	}
-	deleteErr := c.empty(ctx, name)
-	left, err := c.remaining(ctx, name)
-	if err != nil {
-		return 0, err
+	for _, stage := range c.stages {
+		deleteErr := c.empty(ctx, name, stage)
+		left, err := c.remaining(ctx, name, stage)
+		if err != nil {
+			return 0, err
+		}
+		if len(left) == 0 && deleteErr == nil {
+			continue
+		}
+		if ns, err = c.report(ctx, ns, left, deleteErr); err != nil {
+			return 0, err
+		}
+		return c.recheck(ns), deleteErr
 	}
-	if len(left) == 0 && deleteErr == nil {
-		return 0, c.finalize(ctx, ns)
-	}
-	if err := c.report(ctx, ns, left, deleteErr); err != nil {
-		return 0, err
-	}
-	return recheck, deleteErr
+	return 0, c.finalize(ctx, ns)
 }
 
-// empty asks for the deletion of everything not yet being deleted.
-func (c *Controller) empty(ctx context.Context, name string) error {
+// recheck grows while nothing changes.
+func (c *Controller) recheck(ns *corev1.Namespace) time.Duration {
+	last := ns.DeletionTimestamp.Time
+	for _, cond := range ns.Status.Conditions {
+		if cond.LastTransitionTime.After(last) {
+			last = cond.LastTransitionTime.Time
+		}
+	}
+	return min(max(c.deps.Clock.Since(last)/2, minRecheck), maxRecheck)
+}
+
+// empty asks for the deletion of everything of these kinds not yet being deleted.
+func (c *Controller) empty(ctx context.Context, name string, stage []kinds.Kind) error {
 	var errs []error
-	for _, kind := range c.cfg.Kinds {
+	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
 		errs = append(errs, err)
 		errs = append(errs, loop.Each(parallel, objs, func(obj client.Object) error {
@@ -148,10 +175,10 @@ func (c *Controller) delete(ctx context.Context, kind kinds.Kind, obj client.Obj
 	return err
 }
 
-// remaining lists what is left.
-func (c *Controller) remaining(ctx context.Context, name string) ([]leftover, error) {
+// remaining lists what is left of these kinds.
+func (c *Controller) remaining(ctx context.Context, name string, stage []kinds.Kind) ([]leftover, error) {
 	var left []leftover
-	for _, kind := range c.cfg.Kinds {
+	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
 		if err != nil {
 			return nil, err

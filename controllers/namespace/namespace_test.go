@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,8 +43,8 @@ func TestEmptiesThenGoes(t *testing.T) {
 		if !ok || ns.Status.Phase != corev1.NamespaceTerminating {
 			t.Fatalf("while its pod is dying: there %v, %+v", ok, ns)
 		}
-		if len(apitest.List[*corev1.Secret](api, "x")) != 0 {
-			t.Error("the secret is left")
+		if len(apitest.List[*corev1.Secret](api, "x")) != 1 {
+			t.Error("the secret went before the pod that may mount it")
 		}
 		told := ""
 		for _, c := range ns.Status.Conditions {
@@ -53,7 +52,7 @@ func TestEmptiesThenGoes(t *testing.T) {
 				told += c.Message
 			}
 		}
-		if !strings.Contains(told, "pods. has 1 resource instances") {
+		if told != "Some resources are remaining: pods. has 1 resource instances" {
 			t.Errorf("conditions tell %q", told)
 		}
 		before := api.Store.Revision()
@@ -70,6 +69,45 @@ func TestEmptiesThenGoes(t *testing.T) {
 		}
 		if len(apitest.List[*corev1.Secret](api, "y")) != 1 {
 			t.Error("another namespace lost its secret")
+		}
+	})
+}
+
+// What a finalizer holds is waited for, ever longer while nothing changes.
+func TestWaitsForFinalizers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		c := New(api.Deps(), Config{})
+		api.Run(c)
+		held := secret("x", "s")
+		held.Finalizers = []string{"example.com/keep"}
+		api.Create(namespace("x"), held, secret("x", "free"))
+		api.Delete(namespace("x"), "")
+		apitest.Settle(time.Hour)
+		ns, _ := apitest.Get[*corev1.Namespace](api, "", "x")
+		told := map[corev1.NamespaceConditionType]string{}
+		for _, cond := range ns.Status.Conditions {
+			told[cond.Type] = string(cond.Status) + " " + cond.Reason + ": " + cond.Message
+		}
+		for condition, want := range map[corev1.NamespaceConditionType]string{
+			corev1.NamespaceDeletionDiscoveryFailure: "False ResourcesDiscovered: All resources successfully discovered",
+			corev1.NamespaceDeletionGVParsingFailure: "False ParsedGroupVersions: All legacy kube types successfully parsed",
+			corev1.NamespaceDeletionContentFailure:   "False ContentDeleted: All content successfully deleted, may be waiting on finalization",
+			corev1.NamespaceContentRemaining:         "True SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances",
+			corev1.NamespaceFinalizersRemaining:      "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/keep in 1 resource instances",
+		} {
+			if told[condition] != want {
+				t.Errorf("%s: %s", condition, told[condition])
+			}
+		}
+		if again := c.recheck(ns); again != maxRecheck {
+			t.Errorf("after an hour it is looked at every %s", again)
+		}
+		apitest.Change(api, held, "", func(s *corev1.Secret) { s.Finalizers = nil })
+		apitest.Settle(maxRecheck)
+		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
+			t.Error("the empty namespace is left")
 		}
 	})
 }
