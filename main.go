@@ -276,7 +276,7 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	}
 	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
 	tokens := token.New(token.Config{KeyFile: cfg.path("pki", "sa.key")})
-	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Services: cfg.services})
+	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Services: cfg.services, Off: cfg.Controllers.Off})
 	return errors.Join(serve(ctx, cfg, log, guards{reg, roles, tokens}, state), state.Close())
 }
 

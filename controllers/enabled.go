@@ -35,6 +35,13 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 	}), nil
 }
 
+// Off says that the controller of that name does not run with this configuration. A
+// mistake in it is for New to tell.
+func (c Config) Off(name string) bool {
+	on, err := enabled(All(), c.Controllers)
+	return err == nil && !slices.ContainsFunc(on, func(e Entry) bool { return e.Name == name })
+}
+
 func names(all []Entry) []string {
 	out := make([]string, len(all))
 	for i, e := range all {

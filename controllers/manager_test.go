@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/registry"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -51,8 +52,21 @@ func TestEnabled(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", list, s, err, want)
 		}
 	}
+	if cfg := (Config{Controllers: []string{"*", "-podgc"}}); !cfg.Off("podgc") || cfg.Off("replicaset") {
+		t.Error("what runs is not what was asked for")
+	}
 	if entries, err := enabled(all, nil); len(entries) != 2 || err != nil {
 		t.Errorf("nil is not *: %v, %v", entries, err)
+	}
+}
+
+// The controllers that kinds name exist.
+func TestControllersOfKinds(t *testing.T) {
+	t.Parallel()
+	for _, res := range registry.Resources() {
+		if c := res.Controller; c != "" && !slices.Contains(names(All()), c) {
+			t.Errorf("%s: there is no controller %q", res.Kind, c)
+		}
 	}
 }
 

@@ -115,12 +115,16 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		return nil, err
 	}
 	warnings(ctx, res, obj, nil)
-	return r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {
+	stored, err := r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {
 		if cur != nil {
 			return nil, apierrors.NewAlreadyExists(res.GVR.GroupResource(), obj.GetName())
 		}
 		return obj, nil
 	})
+	if err == nil {
+		r.tellInert(ctx, res, stored)
+	}
+	return stored, err
 }
 
 // request is a write as admission sees it.

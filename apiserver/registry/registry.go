@@ -46,6 +46,9 @@ type Config struct {
 	Log    *zap.Logger                // nil: silent
 
 	Services allocate.Config // what Services are given
+
+	// Off says that a controller does not run, by its name in --controllers; nil: all do.
+	Off func(controller string) bool
 }
 
 // Registry serves resources out of a store. It does not close the store.
@@ -57,6 +60,7 @@ type Registry struct {
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
+	off       func(controller string) bool
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
 	byType    map[reflect.Type]*Resource
@@ -82,7 +86,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New serves resources out of s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, tokens: cfg.Tokens, resources: resources,
+		store: s, clock: cfg.Clock, log: cfg.Log, tokens: cfg.Tokens, off: cfg.Off, resources: resources,
 		byGVR:  make(map[schema.GroupVersionResource]*Resource, len(resources)),
 		byType: make(map[reflect.Type]*Resource, len(resources)),
 	}

@@ -20,6 +20,7 @@ func autoscalerResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.HorizontalPodAutoscalers,
 		Kind:         "HorizontalPodAutoscaler",
+		Inert:        "the horizontalpodautoscaling controller is not part of this version, so nothing is scaled",
 		Namespaced:   true,
 		ShortNames:   []string{"hpa"},
 		Categories:   []string{"all"},

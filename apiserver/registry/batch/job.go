@@ -30,6 +30,7 @@ func jobResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.Jobs,
 		Kind:         "Job",
+		Inert:        "the job controller is not part of this version, so no pod is created",
 		Namespaced:   true,
 		Categories:   []string{"all"},
 		Subresources: []string{"status"},

@@ -39,6 +39,15 @@ type Resource struct {
 	// Deprecated is what every request for it is warned of; empty: nothing.
 	Deprecated string
 
+	// Inert says why nothing in this process acts on the kind, as a clause that
+	// follows a colon; empty: something does. Who creates one is warned, and the docs
+	// list it.
+	Inert string
+
+	// Controller is the one, by its name in --controllers, without which the kind is
+	// inert; empty: none in particular.
+	Controller string
+
 	// Virtual: nothing of it is stored, the server answers by itself (reviews,
 	// componentstatuses). The registry refuses it.
 	Virtual bool

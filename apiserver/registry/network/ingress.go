@@ -26,6 +26,7 @@ func ingressResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.Ingresses,
 		Kind:         "Ingress",
+		Inert:        "no ingress controller is part of this version, so nothing listens unless you install one",
 		Namespaced:   true,
 		ShortNames:   []string{"ing"},
 		Subresources: []string{"status"},

@@ -21,6 +21,7 @@ func networkPolicyResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.NetworkPolicies,
 		Kind:       "NetworkPolicy",
+		Inert:      "nothing enforces it, so all traffic is allowed",
 		Namespaced: true,
 		ShortNames: []string{"netpol"},
 		New:        func() kind.Object { return new(networkingv1.NetworkPolicy) },

@@ -16,6 +16,7 @@ func podDisruptionBudgetResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.PodDisruptionBudgets,
 		Kind:         "PodDisruptionBudget",
+		Controller:   "disruption",
 		Namespaced:   true,
 		ShortNames:   []string{"pdb"},
 		Subresources: []string{"status"},

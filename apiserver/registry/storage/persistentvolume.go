@@ -23,6 +23,7 @@ func persistentVolumeResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.PersistentVolumes,
 		Kind:         "PersistentVolume",
+		Controller:   "persistentvolume-binder",
 		ShortNames:   []string{"pv"},
 		Subresources: []string{"status"},
 		New:          func() kind.Object { return new(corev1.PersistentVolume) },
@@ -218,9 +219,12 @@ func settableSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVol
 	return source
 }
 
-func volumeWarnings(next, _ kind.Object) []string {
+func volumeWarnings(next, cur kind.Object) []string {
 	v := next.(*corev1.PersistentVolume)
 	warnings := classWarning(v)
+	if cur == nil && v.Spec.Local == nil && v.Spec.HostPath == nil {
+		warnings = append(warnings, "spec: the node mounts PersistentVolumes of types local and hostPath; pods that use this one do not start")
+	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		warnings = append(warnings, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
 	}

@@ -23,6 +23,7 @@ func persistentVolumeClaimResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.PersistentVolumeClaims,
 		Kind:         "PersistentVolumeClaim",
+		Controller:   "persistentvolume-binder",
 		Namespaced:   true,
 		ShortNames:   []string{"pvc"},
 		Subresources: []string{"status"},

@@ -172,6 +172,7 @@ func volumeAttributesClassResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.VolumeAttributesClasses,
 		Kind:       "VolumeAttributesClass",
+		Inert:      "no driver changes volumes by it",
 		ShortNames: []string{"vac"},
 		New:        func() kind.Object { return new(class) },
 		Validate:   attributesClassValidate,

@@ -26,6 +26,7 @@ func volumeAttachmentResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.VolumeAttachments,
 		Kind:         "VolumeAttachment",
+		Inert:        "nothing attaches volumes",
 		Subresources: []string{"status"},
 		New:          func() kind.Object { return new(attachment) },
 		Prepare:      attachmentPrepare,

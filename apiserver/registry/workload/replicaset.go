@@ -20,6 +20,7 @@ func replicaSetResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.ReplicaSets,
 		Kind:         "ReplicaSet",
+		Controller:   "replicaset",
 		Namespaced:   true,
 		ShortNames:   []string{"rs"},
 		Categories:   []string{"all"},

@@ -1,0 +1,60 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client/record"
+)
+
+const (
+	// onlyStored is the reason of the Events about objects that nothing acts on, and
+	// component their source.
+	onlyStored = "OnlyStored"
+	component  = "monopod"
+	// maxEventBase leaves room for a UID in an event's name.
+	maxEventBase = 253 - 33
+)
+
+// inert says why nothing acts on objects of the kind; empty: something does.
+func (r *Registry) inert(res *Resource) string {
+	if res.Inert == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
+		return fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller)
+	}
+	return res.Inert
+}
+
+// tellInert tells the client who created obj that nothing acts on it: at once, and
+// in an Event for those who look later. Nobody is told of what this process creates
+// for itself.
+func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
+	why := r.inert(res)
+	if why == "" || ctx.Value(warnKey{}) == nil {
+		return
+	}
+	Warn(ctx, fmt.Sprintf("%s %q is only stored: %s", res.Kind, obj.GetName(), why))
+	if isDryRun(ctx) {
+		return
+	}
+	// As the server itself: what the client may do and wait for is about obj.
+	if _, err := r.Create(context.Background(), r.inertEvent(obj, why)); err != nil {
+		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()), zap.String("name", obj.GetName()), zap.Error(err))
+	}
+}
+
+func (r *Registry) inertEvent(obj Object, why string) *corev1.Event {
+	about, now := record.ReferenceTo(obj), r.now()
+	name := about.Name[:min(len(about.Name), maxEventBase)] + "." + strings.ReplaceAll(string(about.UID), "-", "")
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},
+		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStored, Message: "Only stored: " + why,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
+	}
+}

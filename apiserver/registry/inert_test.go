@@ -1,0 +1,99 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+// Who creates what nothing acts on is told so; this process is not.
+func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
+	t.Parallel()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	r := registry.New(s, resources, registry.Config{Off: func(name string) bool { return name == "replicaset" }})
+	if err := r.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var heard []string
+	asClient := registry.WithWarnings(t.Context(), func(text string) { heard = append(heard, text) })
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	deployment := func(name string) client.Object {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template}}
+	}
+	for _, c := range []struct {
+		ctx    context.Context
+		obj    client.Object
+		told   string
+		events int
+	}{
+		{asClient, deployment("a"), `Deployment "a" is only stored: the deployment controller`, 1},
+		{registry.DryRun(asClient), deployment("b"), `Deployment "b" is only stored: the deployment controller`, 1},
+		{t.Context(), deployment("c"), "", 1},
+		{asClient, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
+			`ReplicaSet "d" is only stored: the controller "replicaset" is switched off by --controllers`, 2},
+		{asClient, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}}, "", 2},
+	} {
+		heard = nil
+		if _, err := r.Create(c.ctx, c.obj); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Join(heard, "\n"); !strings.HasPrefix(told, c.told) || (told == "") != (c.told == "") {
+			t.Errorf("%T %s: told %q", c.obj, c.obj.GetName(), told)
+		}
+		events, err := client.List[*corev1.Event](t.Context(), r, client.Selector{Namespace: "default"})
+		if err != nil || len(events) != c.events {
+			t.Errorf("%T %s: %d events, %v", c.obj, c.obj.GetName(), len(events), err)
+		}
+		for _, e := range events {
+			if e.Reason != "OnlyStored" || e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind == "" || !strings.HasPrefix(e.Message, "Only stored: the ") {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+}
+
+// The docs list what nothing acts on: docs/api.md with the reasons, the README by
+// name.
+func TestDocsListWhatIsOnlyStored(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	table.WriteString("| kind | only stored, since |\n|---|---|\n")
+	var kinds []string
+	for _, res := range registry.Resources() {
+		if res.Inert != "" {
+			fmt.Fprintf(&table, "| %s | %s |\n", res.Kind, res.Inert)
+			kinds = append(kinds, res.Kind)
+		}
+	}
+	api, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(api), "\n"+table.String()+"\n") {
+		t.Errorf("docs/api.md lacks this table:\n%s", table.String())
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(kinds)
+	listed := regexp.MustCompile(`Only stored so far, and nothing acts on them: ([^.]*)\.`).FindStringSubmatch(string(readme))
+	if want := strings.Join(kinds, ", "); listed == nil || strings.Join(strings.Fields(listed[1]), " ") != want {
+		t.Errorf("README.md does not say: Only stored so far, and nothing acts on them: %s.", want)
+	}
+}
