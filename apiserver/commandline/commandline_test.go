@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -154,6 +156,49 @@ func TestLogFormats(t *testing.T) {
 			t.Errorf("%s: got %q, %v", format, got, err)
 		}
 	}
+}
+
+// A warning that repeats is logged once, and then at growing distance.
+func TestRepeatedWarnings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		log := zap.New(newRepeated(core))
+		start, pod := time.Now(), log.With(zap.String("pod", "a"))
+		for range 24 * 60 * 60 { // each second of a day
+			pod.Warn("failed", zap.Error(errors.New("no")), zap.Duration("took", time.Since(start)))
+			time.Sleep(time.Second)
+		}
+		var at []time.Duration
+		left := 0
+		for _, e := range logs.All() {
+			at = append(at, e.Time.Sub(start).Round(time.Second))
+			if n, ok := e.ContextMap()["repeated"].(int64); ok {
+				left += int(n)
+			}
+		}
+		if len(at) < 28 || len(at) > 36 || at[1] != 10*time.Second || at[2] != 30*time.Second || at[3] != 70*time.Second {
+			t.Errorf("logged %d times: %v", len(at), at)
+		}
+		if left+len(at) < 23*60*60 {
+			t.Errorf("%d are counted", left)
+		}
+		logs.TakeAll()
+		log.With(zap.String("pod", "b")).Warn("failed", zap.Error(errors.New("no")))
+		pod.Warn("failed", zap.Error(errors.New("something else")))
+		for range 3 {
+			pod.Info("failed")
+		}
+		if logs.Len() != 5 {
+			t.Errorf("of other things: %v", logs.All())
+		}
+		time.Sleep(3 * time.Hour) // it was over
+		logs.TakeAll()
+		pod.Warn("failed", zap.Error(errors.New("no")))
+		if logs.Len() != 1 || len(logs.All()[0].ContextMap()) != 2 {
+			t.Errorf("after a long time: %v", logs.All())
+		}
+	})
 }
 
 func TestLogCheck(t *testing.T) {

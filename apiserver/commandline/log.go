@@ -53,7 +53,7 @@ func (l *Log) Open(stderr *os.File) (*zap.Logger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--log-level: %w", err)
 	}
-	core := zapcore.NewCore(l.encoder(stderr), zapcore.Lock(stderr), level)
+	core := newRepeated(zapcore.NewCore(l.encoder(stderr), zapcore.Lock(stderr), level))
 	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, sampled, sampled), zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
 }
 
