@@ -33,11 +33,11 @@ func (s *Server) Kubelet(node string) http.Handler {
 		}
 		if !isStream(r.URL.Path) && !exempt(user) {
 			room := s.roomFor(r)
-			if !room.Enter(r.Context(), user.Name) {
+			if !room.Enter(r.Context(), user.Name, 1) {
 				http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 				return
 			}
-			defer room.Leave()
+			defer room.Leave(user.Name, 1)
 		}
 		if err := s.askNode(w, r, node, r.URL.Path, r.URL.RawPath); err != nil {
 			failPlainly(w, err)
