@@ -18,6 +18,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/cri"
+	"monopod/agent/mount"
 	"monopod/apiserver/client"
 	"monopod/testdata/harness"
 	"monopod/testdata/web/image"
@@ -39,7 +40,7 @@ func openReal(t *testing.T) *real {
 	if _, err := exec.LookPath("containerd"); err != nil {
 		t.Skip("needs containerd in PATH: real containers are left out")
 	}
-	dir, err := os.MkdirTemp("/tmp", "mp")
+	dir, err := os.MkdirTemp("/tmp", "m p") // the kernel writes the space as \040
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +270,8 @@ func (r *real) leftovers() {
 	if v2, _ := filepath.Glob("/sys/fs/cgroup" + r.root); len(v1)+len(v2) > 0 {
 		r.Errorf("cgroups left behind: %v %v", v1, v2)
 	}
-	if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), r.dir+"/pods") {
-		r.Errorf("mounts left behind: %v", err)
+	if mounts, err := mount.Below(filepath.Join(r.dir, "pods")); err != nil || len(mounts) > 0 {
+		r.Errorf("mounts left behind: %q, %v", mounts, err)
 	}
 	var node *corev1.Node
 	node, err := client.Get[*corev1.Node](context.Background(), r.api, "", "n1")

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cni"
+	"monopod/agent/mount"
 )
 
 const (
@@ -185,7 +186,7 @@ func (c *Child) clearOldBoot() error {
 	if err == nil && string(old) == string(boot) {
 		return nil
 	}
-	mounts, err := mountsBelow(c.layout.state)
+	mounts, err := mount.Below(c.layout.state)
 	if err != nil {
 		return err
 	}
@@ -195,22 +196,6 @@ func (c *Child) clearOldBoot() error {
 		}
 	}
 	return os.WriteFile(c.layout.boot, boot, 0o600)
-}
-
-// mountsBelow lists mount points at or below dir, the deepest first.
-func mountsBelow(dir string) ([]string, error) {
-	info, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var below []string
-	for line := range strings.Lines(string(info)) {
-		if fields := strings.Fields(line); len(fields) > 4 && (fields[4] == dir || strings.HasPrefix(fields[4], dir+"/")) {
-			below = append(below, fields[4])
-		}
-	}
-	slices.SortFunc(below, func(a, b string) int { return len(b) - len(a) })
-	return below, nil
 }
 
 // runTidied is runOnce, with what an earlier containerd held given back.
@@ -257,12 +242,7 @@ func childEnv(env []string) []string {
 // end, mounts of the child, its bridge and nftables table. Pods must be gone
 // (RemoveAll) and Run have returned. Files stay.
 func (c *Child) Discard() error {
-	errs := []error{c.endShims(context.Background())}
-	mounts, err := mountsBelow(c.layout.dir)
-	errs = append(errs, err)
-	for _, m := range mounts {
-		errs = append(errs, unix.Unmount(m, unix.MNT_DETACH))
-	}
+	errs := []error{c.endShims(context.Background()), mount.Kernel{}.UnmountBelow(c.layout.dir)}
 	if c.network.Bridge != "" {
 		errs = append(errs, c.network.Remove())
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -18,6 +17,7 @@ import (
 
 	"monopod/agent/cni"
 	"monopod/agent/cri"
+	"monopod/agent/mount"
 	"monopod/agent/oom"
 	"monopod/testdata/harness"
 	"monopod/testdata/web/image"
@@ -61,7 +61,7 @@ func needContainerd(t testing.TB) {
 func startNode(t testing.TB) *node {
 	t.Helper()
 	needContainerd(t)
-	dir, err := os.MkdirTemp("/tmp", "mp")
+	dir, err := os.MkdirTemp("/tmp", "m p") // the kernel writes the space as \040
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,9 +215,8 @@ func (n *node) checkNothingLeft() {
 			n.t.Errorf("left behind: %s: %s", p, bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
 		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), n.dataDir+"/") {
-		n.t.Errorf("mounts left behind below %s, %v", n.dataDir, err)
+	if mounts, err := mount.Below(n.dataDir); err != nil || len(mounts) > 0 {
+		n.t.Errorf("mounts left behind: %q, %v", mounts, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
+
+	"monopod/agent/mount"
 )
 
 // A shim in which nothing runs ends; one that has a process, and one of another
@@ -85,5 +88,39 @@ func TestDiscardEndsShims(t *testing.T) {
 	}
 	if state, err := shim.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the shim: %v, %v", state, err)
+	}
+}
+
+// What lies in memory since an earlier boot is removed, but never through a mount, also
+// below a folder whose name the kernel writes with escapes.
+func TestStateThatIsMountedIsNoOldOne(t *testing.T) {
+	t.Parallel()
+	l := newLayout(filepath.Join(t.TempDir(), "of a\tpod\n\\"))
+	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop()}}
+	dir := filepath.Join(l.state, "rootfs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o755}); err != nil {
+		t.Skipf("left out: nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
+	file := filepath.Join(dir, "precious")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // of an unknown boot, and of this one
+		if err := c.clearOldBoot(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(mount.Kernel{}.Unmount(dir), os.Remove(l.boot), c.clearOldBoot()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(l.state); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state of an earlier boot: %v; want it removed", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
@@ -45,7 +44,7 @@ func (Kernel) Device(dir string, d Device) error {
 	if has == "" && d.ReadOnly {
 		return fmt.Errorf("%s has no file system, and none is made for who only reads", path)
 	}
-	used, err := mounted(f)
+	used, err := inUse(f)
 	if err != nil {
 		return err
 	}
@@ -54,23 +53,4 @@ func (Kernel) Device(dir string, d Device) error {
 		return m.Mount(path, dir, fsType, d.Options)
 	}
 	return m.FormatAndMount(path, dir, fsType, d.Options)
-}
-
-// mounted says whether a device is mounted anywhere, under whatever name.
-func mounted(device *os.File) (bool, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(device.Fd()), &st); err != nil {
-		return false, &os.PathError{Op: "stat", Path: device.Name(), Err: err}
-	}
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return false, err
-	}
-	number := fmt.Sprintf(" %d:%d ", unix.Major(st.Rdev), unix.Minor(st.Rdev))
-	for line := range strings.Lines(string(table)) {
-		if ids, _, _ := strings.Cut(line, "/"); strings.Contains(ids, number) { // the third field; the fourth is a path
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -127,34 +126,6 @@ func isDead(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN}, func(dead error) bool { return errors.Is(err, dead) })
 }
 
-// inTable looks for what fd is in the table of all mounts. Comparing devices would
-// miss bind mounts.
-func inTable(fd int) (bool, error) {
-	path, err := os.Readlink(Open(fd))
-	if err != nil {
-		return false, err
-	}
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return false, err
-	}
-	for line := range strings.Lines(string(table)) {
-		if fields := strings.Fields(line); len(fields) > mountPoint && fields[mountPoint] == escape(path) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// mountPoint is the field of mountinfo that says where; the one before it may look
-// the same, of a bind mount.
-const mountPoint = 4
-
-// escape writes a path as mountinfo does.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
-}
-
 // Unmount detaches: what still uses the mount keeps it until it is done.
 func (Kernel) Unmount(dir string) error {
 	err := unix.Unmount(dir, unix.MNT_DETACH)
@@ -162,6 +133,17 @@ func (Kernel) Unmount(dir string) error {
 		return nil
 	}
 	return os.NewSyscallError("umount2", err)
+}
+
+// UnmountBelow detaches every mount below dir, whoever made it: the last one made goes
+// first. It goes on after a failure.
+func (k Kernel) UnmountBelow(dir string) error {
+	points, err := Below(dir)
+	errs := []error{err}
+	for _, point := range points {
+		errs = append(errs, k.Unmount(point))
+	}
+	return errors.Join(errs...)
 }
 
 // Folders mounts nothing: what would lie in memory lies in plain folders. It is for

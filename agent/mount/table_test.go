@@ -11,7 +11,7 @@ import (
 // A kernel that is asked about one folder says the same as its whole table.
 func TestMountRoot(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "with \\ and\ta tab")
+	dir := filepath.Join(t.TempDir(), "with \\ and\ta tab,\n a line")
 	for _, d := range []string{"tmpfs", "bind", "plain"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)

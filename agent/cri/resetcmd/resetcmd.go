@@ -8,18 +8,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"monopod/agent/cgroup"
 	"monopod/agent/cri"
+	"monopod/agent/mount"
 	"monopod/store/bolt"
 )
 
@@ -67,22 +64,7 @@ func reset(ctx context.Context, dataDir string) error {
 		defer cancel()
 		return removeAll(groupCtx, child)
 	})
-	return errors.Join(group.Wait(), unmountVolumes(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", cri.CgroupRoot(dir)))
-}
-
-// unmountVolumes takes down the mounts below the folder of the pods, which are of
-// volumes in memory: the last one made goes first.
-func unmountVolumes(pods string) error {
-	mounts, err := procfs.GetMounts()
-	if err != nil {
-		return err
-	}
-	for _, m := range slices.Backward(mounts) {
-		if strings.HasPrefix(m.MountPoint, pods+"/") {
-			err = errors.Join(err, unix.Unmount(m.MountPoint, unix.MNT_DETACH))
-		}
-	}
-	return err
+	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", cri.CgroupRoot(dir)))
 }
 
 // hold keeps monopod from starting on a data folder. Its state may be in etcd, or
