@@ -26,7 +26,14 @@ func (w *worker) handle(ctx context.Context, h *corev1.LifecycleHandler, c *stat
 		return nil
 	}
 	t := probe.Target{ContainerID: c.ID, Host: w.address(), Ports: s.Ports}
-	err := w.a.caller.Do(ctx, &corev1.ProbeHandler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket}, t, limit)
+	if h.HTTPGet != nil {
+		warning, err := w.a.caller.HTTPHook(ctx, h.HTTPGet, t, limit)
+		if warning != "" {
+			w.a.event(w.pod, s.Name, corev1.EventTypeWarning, "LifecycleHTTPFallback", "%s", warning)
+		}
+		return err
+	}
+	_, err := w.a.caller.Do(ctx, &corev1.ProbeHandler{Exec: h.Exec, TCPSocket: h.TCPSocket}, t, limit)
 	if err != nil && h.Exec != nil {
 		return fmt.Errorf("command %q: %w", strings.Join(h.Exec.Command, " "), err)
 	}

@@ -294,16 +294,16 @@ func (w *worker) ownFiles(c *corev1.Container, attempt uint32, mounts []*cri.Mou
 }
 
 func (w *worker) hostsFile() (string, error) {
-	var base string
+	var node string
 	if w.pod.Spec.HostNetwork {
 		b, err := os.ReadFile("/etc/hosts")
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err
 		}
-		base = string(b)
+		node = string(b)
 	}
 	path := filepath.Join(w.a.podDir(w.uid), "etc-hosts")
-	return path, writeFile(path, spec.Hosts(w.pod, w.facts().PodIPs, w.a.cfg.ClusterDomain, base), 0o644)
+	return path, writeFile(path, spec.Hosts(w.pod, w.facts().PodIPs, w.a.cfg.ClusterDomain, node), 0o644)
 }
 
 // writeFile gives the file its mode whatever the umask.

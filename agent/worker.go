@@ -132,6 +132,9 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Metrics: a.probes, Pod: pod, Events: probe.Events{
 		Changed: func(string) { w.wakeUp() },
 		Failed:  w.unhealthy,
+		Warned: func(id string, kind probe.Kind, warning string) {
+			w.probeEvent(id, "ProbeWarning", "%s probe warning: %s", kind, warning)
+		},
 	}}
 	return w
 }
@@ -408,15 +411,19 @@ func (w *worker) startTime() time.Time {
 
 // unhealthy tells of a failing probe.
 func (w *worker) unhealthy(id string, kind probe.Kind, err error) {
-	seen := w.snapshot.Load()
-	if w.quiet.Load() || seen == nil {
-		return
-	}
 	what := "failed"
 	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) {
 		what = "errored and resulted in unknown state"
 	}
+	w.probeEvent(id, "Unhealthy", "%s probe %s: %v", kind, what, err)
+}
+
+func (w *worker) probeEvent(id, reason, format string, args ...any) {
+	seen := w.snapshot.Load()
+	if w.quiet.Load() || seen == nil {
+		return
+	}
 	if c := seen.ByID(id); c != nil {
-		w.a.event(w.current.Load(), c.Name, corev1.EventTypeWarning, "Unhealthy", "%s probe %s: %v", kind, what, err)
+		w.a.event(w.current.Load(), c.Name, corev1.EventTypeWarning, reason, format, args...)
 	}
 }

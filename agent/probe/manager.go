@@ -40,6 +40,8 @@ type Events struct {
 	// Failed: one probe failed; the threshold may not be reached yet. An
 	// UnknownError does not count.
 	Failed func(id string, kind Kind, err error)
+	// Warned: one probe succeeded, but the user should hear what it met.
+	Warned func(id string, kind Kind, warning string)
 }
 
 // Manager runs the probes of one pod's containers. Its methods are safe for
@@ -117,13 +119,16 @@ func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, p
 	for m.sleep(ctx, delay) {
 		timeout := time.Duration(max(probe.TimeoutSeconds, 1)) * time.Second
 		from := m.Clock.Now()
-		err := m.Caller.Do(ctx, &probe.ProbeHandler, c.Target, timeout)
+		warning, err := m.Caller.Do(ctx, &probe.ProbeHandler, c.Target, timeout)
 		if ctx.Err() != nil {
 			return
 		}
 		m.Metrics.observe(m.Pod, c.Spec.Name, kind, m.Clock.Since(from), err)
 		if err != nil && m.Events.Failed != nil {
 			m.Events.Failed(c.ContainerID, kind, err)
+		}
+		if warning != "" && m.Events.Warned != nil {
+			m.Events.Warned(c.ContainerID, kind, warning)
 		}
 		delay = period
 		if unknown := (*UnknownError)(nil); errors.As(err, &unknown) {

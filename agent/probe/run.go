@@ -9,13 +9,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,9 +51,6 @@ type Target struct {
 	Ports       []corev1.ContainerPort
 }
 
-// maxBody of an HTTP answer is read, as upstream does (10 KiB).
-const maxBody = 10 << 10
-
 // UnknownError says that a handler could not be run, which tells nothing of the
 // container: a probe that ends so counts for nothing.
 type UnknownError struct{ Err error }
@@ -69,22 +62,23 @@ func (e *UnknownError) Unwrap() error { return e.Err }
 // command took too long (upstream: 2 min).
 const execSlack = 2 * time.Minute
 
-// Do runs a handler once; an error says why it failed, in words for an event.
-func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeout time.Duration) error {
+// Do runs a probe's handler once. A warning belongs to a success: the user should hear
+// of it nevertheless. An error says why the handler failed, in words for an event.
+func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeout time.Duration) (warning string, err error) {
 	if h.Exec != nil {
-		return c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
+		return "", c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {
 	case h.HTTPGet != nil:
-		return c.http(ctx, h.HTTPGet, t, "kube-probe/1.37")
+		return c.http(ctx, h.HTTPGet, t)
 	case h.TCPSocket != nil:
-		return c.tcp(ctx, h.TCPSocket, t)
+		return "", c.tcp(ctx, h.TCPSocket, t)
 	case h.GRPC != nil:
-		return c.health(ctx, h.GRPC, t)
+		return "", c.health(ctx, h.GRPC, t)
 	}
-	return &UnknownError{errors.New("missing probe handler")}
+	return "", &UnknownError{errors.New("missing probe handler")}
 }
 
 // command fails with any exit code but 0, and says what the command did.
@@ -104,9 +98,11 @@ func (c Caller) command(ctx context.Context, id string, cmd []string, timeout ti
 	return nil
 }
 
-// clip keeps of what a command prints as much as upstream does (10 KiB).
+// maxOutput is kept of what a command prints or an HTTP server answers (upstream: 10 KiB).
+const maxOutput = 10 << 10
+
 func clip(b []byte) string {
-	return string(bytes.ToValidUTF8(b[:min(len(b), maxBody)], nil))
+	return string(bytes.ToValidUTF8(b[:min(len(b), maxOutput)], nil))
 }
 
 // Port is a port by number, or by the name of one of the container's.
@@ -122,66 +118,6 @@ func Port(p intstr.IntOrString, ports []corev1.ContainerPort) (int, error) {
 		return 0, fmt.Errorf("invalid port: %s", p.String())
 	}
 	return n, nil
-}
-
-// http asks and takes 200 to 399 for an answer; certificates are not checked.
-func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent string) error {
-	req, err := request(ctx, a, t, agent)
-	if err != nil {
-		return &UnknownError{err}
-	}
-	transport := &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, DialContext: c.dial,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as upstream: a probe is no secret
-	}
-	resp, err := (&http.Client{Transport: transport, CheckRedirect: sameHost}).Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
-	if resp.StatusCode < 200 || resp.StatusCode >= 400 {
-		return fmt.Errorf("HTTP probe failed with statuscode: %d", resp.StatusCode)
-	}
-	return nil
-}
-
-func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent string) (*http.Request, error) {
-	port, err := Port(a.Port, t.Ports)
-	if err != nil {
-		return nil, err
-	}
-	scheme := strings.ToLower(cmp.Or(string(a.Scheme), "http"))
-	u, err := url.Parse(a.Path)
-	if err != nil {
-		return nil, err
-	}
-	u.Scheme, u.Host = scheme, net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", agent)
-	req.Header.Set("Accept", "*/*")
-	for _, h := range a.HTTPHeaders {
-		if strings.EqualFold(h.Name, "Host") {
-			req.Host = h.Value
-		}
-		req.Header.Add(h.Name, h.Value)
-	}
-	return req, nil
-}
-
-// sameHost follows redirects within the container only: one that leads away is
-// an answer in itself.
-func sameHost(req *http.Request, via []*http.Request) error {
-	if req.URL.Hostname() != via[0].URL.Hostname() {
-		return http.ErrUseLastResponse
-	}
-	if len(via) >= 10 {
-		return errors.New("stopped after 10 redirects")
-	}
-	return nil
 }
 
 func (c Caller) tcp(ctx context.Context, a *corev1.TCPSocketAction, t Target) error {

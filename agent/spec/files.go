@@ -9,17 +9,24 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Hosts is the /etc/hosts of a pod with these addresses; base is the host's own
-// file for a pod on the host's network, else empty.
-func Hosts(pod *corev1.Pod, ips []string, clusterDomain, base string) string {
+// The comments that kubelet writes into /etc/hosts: images and tools look for them.
+const (
+	hostsHeader       = "# Kubernetes-managed hosts file.\n"
+	hostNetworkHeader = "# Kubernetes-managed hosts file (host network).\n"
+	aliasesHeader     = "\n# Entries added by HostAliases.\n"
+)
+
+// Hosts is the /etc/hosts of a pod with these addresses, in kubelet's layout; node is
+// the node's own file, which a pod on the node's network sees.
+func Hosts(pod *corev1.Pod, ips []string, clusterDomain, node string) string {
 	var b strings.Builder
-	if base != "" {
-		b.WriteString(base)
-		if !strings.HasSuffix(base, "\n") {
-			b.WriteByte('\n')
-		}
+	if pod.Spec.HostNetwork {
+		b.WriteString(hostNetworkHeader + node)
 	} else {
 		writeOwnHosts(&b, pod, ips, clusterDomain)
+	}
+	if len(pod.Spec.HostAliases) > 0 {
+		b.WriteString(aliasesHeader)
 	}
 	for _, alias := range pod.Spec.HostAliases {
 		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
@@ -28,8 +35,9 @@ func Hosts(pod *corev1.Pod, ips []string, clusterDomain, base string) string {
 }
 
 func writeOwnHosts(b *strings.Builder, pod *corev1.Pod, ips []string, clusterDomain string) {
+	b.WriteString(hostsHeader)
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	b.WriteString("fe00::\tip6-localnet\nfe00::\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
+	b.WriteString("fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
 	name := shortName(pod)
 	if full := fqdn(pod, clusterDomain); full != name {
 		name = full + "\t" + name

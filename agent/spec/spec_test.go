@@ -176,19 +176,32 @@ func TestDNS(t *testing.T) {
 	}
 }
 
+// The file is kubelet's to the byte.
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	p := pod()
-	p.Spec.Subdomain = "sub"
-	p.Spec.HostAliases = []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
-	got := spec.Hosts(p, []string{"10.0.0.2"}, "cluster.local", "")
-	for _, want := range []string{"127.0.0.1\tlocalhost\n", "10.0.0.2\tweb.sub.default.svc.cluster.local\tweb\n", "1.2.3.4\ta\tb\n"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in %q", want, got)
+	const (
+		own = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"
+		node    = "127.0.0.1 localhost the-node\n"
+		ofNode  = "# Kubernetes-managed hosts file (host network).\n" + node
+		aliases = "\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n5.6.7.8\tc\n"
+	)
+	list := []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}, {IP: "5.6.7.8", Hostnames: []string{"c"}}}
+	for name, c := range map[string]struct {
+		spec corev1.PodSpec
+		want string
+	}{
+		"a pod":             {corev1.PodSpec{}, own + "10.0.0.2\tweb\nfd00::2\tweb\n"},
+		"with aliases":      {corev1.PodSpec{HostAliases: list}, own + "10.0.0.2\tweb\nfd00::2\tweb\n" + aliases},
+		"with a subdomain":  {corev1.PodSpec{Subdomain: "s"}, own + "10.0.0.2\tweb.s.default.svc.c.l\tweb\nfd00::2\tweb.s.default.svc.c.l\tweb\n"},
+		"the node's":        {corev1.PodSpec{HostNetwork: true, Subdomain: "s"}, ofNode},
+		"the node's, alias": {corev1.PodSpec{HostNetwork: true, HostAliases: list}, ofNode + aliases},
+	} {
+		p := pod()
+		p.Spec = c.spec
+		if got := spec.Hosts(p, []string{"10.0.0.2", "fd00::2"}, "c.l", node); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-	}
-	if got = spec.Hosts(p, []string{"10.0.0.2"}, "", "127.0.0.1 host"); got != "127.0.0.1 host\n1.2.3.4\ta\tb\n" {
-		t.Errorf("host's file: %q", got)
 	}
 }
 
