@@ -360,7 +360,7 @@ func newControllers(cfg Config, log *zap.Logger, reg *registry.Registry, metrics
 func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, port int32, restored string) *launch.Node {
 	return launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Kubelet: cfg.Kubelet, Port: port, Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
+		Kubelet: cfg.Kubelet, Port: port, Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Services: cfg.services.Complete().Addresses, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
 	})
 }
 

@@ -1,5 +1,5 @@
 // Package cni is Monopod's own CNI plugin and the network it works on: one
-// bridge, one subnet and one nftables table for each data folder.
+// bridge, one subnet and two nftables tables for each data folder.
 //
 // The plugin is a mode of the monopod program (see Invoked): containerd runs it
 // for each sandbox. ADD takes an address, makes a veth pair whose far end is
@@ -38,8 +38,10 @@ const (
 type Network struct {
 	Bridge string       `json:"bridge"` // at most 15 bytes
 	Subnet netip.Prefix `json:"subnet"` // a /24 or larger; its first address is the bridge
-	Table  string       `json:"table"`  // in nftables, family ip
+	Table  string       `json:"table"`  // in nftables, families ip and inet
 	Dir    string       `json:"dir"`    // <data-dir>/cni, absolute
+	// Services are the ranges of Services, but for one that holds addresses of pods.
+	Services []netip.Prefix `json:"services,omitempty"`
 }
 
 // Gateway is the bridge's address.

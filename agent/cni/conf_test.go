@@ -139,7 +139,7 @@ func TestAddressesGoRound(t *testing.T) {
 	for _, c := range []string{"a", "b", "c"} {
 		got = append(got, mustAllocate(t, n, alive(c)))
 	}
-	if _, err := n.release("b", "eth0"); err != nil {
+	if err := n.release("b", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []string{"d", "e", "f"} {
@@ -185,11 +185,15 @@ func TestAllocateAgainForTheSame(t *testing.T) {
 func TestReleaseOfNothing(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/24")
-	if freed, err := n.release("unknown", "eth0"); err != nil || len(freed) != 0 {
-		t.Errorf("freed %v, %v", freed, err)
+	mustAllocate(t, n, alive("a"))
+	if err := n.release("unknown", "eth0"); err != nil {
+		t.Error(err)
+	}
+	if held, err := n.holders(); err != nil || len(held) != 1 {
+		t.Errorf("held %v, %v; want the one of another", held, err)
 	}
 	n.Dir = filepath.Join(n.Dir, "not", "there")
-	if _, err := n.release("unknown", "eth0"); err != nil {
+	if err := n.release("unknown", "eth0"); err != nil {
 		t.Errorf("in a folder that is not there: %v", err)
 	}
 }

@@ -112,16 +112,13 @@ func (n Network) holders() (map[netip.Addr]holder, error) {
 	return held, nil
 }
 
-// sweep frees what match says, in held and on disk, and returns what it freed.
-func (n Network) sweep(held map[netip.Addr]holder, match func(holder) bool) map[netip.Addr]holder {
-	freed := map[netip.Addr]holder{}
+// sweep frees what match says, in held and on disk.
+func (n Network) sweep(held map[netip.Addr]holder, match func(holder) bool) {
 	for ip, h := range held {
 		if match(h) && os.Remove(n.ipFile(ip)) == nil {
-			freed[ip] = h
 			delete(held, ip)
 		}
 	}
-	return freed
 }
 
 // next is the first free address after the last one given, round about. The
@@ -143,18 +140,30 @@ func (n Network) next(held map[netip.Addr]holder) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s: %w", n.Subnet, errPoolEmpty)
 }
 
-// release gives back what container holds on ifname, if anything.
-func (n Network) release(container, ifname string) (map[netip.Addr]holder, error) {
-	var freed map[netip.Addr]holder
+// release gives back what container holds on ifname, if anything. Its host ports go
+// first: whoever has the address next keeps the own ones.
+func (n Network) release(container, ifname string) error {
 	err := n.locked(func() error {
 		held, err := n.holders()
-		freed = n.sweep(held, func(h holder) bool { return h.is(container, ifname) })
-		return err
+		if err != nil {
+			return err
+		}
+		mine := func(h holder) bool { return h.is(container, ifname) }
+		for ip, h := range held {
+			if !mine(h) || !h.Ports {
+				continue
+			}
+			if err := n.removePorts(func(other netip.Addr) bool { return other == ip }); err != nil {
+				return fmt.Errorf("host ports: %w", err)
+			}
+		}
+		n.sweep(held, mine)
+		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
-	return freed, err
+	return err
 }
 
 // Reclaim frees every leaked address: its namespace is gone, or the machine was

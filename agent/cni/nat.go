@@ -2,7 +2,6 @@ package cni
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -87,16 +86,14 @@ func (n Network) setUpNAT() error {
 	return conn.Flush()
 }
 
-func (n Network) removeTable() error {
+func (n Network) removeTables() error {
 	conn, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	conn.DelTable(n.nat().table)
-	if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
-	}
-	return nil
+	remove(conn, n.nat().table)
+	remove(conn, n.services())
+	return conn.Flush()
 }
 
 // addPorts maps ports of the host to the pod at ip.
@@ -209,22 +206,10 @@ func (t nat) lookupPort() []expr.Any {
 
 func (n Network) fromSubnet() []expr.Any { return from(n.Subnet.Masked()) }
 
-func from(p netip.Prefix) []expr.Any {
-	mask := binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-p.Bits()))
-	return []expr.Any{
-		&expr.Payload{DestRegister: word0, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4},
-		&expr.Bitwise{SourceRegister: word0, DestRegister: word0, Len: 4, Mask: mask, Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: word0, Data: p.Addr().AsSlice()},
-	}
-}
+func from(p netip.Prefix) []expr.Any { return within(p, 12) }
 
 func (n Network) outOfBridge(op expr.CmpOp) []expr.Any {
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, n.Bridge)
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: word0},
-		&expr.Cmp{Op: op, Register: word0, Data: name},
-	}
+	return through(expr.MetaKeyOIFNAME, op, n.Bridge)
 }
 
 // translated matches what a host port has sent here (IPS_DST_NAT).

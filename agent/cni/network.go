@@ -27,7 +27,10 @@ type Config struct {
 	ID         string // the instance: at most 10 bytes, fit for a link's name
 	Executable string // the monopod program
 	Pods       int    // so many at most; the subnet has twice as many addresses, and a /24's at least
-	Log        *zap.Logger
+	// Services are the ranges that Services get addresses from. What is sent to one and
+	// nobody serves is rejected.
+	Services []netip.Prefix
+	Log      *zap.Logger
 }
 
 // Prepare makes the network of one instance ready and returns it: it chooses
@@ -43,7 +46,8 @@ func Prepare(cfg Config) (Network, error) {
 	if err != nil {
 		return Network{}, err
 	}
-	n := choose(cfg, old, taken)
+	n := choose(cfg, old, append(taken, cfg.Services...))
+	n.Services = beside(n.Subnet, cfg.Services)
 	if err := n.writeFiles(cfg.Executable); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
@@ -60,18 +64,29 @@ func Prepare(cfg Config) (Network, error) {
 	return n, n.setUp(cfg.Log)
 }
 
-// Remove takes down the bridge and the nftables table. Files stay.
+// Remove takes down the bridge and the nftables tables. Files stay.
 func (n Network) Remove() error {
 	var errs []error
 	if link, err := netlink.LinkByName(n.Bridge); err == nil {
 		errs = append(errs, netlink.LinkDel(link))
 	}
-	errs = append(errs, n.removeTable())
+	errs = append(errs, n.removeTables())
 	return errors.Join(errs...)
 }
 
-// Idle says whether no pod holds an address.
-func (n Network) Idle() (bool, error) {
+// RemoveIdle is Remove where no pod holds an address, and nothing else. A plugin that
+// outlives its containerd may take one at the same time: it comes first or afterwards.
+func (n Network) RemoveIdle() error {
+	return n.locked(func() error {
+		idle, err := n.idle()
+		if err != nil || !idle {
+			return err
+		}
+		return n.Remove()
+	})
+}
+
+func (n Network) idle() (bool, error) {
 	held, err := n.holders()
 	return len(held) == 0, err
 }
@@ -94,7 +109,7 @@ func loadFitting(cfg Config) (Network, error) {
 	if !n.Subnet.IsValid() || n.Subnet.Bits() <= bitsFor(cfg.Pods) {
 		return n, nil
 	}
-	idle, err := n.Idle()
+	idle, err := n.idle()
 	if errors.Is(err, fs.ErrNotExist) || err == nil && idle {
 		return Network{}, nil
 	}
@@ -160,23 +175,25 @@ func takenSubnets(bridge string) ([]netip.Prefix, error) {
 	if link, err := netlink.LinkByName(bridge); err == nil {
 		own = link.Attrs().Index
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
-	}
 	var taken []netip.Prefix
-	for _, r := range routes {
-		if p := prefix(r.Dst); r.LinkIndex != own && p.Bits() > 0 {
-			taken = append(taken, p)
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteList(nil, family)
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
 		}
-	}
-	for _, a := range addrs {
-		if p := prefix(a.IPNet); a.LinkIndex != own && p.IsValid() {
-			taken = append(taken, p)
+		addrs, err := netlink.AddrList(nil, family)
+		if err != nil {
+			return nil, fmt.Errorf("list addresses: %w", err)
+		}
+		for _, r := range routes {
+			if p := prefix(r.Dst); r.LinkIndex != own && p.Bits() > 0 {
+				taken = append(taken, p)
+			}
+		}
+		for _, a := range addrs {
+			if p := prefix(a.IPNet); a.LinkIndex != own && p.IsValid() {
+				taken = append(taken, p)
+			}
 		}
 	}
 	return taken, nil
@@ -214,6 +231,9 @@ func (n Network) setUp(log *zap.Logger) error {
 	}
 	if err := n.setUpNAT(); err != nil {
 		log.Warn("no address translation for pods: only this host reaches them", zap.Error(err))
+	}
+	if err := n.setUpServices(log); err != nil {
+		log.Warn("what is sent to a Service that nothing serves may be routed out of this host", zap.Error(err))
 	}
 	return nil
 }

@@ -62,8 +62,7 @@ func add(args *skel.CmdArgs) error {
 	}
 	result, err := conf.connect(args, ip, ports)
 	if err != nil {
-		_, relErr := conf.release(args.ContainerID, args.IfName)
-		return errors.Join(err, relErr)
+		return errors.Join(err, conf.release(args.ContainerID, args.IfName))
 	}
 	return types.PrintResult(result, conf.CNIVersion)
 }
@@ -180,17 +179,8 @@ func del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	freed, err := conf.release(args.ContainerID, args.IfName)
-	if err != nil {
+	if err := conf.release(args.ContainerID, args.IfName); err != nil {
 		return fmt.Errorf("release the address: %w", err)
-	}
-	for ip, h := range freed {
-		if !h.Ports {
-			continue
-		}
-		if err := conf.removePorts(func(other netip.Addr) bool { return other == ip }); err != nil {
-			return fmt.Errorf("host ports: %w", err)
-		}
 	}
 	return nil
 }

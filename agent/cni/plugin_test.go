@@ -156,7 +156,7 @@ func get(addr string) (string, error) {
 	return string(data), err
 }
 
-func prepare(t testing.TB) Network {
+func prepare(t testing.TB, services ...netip.Prefix) Network {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
@@ -168,7 +168,7 @@ func prepare(t testing.TB) Network {
 	if err != nil {
 		t.Error(err)
 	}
-	n, err := Prepare(Config{Dir: t.TempDir(), ID: "test", Executable: exe, Log: zaptest.NewLogger(t)})
+	n, err := Prepare(Config{Dir: t.TempDir(), ID: "test", Executable: exe, Services: services, Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,11 +36,12 @@ const (
 
 // ChildConfig says which containerd to run for whom.
 type ChildConfig struct {
-	DataDir    string // monopod's
-	Program    string // containerd; empty: the one in PATH
-	Executable string // monopod itself, as CNI plugin; empty: the running one
-	MaxPods    int    // of the node, so that all have an address; 0: 110
-	Systemd    bool   // makes containers' cgroups, as slices' scopes; else runc does
+	DataDir    string         // monopod's
+	Program    string         // containerd; empty: the one in PATH
+	Executable string         // monopod itself, as CNI plugin; empty: the running one
+	MaxPods    int            // of the node, so that all have an address; 0: 110
+	Systemd    bool           // makes containers' cgroups, as slices' scopes; else runc does
+	Services   []netip.Prefix // the ranges of Services' addresses
 	Log        *zap.Logger
 	Clock      clock.Clock // nil: the real one
 }
@@ -108,11 +110,7 @@ func (c *Child) Run(ctx context.Context) error {
 		return fmt.Errorf("prepare containerd: %w", err)
 	}
 	c.supervise(ctx)
-	idle, err := c.network.Idle()
-	if err == nil && idle {
-		err = c.network.Remove()
-	}
-	if err != nil {
+	if err := c.network.RemoveIdle(); err != nil {
 		c.config.Log.Warn("the pod network is left in place", zap.Error(err))
 	}
 	return nil
@@ -154,7 +152,7 @@ func (c *Child) prepare(ctx context.Context) error {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{
-		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods, Log: c.config.Log,
+		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods, Services: c.config.Services, Log: c.config.Log,
 	})
 	if err != nil {
 		return err
@@ -239,7 +237,7 @@ func childEnv(env []string) []string {
 }
 
 // Discard takes down what outlives Run: shims that containerd did not see to their
-// end, mounts of the child, its bridge and nftables table. Pods must be gone
+// end, mounts of the child, its bridge and nftables tables. Pods must be gone
 // (RemoveAll) and Run have returned. Files stay.
 func (c *Child) Discard() error {
 	errs := []error{c.endShims(context.Background()), mount.Kernel{}.UnmountBelow(c.layout.dir)}

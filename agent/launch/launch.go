@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -62,7 +63,8 @@ type Config struct {
 	Eviction eviction.Policy
 	Pulls    image.Limits
 	Cluster  spec.Cluster
-	MaxPods  int // 0: 110
+	Services []netip.Prefix // the ranges of Services' addresses
+	MaxPods  int            // 0: 110
 	Reserve  reserve.Config
 	Security security.Policy
 	CPUs     cpumanager.Config
@@ -222,7 +224,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs a containerd of our own beneath the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, MaxPods: n.cfg.MaxPods, Systemd: n.cfg.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, MaxPods: n.cfg.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func New(dataDir string) *cobra.Command {
 		Use:   "reset",
 		Short: "Stop all pods of a data folder and take down their network; files stay",
 		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
-			"serve started itself, its bridge, its nftables table and its mounts. The files stay:\n" +
+			"serve started itself, its bridge, its nftables tables and its mounts. The files stay:\n" +
 			"the next serve starts the pods anew. Remove the folder to be rid of them too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },

@@ -1,0 +1,256 @@
+package cni
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+var ranges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}
+
+// connect says how a connection to an address ends: a second is much for a machine that
+// answers itself.
+func connect(network, address string) error {
+	c, err := net.DialTimeout(network, address, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if network != "udp" {
+		return nil
+	}
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Write([]byte("x")); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1))
+	return err
+}
+
+// isRefused says whether the kernel answered; it tells a sender on this machine that the
+// packet was not permitted.
+func isRefused(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EPERM)
+}
+
+// inside runs f in the pod's network namespace.
+func (p *pod) inside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked
+		ns, err := netns.GetFromPath(p.path)
+		if err == nil {
+			err = netns.Set(ns)
+			ns.Close()
+		}
+		if err != nil {
+			p.t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// uplink is a link that leads out of the machine, by the default routes.
+func uplink(t *testing.T) netlink.Link {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Flags = "uplink", net.FlagUp
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = "provider"
+	errs := []error{netlink.LinkAdd(veth)}
+	link, err := netlink.LinkByName("uplink")
+	if err != nil {
+		t.Error(errs, err)
+		return nil
+	}
+	for _, a := range []string{"192.0.2.2/24", "2001:db8::2/64"} {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		errs = append(errs, netlink.AddrAdd(link, addr))
+	}
+	for _, gw := range []string{"192.0.2.1", "2001:db8::1"} {
+		errs = append(errs, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gw)}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	return link
+}
+
+// tables are those of this network that the kernel has.
+func tables(t *testing.T, n Network) int {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	all, err := conn.ListTables()
+	if err != nil {
+		t.Error(err)
+	}
+	count := 0
+	for _, table := range all {
+		if table.Name == n.Table {
+			count++
+		}
+	}
+	return count
+}
+
+// Nobody waits for a Service that nothing serves, neither in a pod nor on the node: the
+// connection is refused, though the machine has a way out for it.
+func TestServicesWithoutAServerAreRefused(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		uplink(t)
+		n := prepare(t, ranges...)
+		p := newPod(t, n, "client")
+		p.add()
+		refused := func(from, network, address string) {
+			if err := connect(network, address); !isRefused(err) {
+				t.Errorf("from the %s to %s %s: %v, want it refused", from, network, address, err)
+			}
+		}
+		p.inside(func() {
+			refused("pod", "tcp", "10.96.0.1:443")
+			refused("pod", "tcp", "10.96.255.254:80")
+			refused("pod", "udp", "10.96.0.10:53")
+		})
+		refused("node", "tcp", "10.96.0.1:443")
+		refused("node", "udp", "10.96.0.10:53")
+		refused("node", "tcp", "[fd00:96::1]:443")
+		refused("node", "udp", "[fd00:96::a]:53")
+
+		for range 2 { // it may be set up again, and taken down again
+			if err := n.setUp(zap.NewNop()); err != nil {
+				t.Error(err)
+			}
+		}
+		refused("node", "tcp", "10.96.0.1:443")
+		for range 2 {
+			if err := n.Remove(); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := tables(t, n); left != 0 {
+			t.Errorf("%d tables left", left)
+		}
+	})
+}
+
+// Who serves an address translates it before it can be refused.
+func TestServedServicesAreReached(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		uplink(t)
+		n := prepare(t, ranges...)
+		p := newPod(t, n, "server")
+		p.add()
+		p.serve(8080)
+		other := newPod(t, n, "caller")
+		other.add()
+		translate(t, netip.MustParseAddr("10.96.0.1"), p.ip)
+		if got, err := get("10.96.0.1:8080"); err != nil {
+			t.Errorf("from the node: %q, %v", got, err)
+		}
+		other.inside(func() {
+			if got, err := get("10.96.0.1:8080"); err != nil {
+				t.Errorf("from a pod: %q, %v", got, err)
+			}
+		})
+	})
+}
+
+// translate sends what is meant for one address to another, as a service proxy does.
+func translate(t *testing.T, from, to netip.Addr) {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	table := conn.AddTable(&nftables.Table{Name: "proxy", Family: nftables.TableFamilyIPv4})
+	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
+		chain := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest})
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(destination(),
+			&expr.Cmp{Op: expr.CmpOpEq, Register: word0, Data: from.AsSlice()},
+			&expr.Immediate{Register: word0, Data: to.AsSlice()},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: word0},
+		)})
+	}
+	// The answer of a pod to a pod comes back this way.
+	post := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: post, Exprs: append(translated(), &expr.Masq{})})
+	if err := conn.Flush(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The node goes on to reach a network of somebody else's that overlaps the range; and
+// what is outside of the ranges is nobody's business.
+func TestRoutesOfOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		link := uplink(t)
+		vpn := netip.MustParsePrefix("10.96.4.0/24")
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(vpn)}); err != nil {
+			t.Error(err)
+		}
+		n := prepare(t, ranges...)
+		p := newPod(t, n, "pod")
+		p.add()
+		for address, want := range map[string]bool{"10.96.4.1:9": true, "10.97.0.1:9": true, "[fd00:96::1]:9": false, "[fd00:97::1]:9": true} {
+			if err := sent(address); (err == nil) != want || !want && !isRefused(err) {
+				t.Errorf("from the node to %s: %v, want it sent: %t", address, err, want)
+			}
+		}
+		p.inside(func() {
+			if err := connect("tcp", "10.96.4.1:9"); !isRefused(err) {
+				t.Errorf("from a pod: %v", err)
+			}
+		})
+	})
+}
+
+// sent says whether a packet leaves: the second write to a socket tells of the first.
+func sent(address string) error {
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err1 := c.Write([]byte("x"))
+	_, err2 := c.Write([]byte("x"))
+	return errors.Join(err1, err2)
+}
+
+func TestPodsAreOutsideOfTheRanges(t *testing.T) {
+	t.Parallel()
+	cfg := Config{ID: "abc"}
+	first := choose(cfg, Network{}, nil).Subnet
+	if got := choose(cfg, Network{}, []netip.Prefix{first}).Subnet; got.Overlaps(first) {
+		t.Errorf("pods in %s, Services in %s", got, first)
+	}
+	if got := beside(first, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
+		t.Errorf("%v is refused to pods in %s", got, first)
+	}
+}
