@@ -138,7 +138,7 @@ func (w *worker) ended(ctx context.Context, c *status.Container) error {
 		return err
 	}
 	if now == nil {
-		c.Exit(exitKilled, w.a.Clock.Now())
+		c.Lose(w.a.Clock.Now())
 		return nil
 	}
 	now.Resources = c.Resources
@@ -152,9 +152,6 @@ func (w *worker) ended(ctx context.Context, c *status.Container) error {
 // errAlive: the runtime says that a container runs which it said it had stopped,
 // as containerd 2 does for some seconds when a shim was killed.
 var errAlive = errors.New("container still runs after its stop")
-
-// exitKilled is the exit code of a process ended by SIGKILL.
-const exitKilled = 137
 
 // takeEvents applies the events that came during the step.
 func (w *worker) takeEvents() {

@@ -28,6 +28,26 @@ func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
 	return p
 }
 
+// A pod that is deleted while it waits for its volumes has ended, also while a
+// finalizer holds the object.
+func TestDeletedBeforeItsVolumesCame(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}})
+		p.Finalizers = []string{"example.com/hold"}
+		w.create(p)
+		w.until(5*time.Second, "p", waitingFor("ContainerCreating"))
+		w.delete("p", 30)
+		w.until(time.Second, "p", func(p *corev1.Pod) bool {
+			end := p.Status.ContainerStatuses[0].State.Terminated
+			return p.Status.Phase == corev1.PodFailed && end != nil && end.Reason == "ContainerStatusUnknown" && end.ExitCode == 137
+		})
+		w.after(time.Minute)
+		if p := w.get("p"); p == nil || p.Status.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("a minute later: %+v", p)
+		}
+	})
+}
+
 // A pod whose ConfigMap is missing says so, and runs as soon as it is there.
 func TestVolumeThatComesLater(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -53,6 +53,9 @@ func Of(in Input) corev1.PodStatus {
 	out.InitContainerStatuses = in.containers(in.Pod.Spec.InitContainers, old.InitContainerStatuses, false)
 	out.ContainerStatuses = in.containers(in.Pod.Spec.Containers, old.ContainerStatuses, true)
 	out.EphemeralContainerStatuses = in.ephemeral(old.EphemeralContainerStatuses)
+	if in.Terminal {
+		in.conclude(&out)
+	}
 	clipMessages(in.Pod, &out)
 	out.Phase = in.phase(&out)
 	out.Reason, out.Message = "", ""
@@ -123,6 +126,9 @@ func (in *Input) ephemeral(old []corev1.ContainerStatus) []corev1.ContainerStatu
 		specs = append(specs, corev1.Container(in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	out := in.containers(specs, old, false)
+	if in.Terminal {
+		concludeAll(out)
+	}
 	for i := range out {
 		out[i].Ready, out[i].Started = false, nil
 	}
@@ -193,9 +199,8 @@ func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev
 		}
 	case Unknown:
 	}
-	if in.Terminal && out.State.Terminated == nil {
-		out.State = corev1.ContainerState{Terminated: lost(out.ContainerID)}
-		out.Ready, out.Started = false, new(false)
+	if in.Terminal {
+		conclude(out)
 	}
 }
 
@@ -210,7 +215,7 @@ func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, reg
 	out.ContainerID, out.ImageID, out.VolumeMounts = was.ContainerID, was.ImageID, was.VolumeMounts
 	ended := was.State
 	if was.State.Running != nil {
-		ended = corev1.ContainerState{Terminated: lost(was.ContainerID)}
+		ended = corev1.ContainerState{Terminated: lost(was.ContainerID, lostMessage)}
 		ended.Terminated.StartedAt = was.State.Running.StartedAt
 	}
 	switch {
@@ -239,13 +244,17 @@ func stateOf(c *Container) corev1.ContainerState {
 	case Running:
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
 	case Exited:
+		started := c.StartedAt
+		if started.IsZero() { // it never ran: clients subtract the two times
+			started = c.FinishedAt
+		}
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
-			StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt),
+			StartedAt: seconds(started), FinishedAt: seconds(c.FinishedAt),
 			ContainerID: containerID(c.ID),
 		}}
 	case Unknown:
-		return corev1.ContainerState{Terminated: lost(containerID(c.ID))}
+		return corev1.ContainerState{Terminated: lost(containerID(c.ID), lostMessage)}
 	}
 	return waiting(Waiting{Reason: "ContainerCreating"})
 }
@@ -261,14 +270,6 @@ func seconds(t time.Time) metav1.Time {
 
 func waiting(w Waiting) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}}
-}
-
-// lost is the end of a container nobody saw end: 137, as upstream has it.
-func lost(id string) *corev1.ContainerStateTerminated {
-	return &corev1.ContainerStateTerminated{
-		Reason: "ContainerStatusUnknown", ExitCode: 137, ContainerID: id,
-		Message: "The container was gone before its end could be seen",
-	}
 }
 
 func containerID(id string) string { return "containerd://" + id }

@@ -19,7 +19,8 @@ import (
 const subPathsDir = "volume-subpaths"
 
 // subPath shows sub, a file or folder of the volume at root, at target and returns
-// where it is to be seen. A folder that is not there is made, with the mode of root.
+// where it is to be seen. A folder that is not there is made, with the mode of root and
+// its group: what is setgid there is so for the pod's group.
 //
 // A container may change names in the volume meanwhile. It cannot reach out of it:
 // what is shown is what was opened, and no name is looked up a second time.
@@ -146,7 +147,7 @@ func makeInside(top int, path string) (int, error) {
 	for i, name := range parts {
 		next, err := openBeneath(top, strings.Join(parts[:i+1], "/"))
 		if errors.Is(err, unix.ENOENT) {
-			next, err = makeFolder(at, name, st.Mode&^unix.S_IFMT)
+			next, err = makeFolder(at, name, st)
 		}
 		unix.Close(at)
 		if err != nil {
@@ -157,9 +158,10 @@ func makeInside(top int, path string) (int, error) {
 	return at, nil
 }
 
-// makeFolder makes a folder and opens it; a symlink in its place is an error.
-func makeFolder(parent int, name string, mode uint32) (int, error) {
-	made := unix.Mkdirat(parent, name, mode)
+// makeFolder makes a folder like another and opens it; a symlink in its place is an
+// error.
+func makeFolder(parent int, name string, like *unix.Stat_t) (int, error) {
+	made := unix.Mkdirat(parent, name, like.Mode&^unix.S_IFMT)
 	if made != nil && !errors.Is(made, unix.EEXIST) {
 		return -1, made
 	}
@@ -167,12 +169,24 @@ func makeFolder(parent int, name string, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if made == nil { // whatever the umask
-		err = unix.Chmod(mount.Open(fd), mode)
+	if made == nil {
+		err = makeLike(fd, like)
 	}
 	if err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
+}
+
+// makeLike gives a folder, whatever the umask and the folder it lies in, the mode of
+// another, and its group where that is handed down. The mode comes last: the group
+// takes bits away.
+func makeLike(fd int, like *unix.Stat_t) error {
+	if like.Mode&unix.S_ISGID != 0 {
+		if err := ignoreRights(unix.Fchownat(fd, "", -1, int(like.Gid), unix.AT_EMPTY_PATH)); err != nil {
+			return os.NewSyscallError("chown", err)
+		}
+	}
+	return os.NewSyscallError("chmod", unix.Chmod(mount.Open(fd), like.Mode&^unix.S_IFMT))
 }
