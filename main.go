@@ -387,7 +387,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Authorizer:    nodeauth.Authorizer{Authorizer: p.roles, Client: p.api},
 		Node:          p.agent.Find,
 		Dial:          p.agent.Dial(),
-		Checks:        append(checks(p.manager, p.elector, p.state), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}),
+		Checks:        append(checks(p.manager, p.elector, p.state), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}),
 		Usage:         p.agent.Usage,
 		Shutdown:      shutdown.Handler(p.agent.Shutdown),
 		Metrics:       p.metrics,

@@ -26,11 +26,12 @@ type verdict struct {
 
 // judge asks the handlers about a pod that is new to this agent. A pod that has
 // finished or is being deleted is not refused any more.
-func (a *Agent) judge(ctx context.Context, pod *corev1.Pod) (v verdict) {
+func (a *Agent) judge(ctx context.Context, w *worker) (v verdict) {
+	pod := w.current.Load()
 	if status.Finished(pod.Status.Phase) || pod.DeletionTimestamp != nil {
 		return verdict{}
 	}
-	critical := a.statics.want[pod.UID] == pod || a.evict.Critical(pod)
+	critical := w.static || a.evict.Critical(pod)
 	pod = resize.Allocated(pod)
 	if v.refused = a.drain.refuse(pod); v.refused == nil {
 		if f := a.evict.Admit(pod, critical); f != nil {
@@ -80,11 +81,11 @@ func (a *Agent) activeBeside(pod *corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(a.active(), func(p *corev1.Pod) bool { return p.UID == pod.UID })
 }
 
-// active are the pods that hold resources.
+// active are the pods that hold resources: those let in that are not being stopped.
 func (a *Agent) active() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
-		if pod := w.current.Load(); !status.Finished(pod.Status.Phase) && !w.quiet.Load() {
+		if pod := w.current.Load(); w.entered.Load() && !status.Finished(pod.Status.Phase) && !w.quiet.Load() {
 			out = append(out, w.given.Load())
 		}
 	}

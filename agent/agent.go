@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"monopod/agent/guard"
 	"net"
 	"net/http"
 	"os"
@@ -270,9 +271,12 @@ type Agent struct {
 	mirrors   *mirror.Mirrors
 	statics   statics
 
+	guard   *guard.Guard
 	workers sync.WaitGroup
+	beside  sync.WaitGroup // what the loop waits for, on goroutines of their own
+	lists   lists
+	desk    *desk
 	swept   chan struct{} // closed when the pods of the API are known
-	roomy   chan *worker  // those who wait to be let in, now that there is room
 	starts  *turns.Turns  // for those who start from nothing
 	owners  owners        // of what the runtime has
 
@@ -297,15 +301,20 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		pods:   map[types.UID]*worker{},
 		names:  map[types.NamespacedName]*worker{},
 		swept:  make(chan struct{}),
-		roomy:  make(chan *worker),
+		lists:  newLists(),
+		desk:   newDesk(),
 		starts: turns.New(startsAtOnce, longestStart),
 	}
+	a.Runtime = runtime.Bounded(a.Runtime)
 	a.logs = logdir.New(filepath.Join(cfg.DataDir, "logs"), a.Log)
 	a.imagesAt = image.NewPlace(a.Runtime, cfg.ImageRoot)
 	if a.Signals == nil {
 		a.Signals = func() eviction.Observations { return evictor.Machine(cfg.DataDir, a.imagesAt.Root()) }
 	}
 	a.log = a.Log
+	if a.guard, err = guard.New(a.log, a.Clock, a.Metrics); err != nil {
+		return nil, err
+	}
 	if err := a.configured(cfg); err != nil {
 		return nil, err
 	}
@@ -350,12 +359,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.evict.Look() // before pods are let in
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){a.node.Run, a.source.Run, a.provideVolumes, a.manifests.Run, a.mirrors.Run, a.preload.Run, a.collect.Run, a.rotate.Run, a.evict.Run, a.evict.Watch, a.drain.run, a.watchOOM, a.placement.Run} {
-		parts.Go(func() { run(ctx) })
+	for _, p := range a.parts() {
+		a.guard.Go(&parts, p.name, func() { a.guard.Keep(ctx, a.Clock, p.name, func() { p.run(ctx) }) })
 	}
 	a.loop(ctx)
 	cancel()
 	a.workers.Wait()
+	a.beside.Wait()
 	a.status.Wait()
 	parts.Wait()
 	if a.cgroups != nil {
@@ -363,6 +373,24 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// part is what runs beside the loop, with the name that it has in metrics and health.
+type part struct {
+	name string
+	run  func(context.Context)
+}
+
+func (a *Agent) parts() []part {
+	return []part{
+		{"node", a.node.Run}, {"source", a.source.Run}, {"volumes", a.provideVolumes}, {"manifests", a.manifests.Run}, {"mirrors", a.mirrors.Run},
+		{"preload", a.preload.Run}, {"collector", a.collect.Run}, {"logs", a.rotate.Run}, {"eviction", a.evict.Run}, {"memory", a.evict.Watch},
+		{"drain", a.drain.run}, {"oom", a.watchOOM}, {"placement", a.placement.Run}, {"admission", a.admitAll},
+	}
+}
+
+// Health says which parts of the agent, and which pods' workers, have panicked a short
+// time ago.
+func (a *Agent) Health() error { return a.guard.Check() }
 
 // podsMode is of the folder of the pods' folders, whose secrets are readable to all
 // who get there.

@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -33,12 +33,11 @@ func (a *Agent) provideVolumes(ctx context.Context) {
 		Busy:   func(namespace, name string) bool { return a.usesClaim(namespace, name, "") },
 		Remove: func(path string) error { return mount.RemoveAll(path, a.Mounter) },
 	}, provision.Config{Dir: a.volumesDir(), Node: a.cfg.NodeName})
-	var feed sync.WaitGroup
-	feed.Go(func() { provision.NewFeed(a.source.Follower, p, a.wakeForClaim).Run(ctx) })
-	if err := p.Run(ctx); err != nil {
-		a.log.Error("no volumes are made or removed on this node", zap.Error(err))
-	}
-	feed.Wait()
+	guard.Together(ctx, provision.NewFeed(a.source.Follower, p, a.wakeForClaim).Run, func(ctx context.Context) {
+		if err := p.Run(ctx); err != nil {
+			a.log.Error("no volumes are made or removed on this node", zap.Error(err))
+		}
+	})
 }
 
 // wakeForClaim wakes pods that wait for a claim.

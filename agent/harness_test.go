@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -51,6 +52,7 @@ type world struct {
 	api  *registry.Registry
 	rt   *fake.Runtime
 	fail atomic.Pointer[func(op, id string) error]
+	hung atomic.Pointer[hung] // nil: every call is answered
 	dir  string
 	stop func() // the agent
 	a    *agent.Agent
@@ -62,6 +64,8 @@ type world struct {
 	touched chan struct{} // the folder of static pods changed
 
 	tokens atomic.Int64 // given out
+
+	metrics *prometheus.Registry // of the last agent
 
 	notice func(ctx context.Context, short func()) error // of the next agent; may be nil
 	scarce atomic.Pointer[eviction.Observations]         // nil: of nothing
@@ -86,7 +90,7 @@ func openWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1), mounter: noMounts{}}
 		w.openAPI()
-		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Stats: w.stats})
+		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Block: w.block, Stats: w.stats})
 		t.Cleanup(func() { w.rt.Close() })
 		w.startAgent()
 		t.Cleanup(func() { w.stop() })
@@ -181,11 +185,12 @@ func (w *world) startAgent() {
 	if testing.Verbose() {
 		log = zaptest.NewLogger(w)
 	}
+	w.metrics = prometheus.NewRegistry()
 	config := agent.Config{NodeName: "n1", DataDir: w.dir, NodeIP: "192.0.2.1"}
 	if w.adjust != nil {
 		w.adjust(&config)
 	}
-	deps := agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Recorder: w, Mounter: w.mounter, Dial: w.rt.Dial, Signals: w.signals, WatchMemory: w.notice,
+	deps := agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Metrics: w.metrics, Recorder: w, Mounter: w.mounter, Dial: w.rt.Dial, Signals: w.signals, WatchMemory: w.notice,
 		Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify}
 	if w.alter != nil {
 		w.alter(&deps)

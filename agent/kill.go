@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"monopod/agent/guard"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,11 +89,14 @@ func (w *worker) killAll(ctx context.Context, list []*status.Container, grace ti
 
 func (w *worker) killGroup(ctx context.Context, list []*status.Container, deadline time.Time) error {
 	errs := make([]error, len(list))
-	var all sync.WaitGroup
+	var all guard.Group
 	for i, c := range list {
-		all.Go(func() { errs[i] = w.stop(ctx, c, deadline) })
+		all.Do(func() error {
+			errs[i] = w.stop(ctx, c, deadline)
+			return nil
+		})
 	}
-	all.Wait()
+	errs = append(errs, all.Wait())
 	for _, c := range list {
 		errs = append(errs, w.ended(ctx, c))
 	}

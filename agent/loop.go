@@ -35,46 +35,52 @@ func (a *Agent) loop(ctx context.Context) {
 	relist := a.Clock.NewTicker(a.cfg.RelistPeriod)
 	defer relist.Stop()
 	for {
+		var fact func()
 		select {
 		case <-ctx.Done():
 			return
 		case u := <-a.source.Updates():
-			a.configChanged(ctx, u, found)
+			held := found
 			if u.List != nil {
 				found = nil
 			}
+			fact = func() { a.configChanged(ctx, u, held) }
 		case pods := <-a.manifests.Updates():
-			a.staticsChanged(ctx, pods, found)
-		case w := <-a.roomy:
-			a.judgeAgain(ctx, w)
+			fact = func() { a.staticsChanged(ctx, pods, found) }
 		case <-a.statics.over:
-			a.runStatics(ctx, found)
+			fact = func() { a.runStatics(ctx, found) }
 		case ev, open := <-events:
-			if !open {
-				a.pleg.Streaming(false)
-				if events, ok = a.connect(ctx); !ok {
-					return
-				}
-				ev = runtime.Event{Type: runtime.EventResync}
+			if open {
+				fact = func() { a.runtimeChanged(ctx, ev) }
+				break
 			}
-			a.runtimeChanged(ctx, ev)
+			events = nil
+			fact = func() { a.reconnect(ctx) }
+		case events = <-a.lists.connected:
+			fact = func() { a.runtimeChanged(ctx, runtime.Event{Type: runtime.EventResync}) }
+		case l := <-a.lists.answer:
+			fact = func() { a.listed(ctx, l) }
 		case <-relist.C():
-			a.relist(ctx)
+			fact = func() { a.relist(ctx) }
 		}
+		a.guard.Run("loop", fact)
 	}
 }
 
 // connect waits for the runtime to answer and subscribes to its events.
 func (a *Agent) connect(ctx context.Context) (<-chan runtime.Event, bool) {
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
-		_, err := a.Runtime.Version(ctx)
-		if err == nil {
-			events, err := a.Runtime.Events(ctx)
-			if err == nil {
-				a.pleg.Streaming(true)
-				a.node.Poke()
-				return events, true
+		var events <-chan runtime.Event
+		err := a.guard.Call("events", func() (err error) {
+			if _, err = a.Runtime.Version(ctx); err == nil {
+				events, err = a.Runtime.Events(ctx)
 			}
+			return err
+		})
+		if err == nil {
+			a.pleg.Streaming(true)
+			a.node.Poke()
+			return events, true
 		}
 		if delay >= time.Second && ctx.Err() == nil {
 			a.log.Warn("container runtime does not answer", zap.Error(err))
@@ -91,10 +97,17 @@ func (a *Agent) sleep(ctx context.Context, d time.Duration) bool {
 
 func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
 	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
-		sandboxes, containers, err := a.askRuntime(ctx)
+		var found map[types.UID]*inventory.Held
+		err := a.guard.Call("relist", func() error {
+			sandboxes, containers, err := a.askRuntime(ctx)
+			if err == nil {
+				a.placement.Found(containers)
+				found = inventory.ByPod(sandboxes, containers)
+			}
+			return err
+		})
 		if err == nil {
-			a.placement.Found(containers)
-			return inventory.ByPod(sandboxes, containers), true
+			return found, true
 		}
 		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
 		if !a.sleep(ctx, delay) {
@@ -103,15 +116,9 @@ func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inventory.Held, b
 	}
 }
 
-// relist compares the runtime with what the workers believe; those who are wrong
-// look again, and what belongs to nobody is cleared away.
-func (a *Agent) relist(ctx context.Context) {
-	sandboxes, containers, err := a.askRuntime(ctx)
-	if err != nil {
-		a.log.Warn("cannot list the pods of the runtime", zap.Error(err))
-		return
-	}
-	found := inventory.ByPod(sandboxes, containers)
+// compare looks for workers that are wrong about what the runtime has; they look
+// again, and what belongs to nobody is cleared away.
+func (a *Agent) compare(ctx context.Context, found map[types.UID]*inventory.Held) {
 	for uid, w := range a.all() {
 		if r := found[uid]; !r.Matches(w.snapshot.Load()) {
 			w.update(func(in *inbox) { in.relist = true })
@@ -132,7 +139,7 @@ func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inventory.Held
 		pod := &corev1.Pod{}
 		pod.Name, pod.Namespace, pod.UID = r.Identity.Name, r.Identity.Namespace, uid
 		a.log.Info("ending a pod that no longer exists", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(uid)))
-		a.add(ctx, pod, verdict{}, func(in *inbox) { in.gone, in.relist = true, true })
+		a.add(ctx, pod, letIn, func(in *inbox) { in.gone, in.relist = true, true })
 	}
 }
 
@@ -190,7 +197,7 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 	}
 	a.orphans(ctx, found, listed) // first: a new pod of the name waits for them
 	if found != nil {
-		a.settle(pods)
+		a.desk.do(func() { a.settle(pods) })
 	}
 	for _, pod := range pods {
 		a.podChanged(ctx, pod, false, found[pod.UID] != nil)
@@ -201,7 +208,7 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 		}
 	}
 	if found != nil {
-		a.sweep()
+		a.guard.Go(&a.beside, "sweep", a.sweep)
 	}
 }
 
@@ -217,16 +224,15 @@ func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found boo
 	case w != nil:
 		w.changed(pod)
 	default:
-		a.add(ctx, pod, a.judge(ctx, pod), func(in *inbox) { in.relist = found })
+		a.add(ctx, pod, a.judge, func(in *inbox) { in.relist = found })
 	}
 }
 
-// add starts a worker for a pod. It waits for an earlier pod of the name, unless
-// it only has to end what is left of one that is gone itself, and for those that
-// make room for it.
-func (a *Agent) add(ctx context.Context, pod *corev1.Pod, v verdict, first func(*inbox)) {
+// add starts a worker for a pod. It waits until it is judged, for an earlier pod of
+// the name, unless it only has to end what is left of one that is gone itself, and for
+// those that make room for it.
+func (a *Agent) add(ctx context.Context, pod *corev1.Pod, judge func(context.Context, *worker) verdict, first func(*inbox)) {
 	w := newWorker(a, pod)
-	w.refused, w.in.refused, w.room = v.refused != nil, v.refused, v.room
 	first(&w.in)
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	a.mu.Lock()
@@ -238,8 +244,10 @@ func (a *Agent) add(ctx context.Context, pod *corev1.Pod, v verdict, first func(
 		w.after, a.names[name] = old.done, w
 	}
 	a.mu.Unlock()
-	a.workers.Go(func() {
-		w.run(ctx)
+	a.desk.do(func() { w.admitted(a.verdict(ctx, w, judge)) })
+	a.guard.Go(&a.workers, "pod", func() {
+		a.guard.Keep(ctx, a.Clock, "pod", func() { w.run(ctx) })
+		a.guard.Well("pod", w.name())
 		a.drop(w, name)
 		w.dropAlone()
 		if w.static && ctx.Err() == nil {

@@ -2,22 +2,15 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// listLimit bounds one look at all that the runtime has (upstream:
-// runtimeRequestTimeout).
-const listLimit = 2 * time.Minute
 
 // PLEG is nil while the node learns what becomes of its pods; see pleg.Health.
 func (a *Agent) PLEG() error { return a.pleg.Check() }
 
 // askRuntime asks the runtime for everything of ours.
 func (a *Agent) askRuntime(ctx context.Context) (sandboxes []*cri.PodSandbox, containers []*cri.Container, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listLimit)
-	defer cancel()
 	done := a.pleg.Relist()
 	defer func() { done(err) }()
 	return a.inventory(nil).All(ctx)

@@ -100,8 +100,12 @@ func (w *worker) pull(n need) {
 	r := w.request(n, nil)
 	r.Sandbox = w.presentSandbox()
 	pod, ctx := w.pod, w.life
-	w.background.Go(func() {
-		img, err := w.fetch(ctx, pod, r)
+	w.a.guard.Go(&w.background, "pull", func() {
+		var img *cri.Image
+		err := w.guarded("pull", func() (err error) {
+			img, err = w.fetch(ctx, pod, r)
+			return err
+		})
 		w.update(func(in *inbox) {
 			if in.images == nil {
 				in.images = map[string]imageResult{}

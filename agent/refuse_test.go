@@ -26,13 +26,16 @@ func added(t *testing.T, v verdict) (*worker, *counter) {
 	t.Helper()
 	events := &counter{}
 	a := &Agent{
-		Deps: Deps{Recorder: events}, log: zap.NewNop(), pods: map[types.UID]*worker{}, names: map[types.NamespacedName]*worker{},
+		Deps: Deps{Recorder: events}, log: zap.NewNop(), pods: map[types.UID]*worker{}, names: map[types.NamespacedName]*worker{}, desk: newDesk(),
 		status: &statuswriter.Writer{}, images: &image.Puller{}, claims: &claims.Claims{},
 	}
 	v.room = []*worker{newWorker(a, &corev1.Pod{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); a.workers.Wait() })
-	a.add(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}, v, func(*inbox) {})
+	a.add(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}, func(context.Context, *worker) verdict { return v }, func(*inbox) {})
+	for _, job := range a.desk.take() {
+		job()
+	}
 	return a.worker("u"), events
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 // awaitRoom waits until those are gone who make room for this pod, and has the
-// loop let it in then. One that is to end meanwhile waits no longer.
+// desk let it in then. One that is to end meanwhile waits no longer.
 func (w *worker) awaitRoom(ctx context.Context) {
 	for _, victim := range w.room {
 		for !victim.over.Load() {
@@ -31,10 +31,10 @@ func (w *worker) awaitRoom(ctx context.Context) {
 	if w.room == nil {
 		return
 	}
+	w.a.desk.do(func() { w.a.judgeAgain(ctx, w) })
 	select {
 	case <-ctx.Done():
-	case w.a.roomy <- w:
-		<-w.letIn
+	case <-w.letIn:
 	}
 }
 
@@ -60,6 +60,7 @@ func (a *Agent) judgeAgain(ctx context.Context, w *worker) {
 	if f == nil {
 		return
 	}
+	w.entered.Store(false)
 	a.tellRefused(pod, f)
 	w.refuse(f, nil)
 }

@@ -88,7 +88,7 @@ func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inventory.H
 	}
 	for uid, pod := range a.statics.want {
 		if a.worker(uid) == nil {
-			a.add(ctx, pod, a.judge(ctx, pod), func(in *inbox) { in.relist = found[uid] != nil })
+			a.add(ctx, pod, a.judge, func(in *inbox) { in.relist = found[uid] != nil })
 		}
 	}
 }

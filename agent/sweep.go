@@ -10,10 +10,10 @@ import (
 
 // sweep removes, at the start, what a crash or an older life has left.
 func (a *Agent) sweep() {
+	defer a.evict.Poke() // what is short at the start need not wait
+	defer close(a.swept)
 	a.sweepFolders()
 	a.sweepCgroups()
-	close(a.swept)
-	a.evict.Poke() // what is short at the start need not wait
 }
 
 // knowsPods says whether sweep is over.

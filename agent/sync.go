@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"monopod/agent/guard"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -94,11 +94,13 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	var volumes error
 	facts := w.facts()
 	var looks map[string]imageResult
-	var beside sync.WaitGroup
-	beside.Go(func() { volumes = w.prepareVolumes(ctx, facts, true) })
-	beside.Go(func() { looks = w.lookForImages(ctx, p.Start) })
+	var beside guard.Group
+	beside.Do(func() error { volumes = w.prepareVolumes(ctx, facts, true); return nil })
+	beside.Do(func() error { looks = w.lookForImages(ctx, p.Start); return nil })
 	err := w.newSandbox(ctx, p.Attempt)
-	beside.Wait()
+	if panicked := beside.Wait(); panicked != nil {
+		return panicked
+	}
 	for name, r := range looks {
 		w.images[name] = &imageState{image: r.image}
 	}

@@ -3,10 +3,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"monopod/agent/guard"
 	"os"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,10 +74,10 @@ func (w *worker) graceLeft() time.Duration {
 // It is not interrupted by news: none could make it faster, and half a stop of a
 // sandbox costs more than a whole one.
 func (w *worker) clear() error {
-	var g errgroup.Group
+	var g guard.Group
 	for i := range w.seen.Sandboxes {
 		s := &w.seen.Sandboxes[i]
-		g.Go(func() error {
+		g.Do(func() error {
 			if err := w.a.Runtime.StopPodSandbox(w.life, s.ID); err != nil {
 				return fmt.Errorf("stop sandbox: %w", err)
 			}
@@ -85,9 +85,9 @@ func (w *worker) clear() error {
 			return nil
 		})
 	}
-	g.Go(w.volumeSet(w.life).Unmount)
+	g.Do(w.volumeSet(w.life).Unmount)
 	if !w.static { // which ends also where no API is
-		g.Go(func() error { return w.a.status.Flush(w.life, w.uid) })
+		g.Do(func() error { return w.a.status.Flush(w.life, w.uid) })
 	}
 	return g.Wait()
 }
@@ -135,12 +135,12 @@ func (w *worker) bury() (done bool, err error) {
 }
 
 func (w *worker) removeTraces() error {
-	var g errgroup.Group
+	var g guard.Group
 	for _, s := range w.seen.Sandboxes {
-		g.Go(func() error { return w.removeSandbox(s) })
+		g.Do(func() error { return w.removeSandbox(s) })
 	}
-	g.Go(w.volumeSet(w.life).Teardown)
-	g.Go(w.removeCgroup)
+	g.Do(w.volumeSet(w.life).Teardown)
+	g.Do(w.removeCgroup)
 	if err := g.Wait(); err != nil {
 		return err
 	}

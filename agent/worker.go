@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"monopod/agent/guard"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,13 +59,14 @@ type imageResult struct {
 // worker makes one pod what it should be: one goroutine, so that a pod is never
 // handled twice at once. Others talk to it through update.
 type worker struct {
-	a     *Agent
-	uid   types.UID
-	after <-chan struct{} // closed when the earlier pod of the name is gone; may be nil
-	done  chan struct{}   // closed when this one is
-	room  []*worker       // who goes to make room for it
-	letIn chan struct{}   // closed when it was judged again for that
-	wake  chan struct{}
+	a      *Agent
+	uid    types.UID
+	after  <-chan struct{} // closed when the earlier pod of the name is gone; may be nil
+	done   chan struct{}   // closed when this one is
+	judged chan struct{}   // closed when it is decided whether it is let in
+	room   []*worker       // who goes to make room for it; set before judged is closed
+	letIn  chan struct{}   // closed when it was judged again for that
+	wake   chan struct{}
 	// static: the pod comes from a file; the API has only its mirror.
 	static bool
 
@@ -79,6 +81,7 @@ type worker struct {
 	given    atomic.Pointer[corev1.Pod]      // likewise: pod
 	quiet    atomic.Bool                     // failing probes are no news: it is being stopped
 	over     atomic.Bool                     // nothing of it starts again, its status is stored
+	entered  atomic.Bool                     // it was let in: it holds resources
 	mounted  atomic.Bool                     // its volumes were there once
 
 	life       context.Context // ends with the agent; set by run
@@ -114,6 +117,7 @@ type worker struct {
 	announced map[string]bool                    // containers whose crash backoff was told of
 	devices   map[string][]corev1.ResourceStatus // of each container, as they were last
 	errors    int                                // failed steps in a row
+	panics    int                                // steps in a row that panicked
 	retry     time.Duration                      // until the next step; 0: the usual
 	started   time.Time                          // when the kill began
 	settled   bool                               // the final status is computed
@@ -123,13 +127,13 @@ type worker struct {
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{
 		a: a, uid: pod.UID, pod: resize.Allocated(pod), asked: pod, static: a.statics.want[pod.UID] == pod,
-		done: make(chan struct{}), wake: make(chan struct{}, 1), letIn: make(chan struct{}), news: make(chan struct{}),
+		done: make(chan struct{}), wake: make(chan struct{}, 1), letIn: make(chan struct{}), judged: make(chan struct{}), news: make(chan struct{}),
 		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
 		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),
 	}
 	w.current.Store(pod)
 	w.given.Store(w.pod)
-	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Metrics: a.probes, Pod: pod, Events: probe.Events{
+	w.probes = &probe.Manager{Caller: a.caller, Clock: a.Clock, Guard: a.guard, Metrics: a.probes, Pod: pod, Events: probe.Events{
 		Changed: func(string) { w.wakeUp() },
 		Failed:  w.unhealthy,
 		Warned: func(id string, kind probe.Kind, warning string) {
@@ -141,10 +145,10 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 
 // update changes the inbox and wakes the worker.
 func (w *worker) update(change func(*inbox)) {
+	defer w.wakeUp()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	change(&w.in)
-	w.mu.Unlock()
-	w.wakeUp()
 }
 
 func (w *worker) wakeUp() {
@@ -183,6 +187,11 @@ func (w *worker) run(ctx context.Context) {
 	defer w.background.Wait()
 	defer w.a.probes.Forget(w.pod)
 	defer w.probes.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-w.judged:
+	}
 	if w.after != nil {
 		select {
 		case <-ctx.Done():
@@ -229,9 +238,11 @@ func (w *worker) turn(ctx context.Context) (back func()) {
 // stepAside is step on a goroutine of its own: the stack that it needs goes with it,
 // so that a pod at rest has but a small one.
 func (w *worker) stepAside(ctx context.Context) (done bool) {
-	result := make(chan bool)
-	go func() { result <- w.step(ctx) }()
-	return <-result
+	err := <-guard.Spawn(func() error { done = w.step(ctx); return nil })
+	if p := (*guard.Panic)(nil); errors.As(err, &p) {
+		w.panicked(p)
+	}
+	return done
 }
 
 // rest waits for news or the next look.
@@ -243,10 +254,17 @@ func (w *worker) rest(ctx context.Context) {
 	}
 	timer := w.a.Clock.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-w.wake:
-	case <-timer.C():
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+			return
+		case <-w.wake:
+			if w.panics == 0 || w.ending() {
+				return
+			}
+		}
 	}
 }
 
@@ -279,22 +297,29 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.open(cancel)
-	err := w.look(ctx)
-	if err == nil {
-		w.decide()
-		switch w.state {
-		case syncing:
-			done, err = w.live(ctx)
-		case terminating:
-			done, err = w.terminate(ctx)
-		case terminated:
-			done, err = w.bury()
-		}
-	}
+	err := guard.Call(func() (err error) {
+		done, err = w.work(ctx)
+		return err
+	})
 	w.tidy()
 	w.publish()
 	w.trouble(ctx, err)
 	return done
+}
+
+// work is what a step does in the state that the pod is in.
+func (w *worker) work(ctx context.Context) (done bool, err error) {
+	if err := w.look(ctx); err != nil {
+		return false, err
+	}
+	w.decide()
+	switch w.state {
+	case syncing:
+		return w.live(ctx)
+	case terminating:
+		return w.terminate(ctx)
+	}
+	return w.bury()
 }
 
 // publish shows readers what is known now.
@@ -320,6 +345,14 @@ func (w *worker) live(ctx context.Context) (done bool, err error) {
 // trouble spaces out the steps that follow a failed one: 1 s doubled up to 10 s.
 // A runtime that went away wakes the worker itself when it is back.
 func (w *worker) trouble(ctx context.Context, err error) {
+	if p := (*guard.Panic)(nil); errors.As(err, &p) {
+		w.panicked(p)
+		return
+	}
+	if w.panics > 0 {
+		w.panics = 0
+		w.a.guard.Well("pod", w.name())
+	}
 	if err == nil {
 		w.errors = 0
 		return

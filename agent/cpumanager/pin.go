@@ -2,11 +2,11 @@ package cpumanager
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/cpuset"
@@ -89,10 +89,10 @@ func (p *Pinner) Started(ctx context.Context, c Container) {
 func (p *Pinner) Pass(ctx context.Context) (ok bool) {
 	list := p.Running()
 	p.forget(list)
-	var g errgroup.Group
+	var g guard.Group
 	g.SetLimit(moves)
 	for _, c := range list {
-		g.Go(func() error { return p.pin(ctx, c) })
+		g.Do(func() error { return p.pin(ctx, c) })
 	}
 	return g.Wait() == nil
 }

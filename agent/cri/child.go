@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"monopod/agent/guard"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -199,10 +199,8 @@ func (c *Child) clearOldBoot() error {
 // runTidied is runOnce, with what an earlier containerd held given back.
 func (c *Child) runTidied(ctx context.Context) error {
 	during, stop := context.WithCancel(ctx)
-	var tidying sync.WaitGroup
-	tidying.Go(func() { c.endLeases(during) })
-	defer tidying.Wait()
-	defer stop()
+	tidied := guard.Spawn(func() error { c.endLeases(during); return nil })
+	defer func() { stop(); <-tidied }()
 	return c.runOnce(ctx)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"monopod/agent/guard"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	ctx, cancel := context.WithCancel(inNamespace(ctx))
 	stop := context.AfterFunc(r.life, cancel)
 	f := &follower{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
-	r.streams.Go(func() {
+	guard.Logging(r.config.Log).Go(&r.streams, "containerd events", func() { // its end closes out: the agent asks anew
 		defer stop()
 		defer cancel()
 		f.run(ctx)
@@ -71,7 +72,7 @@ func (f *follower) run(ctx context.Context) {
 	defer close(f.out)
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	beside.Go(func() { f.watchKernel(ctx) })
+	guard.Logging(f.r.config.Log).Go(&beside, "kernel log", func() { f.watchKernel(ctx) })
 	f.began = time.Now()
 	for first := true; ctx.Err() == nil; first = false {
 		err := f.follow(ctx, first)
@@ -133,7 +134,7 @@ func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (mar
 	}
 	event.TypeUrl = string(task.ProtoReflect().Descriptor().FullName()) // containerd's way
 	var wg sync.WaitGroup
-	wg.Go(func() {
+	guard.Logging(f.r.config.Log).Go(&wg, "containerd events", func() {
 		for ctx.Err() == nil {
 			_, err := client.Publish(ctx, &eventsapi.PublishRequest{Topic: topicMarker, Event: event})
 			if err != nil || sleep(ctx, 5*time.Millisecond) != nil {

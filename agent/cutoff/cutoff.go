@@ -17,7 +17,7 @@ func Lost(err error) bool { return err != nil && status.Code(err) == codes.Unava
 
 // broken is what gRPC says of connections; a runtime that answers Unavailable, as
 // containerd 2 does for a registry of that mind, uses other words.
-var broken = [...]string{"connection error: ", "error reading from server: ", "closing transport", "transport is closing", "is draining", "runtime is closed"}
+var broken = [...]string{"connection error: ", "error reading from server: ", "closing transport", "transport is closing", "is draining", "runtime is closed", "runtime did not answer"}
 
 // Broken is Lost for calls in which the runtime itself may speak of others that are
 // not available.

@@ -58,7 +58,7 @@ func (m *Manager) connect(ctx context.Context, resource, path string, options *p
 	}
 	e.life, e.stop = context.WithCancel(m.life)
 	m.adopt(e)
-	m.endpoints.Go(func() {
+	m.guard.Go(&m.endpoints, "device plugin", func() {
 		defer conn.Close()
 		m.follow(e)
 	})

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"monopod/agent/guard"
 	"net"
 	"os"
 	"path/filepath"
@@ -69,6 +70,7 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	log     *zap.Logger
+	guard   *guard.Guard
 	metrics *metrics
 	lost    error // why the checkpoint could not be read
 	fresh   bool  // there is none: Recover writes it
@@ -100,7 +102,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Over == nil {
 		cfg.Over = func(types.UID) bool { return false }
 	}
-	m := &Manager{cfg: cfg, log: cfg.Log, pool: newPool()}
+	m := &Manager{cfg: cfg, log: cfg.Log, guard: guard.Logging(cfg.Log), pool: newPool()}
 	var err error
 	if m.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, err
@@ -139,7 +141,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.life = ctx
 	for name, r := range m.pool.resources {
 		back := r.back
-		m.endpoints.Go(func() { m.expire(ctx, name, back) })
+		m.guard.Go(&m.endpoints, "device plugin", func() { m.expire(ctx, name, back) })
 	}
 	m.mu.Unlock()
 	var parts sync.WaitGroup
@@ -150,7 +152,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		cancel()
 	}()
 	if m.cfg.Watched != "" {
-		parts.Go(func() { m.watchFolder(ctx) })
+		m.guard.Go(&parts, "device plugin", func() { m.watchFolder(ctx) })
 	}
 	return m.serve(ctx)
 }

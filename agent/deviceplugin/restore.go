@@ -60,7 +60,7 @@ func (m *Manager) recover(c topology.Made, note string) error {
 		}
 		if r, fresh := m.pool.known(e.ResourceName); fresh && m.life != nil && m.life.Err() == nil {
 			back := r.back
-			m.endpoints.Go(func() { m.expire(m.life, e.ResourceName, back) })
+			m.guard.Go(&m.endpoints, "device plugin", func() { m.expire(m.life, e.ResourceName, back) })
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func (f *found) take(ctx context.Context, path string) {
 	f.drop(path)
 	ctx, cancel := context.WithCancel(ctx)
 	f.stops[path] = cancel
-	f.tries.Go(func() { f.m.discover(ctx, path) })
+	f.m.guard.Go(&f.tries, "device plugin", func() { f.m.discover(ctx, path) })
 }
 
 // drop lets the plugin go whose socket has disappeared.

@@ -3,7 +3,7 @@ package evictor
 import (
 	"context"
 	"errors"
-	"sync"
+	"monopod/agent/guard"
 
 	"go.uber.org/zap"
 )
@@ -20,11 +20,9 @@ func (e *Evictor) Watch(ctx context.Context) {
 	if watch := e.WatchUsage; watch != nil {
 		usage = func() error { return watch(ctx, e.left, e.Poke) }
 	}
-	var other sync.WaitGroup
-	var err error
-	other.Go(func() { err = usage() })
-	first := pressure()
-	if other.Wait(); first != nil && err != nil && ctx.Err() == nil {
+	var first, err error
+	guard.Together(ctx, func(context.Context) { first = pressure() }, func(context.Context) { err = usage() })
+	if first != nil && err != nil && ctx.Err() == nil {
 		e.Log.Info("the kernel does not tell when memory is short: it is looked at every 10 s only", zap.Errors("why", []error{first, err}))
 	}
 }

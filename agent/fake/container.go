@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"monopod/agent/guard"
 	"path/filepath"
 	"slices"
 	"time"
@@ -129,7 +130,7 @@ func (r *Runtime) start(c *container, args []string, log *logFile) error {
 	c.process = newProcess(r.ctx, c, log)
 	c.state, c.startedAt = cri.ContainerState_CONTAINER_RUNNING, r.clock.Now()
 	r.events.publish(c.event(runtime.EventContainerStarted, c.startedAt))
-	r.tasks.Go(func() { r.run(c, args) })
+	(*guard.Guard)(nil).Go(&r.tasks, "container", func() { r.run(c, args) })
 	return nil
 }
 

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -36,7 +37,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 		return nil, status.Error(codes.Unavailable, "the runtime is closed")
 	}
 	in, out := r.events.subscribe(), make(chan runtime.Event)
-	r.tasks.Go(func() {
+	(*guard.Guard)(nil).Go(&r.tasks, "events", func() {
 		defer close(out)
 		defer r.events.unsubscribe(in)
 		r.events.pump(ctx, r.ctx, in, out)

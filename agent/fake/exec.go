@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"monopod/agent/guard"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -34,13 +35,12 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	}
 	var out, errs bytes.Buffer
 	var code int
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	ended := guard.Spawn(func() (err error) {
 		code, err = r.exec(ctx, id, cmd, nil, &out, &errs)
-	}()
+		return err
+	})
 	select {
-	case <-ended:
+	case err := <-ended:
 		return out.Bytes(), errs.Bytes(), int32(code), err
 	case <-limit:
 		cancel()
@@ -177,12 +177,13 @@ func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs 
 		defer detach()
 	}
 	if in != nil && p.typed != nil {
-		go func() {
+		guard.Spawn(func() error {
 			io.Copy(p.typed, in)
 			if c.config.StdinOnce {
 				p.typed.Close()
 			}
-		}()
+			return nil
+		})
 	}
 	select {
 	case <-p.done:
@@ -203,12 +204,11 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 		return err
 	}
 	defer context.AfterFunc(s.ctx, func() { conn.Close() })()
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
+	sent := guard.Spawn(func() error {
 		defer conn.Close()
 		io.Copy(conn, stream)
-	}()
+		return nil
+	})
 	_, err = io.Copy(stream, conn)
 	err = errors.Join(ignoreClosed(err), stream.Close())
 	<-sent

@@ -59,6 +59,10 @@ type Config struct {
 	// and ErrTaskExists stand for more than themselves.
 	Fail func(op, id string) error
 
+	// Block, if set, is called before every call, with what Fail is asked; it may wait
+	// until ctx ends, as for a runtime that does not answer.
+	Block func(ctx context.Context, op, id string)
+
 	// Stats is what a container uses, its attributes included; nil: the runtime
 	// has no statistics. It must not call the Runtime.
 	Stats func(of *cri.ContainerAttributes) *cri.ContainerStats
@@ -156,6 +160,9 @@ func (r *Runtime) begin(ctx context.Context, op, id string) error {
 
 // enter is the start of every call: its latency and its failures.
 func (r *Runtime) enter(ctx context.Context, op, id string) error {
+	if r.cfg.Block != nil {
+		r.cfg.Block(ctx, op, id)
+	}
 	if r.cfg.Latency > 0 {
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"monopod/agent/guard"
 	"net"
 	"os"
 	"slices"
@@ -65,7 +66,13 @@ func (p *process) signal(sig os.Signal) {
 // run runs the container to its end.
 func (r *Runtime) run(c *container, args []string) {
 	p := c.process
-	code := program.Run(p.ctx, r.program(c, args, p.stdin, p.out, p.err, p.signals))
+	code := program.Killed
+	if err := guard.Call(func() error {
+		code = program.Run(p.ctx, r.program(c, args, p.stdin, p.out, p.err, p.signals))
+		return nil
+	}); err != nil {
+		fmt.Fprintln(p.err, err) // as a process that crashed
+	}
 	cause := context.Cause(p.ctx)
 	p.kill(nil) // what was executed in it dies with it
 	if p.typed != nil {

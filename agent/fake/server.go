@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"net"
 	"net/http"
 	"net/url"
@@ -47,7 +48,7 @@ func (s *server) start(runtime streaming.Runtime) (streaming.Server, error) {
 	}
 	s.streams, s.conns = streams, map[net.Conn]struct{}{}
 	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ConnContext: withConn, ReadHeaderTimeout: 10 * time.Second}
-	s.tasks.Go(func() { _ = s.http.Serve(l) }) // it ends with the listener
+	(*guard.Guard)(nil).Go(&s.tasks, "streams", func() { _ = s.http.Serve(l) }) // it ends with the listener
 	return streams, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"monopod/agent/guard"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -76,7 +77,7 @@ func newBound(dir string, more int64) (*bound, error) {
 	}
 	b := &bound{file: os.NewFile(uintptr(fd), "eventfd"), done: make(chan struct{})}
 	order := fmt.Sprintf("%d %d %d", fd, usage.Fd(), now+more)
-	go b.wait()
+	guard.Spawn(b.wait)
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.event_control"), []byte(order), 0); err != nil {
 		b.drop()
 		return nil, errors.Join(errors.New("ask for a notice of memory in use"), err)
@@ -85,10 +86,11 @@ func newBound(dir string, more int64) (*bound, error) {
 }
 
 // wait sleeps in the poller until the kernel counts the eventfd up.
-func (b *bound) wait() {
+func (b *bound) wait() error {
 	defer close(b.done)
 	var count [8]byte
 	_, _ = b.file.Read(count[:]) // fails when it is dropped
+	return nil
 }
 
 func (b *bound) reached() <-chan struct{} {

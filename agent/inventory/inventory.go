@@ -3,10 +3,10 @@ package inventory
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,10 +61,10 @@ func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error)
 func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox, containers []*cri.Container) (status.Observed, error) {
 	var out status.Observed
 	var mu sync.Mutex // guards out
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := guard.With(ctx)
 	g.SetLimit(4)
 	for _, s := range sandboxes {
-		g.Go(func() error {
+		g.Do(func() error {
 			one, err := r.Sandbox(ctx, s.Id)
 			if err != nil || one == nil {
 				return err
@@ -76,7 +76,7 @@ func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox, container
 		})
 	}
 	for _, c := range containers {
-		g.Go(func() error {
+		g.Do(func() error {
 			one, err := r.Container(ctx, c.Id, c.PodSandboxId)
 			if err != nil || one == nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"monopod/agent/guard"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -17,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -149,6 +149,14 @@ func (n *Node) PLEG(context.Context) error {
 	return nil
 }
 
+// Health says which parts of the agent, and which pods, have panicked a short time ago.
+func (n *Node) Health(context.Context) error {
+	if a := n.agent.Load(); a != nil {
+		return a.Health()
+	}
+	return nil
+}
+
 // Usage is what the node and its pods use.
 func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
 	if a := n.agent.Load(); a != nil {
@@ -214,7 +222,7 @@ func (n *Node) readKernel() (stop func()) {
 	n.kernel = kernel
 	ctx, cancel := context.WithCancel(context.Background())
 	var reader sync.WaitGroup
-	reader.Go(func() {
+	guard.Logging(n.Log).Go(&reader, "kernel log", func() {
 		if err := kernel.Run(ctx); err != nil {
 			n.Log.Warn("no more kills for want of memory are known", zap.Error(err))
 		}
@@ -234,9 +242,12 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	}
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return child.Run(below) })
-	group.Go(func() error {
+	group, groupCtx := guard.With(ctx)
+	group.Do(func() (err error) {
+		guard.Logging(n.Log).Keep(below, clock.RealClock{}, "containerd", func() { err = child.Run(below) })
+		return err
+	})
+	group.Do(func() error {
 		defer stop()
 		return n.runOn(groupCtx, rt, cri.CgroupRoot(n.cfg.DataDir))
 	})
@@ -302,7 +313,8 @@ func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(e
 	ctx, cancel := context.WithCancel(ctx)
 	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Shutdown, Event: event, Log: n.Log.Named("shutdown")})
 	var running sync.WaitGroup
-	running.Go(func() { delay.Run(ctx) })
+	g := guard.Logging(n.Log)
+	g.Go(&running, "shutdown", func() { g.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) }) })
 	return func() { cancel(); running.Wait() }
 }
 

@@ -10,9 +10,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"monopod/agent/guard"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -215,11 +215,7 @@ func (p *Placement) newMemory() (err error) {
 // Run serves plugins and those who ask, and keeps containers on their processors,
 // until ctx ends.
 func (p *Placement) Run(ctx context.Context) {
-	var parts sync.WaitGroup
-	for _, part := range []func(context.Context){p.serveDevices, p.serveHoldings, p.pin} {
-		parts.Go(func() { part(ctx) })
-	}
-	parts.Wait()
+	guard.Together(ctx, p.serveDevices, p.serveHoldings, p.pin)
 }
 
 // Found tells the providers what the containers were made with that the runtime has

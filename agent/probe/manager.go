@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"monopod/agent/guard"
 	"sync"
 	"time"
 
@@ -53,6 +54,7 @@ type Manager struct {
 	// Metrics count the probes as those of Pod; nil: nobody counts.
 	Metrics *Metrics
 	Pod     *corev1.Pod
+	Guard   *guard.Guard // nil: panics are recovered, and nobody is told
 
 	wg sync.WaitGroup
 	mu sync.Mutex // guards containers
@@ -82,10 +84,15 @@ func (m *Manager) Add(ctx context.Context, c Container) {
 	p.ready = c.Spec.ReadinessProbe == nil || c.Adopted && c.Ready
 	m.containers[c.ContainerID] = p
 	if c.Spec.StartupProbe != nil && !p.started {
-		m.wg.Go(func() { m.startup(ctx, c, p) })
+		m.keep(ctx, func() { m.startup(ctx, c, p) })
 		return
 	}
 	m.rest(ctx, c, p)
+}
+
+// keep runs a probe on a goroutine of its own; one that panics starts again.
+func (m *Manager) keep(ctx context.Context, probe func()) {
+	m.Guard.Go(&m.wg, "probe", func() { m.Guard.Keep(ctx, m.Clock, "probe", probe) })
 }
 
 // startup runs the startup probe, then the others.
@@ -101,10 +108,10 @@ func (m *Manager) startup(ctx context.Context, c Container, p *probed) {
 // rest starts the probes that wait for startup.
 func (m *Manager) rest(ctx context.Context, c Container, p *probed) {
 	if probe := c.Spec.LivenessProbe; probe != nil {
-		m.wg.Go(func() { m.loop(ctx, c, p, Liveness, probe) })
+		m.keep(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
 	}
 	if probe := c.Spec.ReadinessProbe; probe != nil {
-		m.wg.Go(func() { m.loop(ctx, c, p, Readiness, probe) })
+		m.keep(ctx, func() { m.loop(ctx, c, p, Readiness, probe) })
 	}
 }
 

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"sync"
 
 	"go.uber.org/zap"
@@ -33,12 +34,11 @@ func NewFeed(f source.Follower, p *Provisioner, bound func(namespace, name strin
 
 // Run follows the API until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
-	var volumes sync.WaitGroup
-	volumes.Go(func() {
+	guard.Together(ctx, func(ctx context.Context) {
 		f.Follow(ctx, client.Selector{Resource: client.PersistentVolumes}, source.Handler{List: f.volumes, One: f.event})
+	}, func(ctx context.Context) {
+		f.Follow(ctx, client.Selector{Resource: client.PersistentVolumeClaims}, source.Handler{List: f.claims, One: f.event})
 	})
-	f.Follow(ctx, client.Selector{Resource: client.PersistentVolumeClaims}, source.Handler{List: f.claims, One: f.event})
-	volumes.Wait()
 }
 
 func (f *Feed) volumes(_ context.Context, objs []client.Object) bool {

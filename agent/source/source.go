@@ -4,8 +4,8 @@ package source
 
 import (
 	"context"
+	"monopod/agent/guard"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -40,12 +40,15 @@ func (s *Source) Updates() <-chan Update { return s.updates }
 
 // Run follows the API until ctx ends.
 func (s *Source) Run(ctx context.Context) {
-	var objects sync.WaitGroup
-	objects.Go(func() { s.Follow(ctx, client.Selector{Resource: client.ConfigMaps}, s.used("ConfigMap")) })
-	objects.Go(func() { s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used("Secret")) })
 	mine := fields.OneTermEqualSelector("spec.nodeName", s.node)
-	s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, Handler{List: s.podList, One: s.podEvent})
-	objects.Wait()
+	guard.Together(ctx,
+		func(ctx context.Context) {
+			s.Follow(ctx, client.Selector{Resource: client.ConfigMaps}, s.used("ConfigMap"))
+		},
+		func(ctx context.Context) { s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used("Secret")) },
+		func(ctx context.Context) {
+			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, Handler{List: s.podList, One: s.podEvent})
+		})
 }
 
 func (s *Source) podList(ctx context.Context, objs []client.Object) bool {

@@ -2,7 +2,7 @@ package static
 
 import (
 	"errors"
-	"sync"
+	"monopod/agent/guard"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -18,11 +18,11 @@ func Notify(dir string) (changed <-chan struct{}, stop func(), err error) {
 		return nil, nil, errors.Join(err, watch.Close())
 	}
 	news := make(chan struct{}, 1)
-	var reader sync.WaitGroup
-	reader.Go(func() { relay(watch, news) })
+	var reader guard.Group
+	reader.Do(func() error { relay(watch, news); return nil })
 	return news, func() {
 		_ = watch.Close()
-		reader.Wait()
+		guard.Raise(reader.Wait())
 	}, nil
 }
 

@@ -6,6 +6,7 @@ package statuswriter
 import (
 	"context"
 	"errors"
+	"monopod/agent/guard"
 	"sync"
 
 	"go.uber.org/zap"
@@ -66,7 +67,7 @@ func (w *Writer) renew(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
 		s.writing = true
-		w.writes.Go(func() { w.write(ctx, s) })
+		guard.Logging(w.log).Go(&w.writes, "status", func() { w.write(ctx, s) })
 	}
 }
 
@@ -120,7 +121,11 @@ func (w *Writer) write(ctx context.Context, s *slot) {
 		if !ok {
 			return
 		}
-		stored, err := w.store(ctx, pod, want)
+		var stored *corev1.Pod
+		err := guard.Call(func() (err error) {
+			stored, err = w.store(ctx, pod, want)
+			return err
+		})
 		switch {
 		case err == nil, isGone(err):
 			w.done(s, version, stored)

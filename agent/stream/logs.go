@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"monopod/agent/guard"
 	"os"
 	"time"
 
@@ -93,33 +94,33 @@ func waitingReason(pod *corev1.Pod, name string) string {
 // dead closes when the container does not run, as far as has been seen.
 func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
 	out := make(chan struct{})
-	go func() {
+	guard.Spawn(func() error {
 		defer close(out)
 		for {
 			p, ok := s.deps.Pod(pod.UID)
 			if !ok {
-				return
+				return nil
 			}
 			changed := p.Changes()
 			seen := p.Seen()
 			if seen == nil {
-				return
+				return nil
 			}
 			if c := seen.ByID(id); c == nil || c.State == status.Exited {
 				if c != nil {
 					s.Flushed(ctx, c)
 				}
-				return
+				return nil
 			}
 			select {
 			case <-ctx.Done():
-				return
+				return nil
 			case <-p.Done():
-				return
+				return nil
 			case <-changed:
 			}
 		}
-	}()
+	})
 	return out
 }
 

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"monopod/agent/guard"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"monopod/agent/cgroup"
 	"monopod/agent/cri"
@@ -58,11 +58,11 @@ func reset(ctx context.Context, dataDir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resetTime)
 	defer cancel()
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return child.Run(groupCtx) })
-	group.Go(func() error {
+	group, ctx := guard.With(ctx)
+	group.Do(func() error { return child.Run(ctx) })
+	group.Do(func() error {
 		defer cancel()
-		return removeAll(groupCtx, child)
+		return removeAll(ctx, child)
 	})
 	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", cri.CgroupRoot(dir)))
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"monopod/agent/guard"
 	"os"
 	"time"
 
@@ -236,13 +237,15 @@ func (d *Delay) goDown(ctx context.Context, bus manager) {
 	// The connection may end with the system's bus: this does not.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.down = &descent{cancel: cancel, over: make(chan struct{})}
-	go func(over chan<- struct{}) {
+	over := d.down.over
+	guard.Spawn(func() error {
 		defer close(over)
-		d.cfg.Node.StopPods(ctx, periods)
 		if lock != nil {
-			_ = lock.Close()
+			defer lock.Close()
 		}
-	}(d.down.over)
+		d.cfg.Node.StopPods(ctx, periods)
+		return nil
+	})
 }
 
 // comeBack undoes goDown, as far as that can be.

@@ -1,0 +1,127 @@
+package agent_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// hung is a call of the runtime that is not answered, about one sandbox, container or
+// image: the first that it is made for.
+type hung struct {
+	call   string
+	once   bool          // it is answered when it is made again
+	answer chan struct{} // closed: it is answered
+
+	mu    sync.Mutex // guards what follows
+	about *string    // nil: it was not made yet
+	times int
+}
+
+func (w *world) hang(call string, once bool) *hung {
+	h := &hung{call: call, once: once, answer: make(chan struct{})}
+	w.hung.Store(h)
+	return h
+}
+
+func (w *world) block(ctx context.Context, op, id string) {
+	if h := w.hung.Load(); h != nil && h.call == op && h.holds(id) {
+		select {
+		case <-ctx.Done():
+		case <-h.answer:
+		}
+	}
+}
+
+func (h *hung) holds(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.about == nil {
+		h.about = &id
+	}
+	if *h.about != id || h.once && h.times > 0 {
+		return false
+	}
+	h.times++
+	return true
+}
+
+func (h *hung) made() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.about != nil
+}
+
+// A call that is never answered holds up one pod: others start and end, the process
+// stops at once, and the pod goes on when the call is answered, or given up.
+func TestCallsThatHang(t *testing.T) {
+	for _, call := range runtimeCalls {
+		for _, once := range []bool{false, true} {
+			name := call + " is answered late"
+			if once {
+				if call == "PullImage" {
+					continue // has no deadline: containerd watches its progress
+				}
+				name = call + " is given up"
+			}
+			t.Run(name, func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					w.create(pod("before")) // brings the image
+					w.until(time.Second, "before", ready)
+					h := w.hang(call, once)
+					p := probed("p")
+					p.Spec.Containers[0].Name, p.Spec.Containers[0].Image = "p", "web:2"
+					w.create(p)
+					w.othersLive(h)
+					w.awaitAnswer(h)
+					w.until(5*time.Minute, "p", ready)
+
+					h = w.hang(call, once)
+					w.delete("p", 2)
+					w.othersLive(h)
+					w.awaitAnswer(h)
+					w.until(5*time.Minute, "p", gone)
+
+					w.hang(call, false)
+					w.create(probed("p"))
+					w.after(2 * time.Second)
+					w.delete("p", 2)
+					w.after(2 * time.Second)
+					stopped := time.Now()
+					if w.stop(); time.Since(stopped) > time.Second {
+						t.Errorf("Run returned %v after its context ended", time.Since(stopped))
+					}
+				})
+			})
+		}
+	}
+}
+
+// awaitAnswer answers a call that would never be, after a while; one that hangs once is
+// given up.
+func (w *world) awaitAnswer(h *hung) {
+	if !h.once {
+		w.after(10 * time.Minute)
+		close(h.answer)
+	}
+}
+
+// othersLive runs another pod from its start to its end, once the call hangs; one that
+// is not made now is not to be made for the other pod. A question about all pods is one
+// that every pod may wait for.
+func (w *world) othersLive(h *hung) {
+	w.Helper()
+	if w.after(5 * time.Second); !h.made() {
+		w.hung.Store(nil)
+	}
+	limit := 10 * time.Second
+	if slices.Contains([]string{"Version", "Status", "ListPodSandbox", "ListContainers", "ListImages"}, h.call) {
+		limit = 5 * time.Minute
+	}
+	w.create(pod("q"))
+	w.until(limit, "q", ready)
+	w.delete("q", 2)
+	w.until(limit, "q", gone)
+}

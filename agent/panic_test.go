@@ -1,0 +1,116 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// runtimeCalls are those that the agent makes by itself in the life of a pod.
+var runtimeCalls = []string{
+	"Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox",
+	"CreateContainer", "StartContainer", "StopContainer", "ListContainers", "ContainerStatus", "ExecSync", "ListImages", "ImageStatus", "PullImage",
+}
+
+// probed is a pod that has everything that runs beside its worker.
+func probed(name string) *corev1.Pod {
+	p := pod(name)
+	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "0"}}}}
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+	return p
+}
+
+// Whatever panics a few times, wherever it is called: the process lives, the pod comes
+// up and goes, and health forgets.
+func TestPanics(t *testing.T) {
+	for _, call := range runtimeCalls {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var left atomic.Int32
+				left.Store(3)
+				w.failing(func(op, _ string) error {
+					if op == call && left.Add(-1) >= 0 {
+						panic("boom")
+					}
+					return nil
+				})
+				w.create(probed("p"))
+				w.until(5*time.Minute, "p", ready)
+				left.Store(3)
+				w.delete("p", 2)
+				w.until(5*time.Minute, "p", gone)
+				w.after(time.Hour)
+				if err := w.a.Health(); err != nil {
+					t.Errorf("an hour later: %v", err)
+				}
+				w.nothingLeft()
+			})
+		})
+	}
+}
+
+// A pod whose worker panics every time is tried ever more slowly, says so, and harms
+// no other. It goes when it is deleted and its worker can work again.
+func TestWorkerThatAlwaysPanics(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var tries []time.Time
+		var broken atomic.Bool
+		broken.Store(true)
+		w.failing(func(op, id string) error {
+			if op == "CreateContainer" && id == "bad" && broken.Load() {
+				tries = append(tries, time.Now())
+				panic("boom")
+			}
+			return nil
+		})
+		bad := pod("p")
+		bad.Spec.Containers[0].Name = "bad"
+		w.create(bad)
+		w.create(pod("q"))
+		w.until(5*time.Second, "q", ready)
+		w.after(30 * time.Minute)
+		if n := len(tries); n < 9 || n > 16 || tries[n-1].Sub(tries[n-2]) < 5*time.Minute {
+			t.Errorf("tried %d times in half an hour: %v", n, tries)
+		}
+		if err := w.a.Health(); err == nil || err.Error() != "pod default/p: panic: boom" {
+			t.Errorf("health: %v", err)
+		}
+		if !slices.ContainsFunc(w.told(), func(e string) bool {
+			return strings.HasPrefix(e, "Warning p FailedSync: ") && strings.Contains(e, "boom")
+		}) {
+			t.Errorf("no event: %v", w.told())
+		}
+		if n := w.counted("monopod_agent_panics_total"); n != float64(len(tries)) {
+			t.Errorf("%v panics counted, %d happened", n, len(tries))
+		}
+		w.delete("p", 1)
+		w.until(5*time.Second, "p", gone)
+		synctest.Wait()
+		if err := w.a.Health(); err != nil {
+			t.Errorf("health of a pod that is gone: %v", err)
+		}
+	})
+}
+
+// counted is what a counter of the last agent says, of all labels.
+func (w *world) counted(name string) (sum float64) {
+	w.Helper()
+	families, err := w.metrics.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
