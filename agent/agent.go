@@ -97,6 +97,9 @@ type Deps struct {
 	Providers []topology.Provider
 	// Notify tells of changes in a folder of static pods; nil: static.Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
+	// NotifyWrites tells of containers that begin to write; nil: their files are looked
+	// at every few seconds only.
+	NotifyWrites func() (logs.Notifier, error)
 }
 
 // Config is an agent's settings. NodeName and DataDir are required; zero values
@@ -365,9 +368,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.loop(ctx)
 	cancel()
 	a.workers.Wait()
-	a.beside.Wait()
 	a.status.Wait()
 	parts.Wait()
+	a.beside.Wait()
 	if a.cgroups != nil {
 		a.cgroups.Close() // folders still in use stay
 	}

@@ -22,7 +22,7 @@ func (a *Agent) newCollector() (*collector.Collector, error) {
 
 func (a *Agent) newRotator() (*logs.Rotator, error) {
 	return logs.NewRotator(logs.RotatorDeps{
-		Clock: a.Clock, Metrics: a.Metrics, Running: a.writtenLogs(), Reopen: a.Runtime.ReopenContainerLog,
+		Clock: a.Clock, Metrics: a.Metrics, Running: a.written(), Reopen: a.Runtime.ReopenContainerLog, Notify: a.NotifyWrites, Log: a.log, Guard: a.guard,
 	}, a.cfg.Logs)
 }
 
@@ -80,12 +80,12 @@ func (w *worker) collected(id string) {
 	w.update(func(in *inbox) { in.collected = append(in.collected, id) })
 }
 
-// writtenLogs are those of the containers that run.
-func (a *Agent) writtenLogs() iter.Seq[logs.Written] {
+// written are the files of the containers that run.
+func (a *Agent) written() iter.Seq[logs.Written] {
 	return func(yield func(logs.Written) bool) {
 		for _, w := range a.all() {
 			for c := range w.running() {
-				if !yield(logs.Written{Path: a.logs.Path(w.current.Load(), c), Container: c.Name, ID: c.ID, Log: w.log}) {
+				if !yield(logs.Written{Path: a.logs.Path(w.current.Load(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: w.log}) {
 					return
 				}
 			}

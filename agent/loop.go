@@ -208,7 +208,7 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 		}
 	}
 	if found != nil {
-		a.guard.Go(&a.beside, "sweep", a.sweep)
+		a.desk.do(func() { a.guard.Go(&a.beside, "sweep", a.sweep) }) // once all of them are judged
 	}
 }
 

@@ -124,6 +124,7 @@ func (w *worker) adopt(first bool) {
 		w.a.owners.add(c.ID, w.uid)
 		w.believe(c)
 		if c.State == status.Running {
+			w.a.rotate.Poke()
 			w.watch(c, first)
 		}
 	}

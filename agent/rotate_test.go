@@ -23,7 +23,7 @@ func TestLogsAreRotated(t *testing.T) {
 			t.Errorf("files: %v", files)
 		}
 		now := w.logsOf("a", false)
-		if lines := strings.Count(now, "\n"); lines < 100 || lines > 250 || !strings.Contains(now, "tick 1199\n") {
+		if lines := strings.Count(now, "\n"); lines < 40 || lines > 100 || !strings.Contains(now, "tick 1199\n") {
 			t.Errorf("%d lines of the log are shown: %.60q", lines, now)
 		}
 		w.delete("a", 0)

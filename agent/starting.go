@@ -69,6 +69,8 @@ func (w *worker) begun(ctx context.Context, c *corev1.Container, id string) erro
 		w.a.event(w.pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 		w.a.metrics.startedContainers.Inc()
 		w.linkLog(id)
+		w.publish()
+		w.a.rotate.Poke()
 	}
 	now := w.seen.ByID(id)
 	if now == nil || now.State != status.Running {

@@ -278,6 +278,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, cgroups string) er
 	a, err := agent.New(agent.Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: own, Gather: prometheus.Gatherers{own, process}, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
+		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),

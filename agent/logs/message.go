@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
@@ -14,13 +13,20 @@ const (
 	maxFallbackLine = 80
 )
 
-// Message reads a termination message file; absent means empty.
+// Message reads the end of a termination message file, as upstream; absent means empty.
 func Message(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	} else if skip := info.Size() - maxMessage; skip > 0 {
+		if _, err := f.Seek(skip, io.SeekStart); err != nil {
+			return ""
+		}
+	}
 	b, err := io.ReadAll(io.LimitReader(f, maxMessage))
 	if err != nil {
 		return ""
@@ -30,13 +36,19 @@ func Message(path string) string {
 
 // Fallback is the end of a log in place of a message: 2048 bytes or 80 lines.
 func Fallback(path string) string {
-	var b bytes.Buffer
-	if err := Read(context.Background(), path, Options{Tail: maxFallbackLine, Limit: -1}, &b); err != nil {
+	var end ending
+	if err := Read(context.Background(), path, Options{Tail: maxFallbackLine, Limit: -1}, &end); err != nil {
 		return ""
 	}
-	text := b.Bytes()
-	if len(text) > maxFallback {
-		text = text[len(text)-maxFallback:]
-	}
-	return string(text)
+	return string(end)
+}
+
+// ending keeps the last maxFallback bytes of what is written: a line may be as long as
+// the log.
+type ending []byte
+
+func (e *ending) Write(b []byte) (int, error) {
+	*e = append(*e, b[max(0, len(b)-maxFallback):]...)
+	*e = (*e)[max(0, len(*e)-maxFallback):]
+	return len(b), nil
 }

@@ -29,8 +29,11 @@ func DefaultRotation() Rotation {
 // newest to <n>.log.<time>.gz, by way of <n>.log.<time>.tmp.
 const (
 	rotatedTime = "20060102-150405"
-	compressed  = ".gz"
-	unfinished  = ".tmp"
+	// rotatedFraction follows where a log is rotated twice in one second; it sorts
+	// behind the other and behind its compressed form.
+	rotatedFraction = "_.000"
+	compressed      = ".gz"
+	unfinished      = ".tmp"
 )
 
 // Due says whether the log at path is to be rotated now. A log that is not there
@@ -43,18 +46,32 @@ func (r Rotation) Due(path string) bool {
 	return err == nil && info.Size() >= r.MaxSize
 }
 
-// Rotate puts the log aside under now's name and has reopen make the writer go
-// on in a new one. Older files are compressed first, and the oldest removed; what
-// fails of that, as on a full disk, does not keep the log from being cut. When
-// reopen fails the log is as it was. What a killed Rotate left is cleared away.
+// Rotate cuts a log and compresses what was put aside of it before.
 func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error {
+	err := r.Cut(path, now, reopen)
+	for more := true; more; {
+		var failed error
+		more, failed = r.Compress(path)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// Cut puts the log aside under now's name and has reopen make the writer go on in a
+// new one. The oldest files are removed first, so that no more than MaxFiles stay; what
+// fails of that does not keep the log from being cut. When reopen fails the log is as
+// it was.
+func (r Rotation) Cut(path string, now time.Time, reopen func() error) error {
 	return errors.Join(r.makeRoom(path), putAside(path, now, reopen))
 }
 
 func putAside(path string, now time.Time, reopen func() error) error {
 	aside := path + "." + now.UTC().Format(rotatedTime)
-	if _, err := os.Lstat(aside); err == nil {
-		return nil // twice in one second: the next look is soon enough
+	if taken(aside) {
+		aside += now.UTC().Format(rotatedFraction)
+	}
+	if taken(aside) {
+		return nil // the next look is soon enough
 	}
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Errorf("rotate log: %w", err)
@@ -68,32 +85,59 @@ func putAside(path string, now time.Time, reopen func() error) error {
 	return nil
 }
 
-// makeRoom compresses the files put aside earlier and removes the oldest, so
-// that one more makes MaxFiles together with the one that is written.
+// taken says whether a file has been put aside under the name, compressed or not.
+func taken(aside string) bool {
+	_, plain := os.Lstat(aside)
+	_, zipped := os.Lstat(aside + compressed)
+	return plain == nil || zipped == nil
+}
+
+// makeRoom removes the oldest files, so that one more makes MaxFiles together with the
+// one that is written. One that is being compressed is one file.
 func (r Rotation) makeRoom(path string) error {
 	files, err := rotated(path)
 	if err != nil {
 		return err
 	}
-	files, err = withoutUnfinished(files)
-	if err != nil {
-		return err
-	}
-	for len(files) > max(0, r.MaxFiles-2) {
-		if err := os.Remove(files[0]); err != nil {
-			return fmt.Errorf("remove old log: %w", err)
-		}
-		files = files[1:]
-	}
+	var names []string
 	for _, file := range files {
+		if !strings.HasSuffix(file, unfinished) {
+			names = append(names, strings.TrimSuffix(file, compressed))
+		}
+	}
+	names = slices.Compact(names)
+	for len(names) > max(0, r.MaxFiles-2) {
+		for _, file := range []string{names[0], names[0] + compressed} {
+			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove old log: %w", err)
+			}
+		}
+		names = names[1:]
+	}
+	return nil
+}
+
+// Compress compresses the oldest file put aside of a log, but not the last one, which
+// may still be read; more says that there may be another. It clears away what one that
+// was killed has left, so there must be one at a time.
+func (r Rotation) Compress(path string) (more bool, err error) {
+	files, err := rotated(path)
+	if err != nil {
+		return false, err
+	}
+	if files, err = withoutUnfinished(files); err != nil {
+		return false, err
+	}
+	for _, file := range files[:max(0, len(files)-1)] {
 		if strings.HasSuffix(file, compressed) {
 			continue
 		}
-		if err := compress(file); err != nil {
-			return fmt.Errorf("compress log: %w", err)
+		if err := compress(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, fmt.Errorf("compress log: %w", err)
 		}
+		return true, nil // or it was removed meanwhile
 	}
-	return nil
+	return false, nil
 }
 
 // rotated are the files put aside of a log, the oldest first.

@@ -1,0 +1,259 @@
+package logs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/logs"
+)
+
+// told is a Notifier whose files a test writes.
+type told struct {
+	changed chan string
+	mu      sync.Mutex // guards armed
+	armed   map[string]bool
+}
+
+func newTold() *told { return &told{changed: make(chan string, 16), armed: map[string]bool{}} }
+
+func (n *told) Arm(path string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.armed[path] = true
+	return nil
+}
+
+func (n *told) Disarm(path string) { n.wrote(path, false) }
+
+func (n *told) wrote(path string, tell bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.armed[path] && tell {
+		n.changed <- path
+	}
+	delete(n.armed, path)
+}
+
+func (n *told) Changed() <-chan string  { return n.changed }
+func (n *told) Run(ctx context.Context) { <-ctx.Done() }
+
+// writer is a container that writes a log, whose length is all that there is of it.
+type writer struct {
+	*told
+	path    string
+	longest int64
+	hangs   bool // nobody reopens it
+}
+
+func (w *writer) write(t *testing.T, n int64) {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(w.path, info.Size()+n); err != nil {
+		t.Fatal(err)
+	}
+	w.longest = max(w.longest, info.Size()+n)
+	w.wrote(w.path, true)
+}
+
+// rotating runs a Rotator of the default policy over some writers.
+func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
+	looks = new(int)
+	r, err := logs.NewRotator(logs.RotatorDeps{
+		Clock: clock.RealClock{}, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Running: func(yield func(logs.Written) bool) {
+			*looks++
+			for _, w := range writers {
+				if !yield(logs.Written{Path: w.path, ID: w.path, Log: zap.NewNop()}) {
+					return
+				}
+			}
+		},
+		Reopen: func(ctx context.Context, id string) error {
+			w := writers[slices.IndexFunc(writers, func(w *writer) bool { return w.path == id })]
+			if w.hangs {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return os.WriteFile(id, nil, 0o640)
+		},
+		Notify: func() (logs.Notifier, error) { return writers[0].told, nil },
+	}, logs.DefaultRotation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	synctest.Wait()
+	return looks, func() { cancel(); <-done }
+}
+
+func newWriter(t *testing.T, n *told) *writer {
+	t.Helper()
+	return &writer{told: n, path: write(t, "")}
+}
+
+// A log that grows by 60 MB/s, out of silence, never gets much longer than it may.
+func TestRotatorKeepsUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newTold()
+		fast, stuck := newWriter(t, n), newWriter(t, n)
+		stuck.hangs = true // and holds up nobody
+		_, stop := rotating(t, fast, stuck)
+		defer stop()
+		time.Sleep(7 * time.Second)
+		fast.write(t, 100) // a line, and a pause
+		stuck.write(t, 20<<20)
+		time.Sleep(1300 * time.Millisecond)
+		for range 1000 {
+			fast.write(t, 600_000)
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		if fast.longest > 32<<20 {
+			t.Errorf("the log reached %d MiB", fast.longest>>20)
+		}
+		if files := filesOf(t, fast.path); len(files) > logs.DefaultRotation().MaxFiles {
+			t.Errorf("files: %v", files)
+		}
+	})
+}
+
+// Nobody looks at a file that is not written, but for the look at all.
+func TestRotatorRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWriter(t, newTold())
+		looks, stop := rotating(t, w)
+		defer stop()
+		w.write(t, 100)
+		time.Sleep(time.Minute)
+		if *looks > 8 || !w.armed[w.path] {
+			t.Errorf("looked %d times at all in a minute; told of the next write: %v", *looks, w.armed[w.path])
+		}
+	})
+}
+
+// What was put aside in one second is kept apart, in its order.
+func TestRotatedTwiceInASecond(t *testing.T) {
+	t.Parallel()
+	path := write(t, record(0, "stdout", "F", "file 0"))
+	r := logs.Rotation{MaxSize: 10, MaxFiles: 5}
+	for i := 1; i <= 4; i++ {
+		err := r.Rotate(path, noon.Add(time.Duration(i)*200*time.Millisecond), func() error {
+			return os.WriteFile(path, []byte(record(i, "stdout", "F", fmt.Sprint("file ", i))), 0o640)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := filesOf(t, path)
+	want := []string{"0.log", "0.log.20260101-120000.gz", "0.log.20260101-120000_.400.gz", "0.log.20260101-120000_.600.gz", "0.log.20260101-120000_.800"}
+	if !slices.Equal(files, want) {
+		t.Fatalf("files: %v", files)
+	}
+	for i, name := range want[1:4] {
+		if got := unzipped(t, filepath.Join(filepath.Dir(path), name)); !strings.Contains(got, fmt.Sprint("file ", i)) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// The kernel's notices end with the first write, and come again once asked for.
+func TestInotify(t *testing.T) {
+	t.Parallel()
+	n, err := logs.NewInotify()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { n.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	path, other := write(t, ""), write(t, "")
+	for range 3 {
+		if err := errors.Join(n.Arm(path), n.Arm(path), n.Arm(other)); err != nil {
+			t.Fatal(err)
+		}
+		add(t, path, "a")
+		add(t, path, "b")
+		if got := <-n.Changed(); got != path {
+			t.Errorf("told of %s", got)
+		}
+	}
+	n.Disarm(other)
+	add(t, other, "a")
+	if err := n.Arm(path); err != nil {
+		t.Fatal(err)
+	}
+	add(t, path, "a")
+	if got := <-n.Changed(); got != path {
+		t.Errorf("told of %s, which nobody asked for", got)
+	}
+}
+
+// A container that writes gigabytes to its termination message fills no disk, and its
+// last words are read.
+func TestTerminationMessageIsBounded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "message")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := logs.NewRotator(logs.RotatorDeps{
+		Clock: clock.RealClock{}, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Running: func(yield func(logs.Written) bool) {
+			yield(logs.Written{Path: path + ".log", Message: path, Log: zap.NewNop()})
+		},
+		Notify: func() (logs.Notifier, error) { return logs.NewInotify() },
+	}, logs.DefaultRotation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	for i := range 64 {
+		if _, err := f.WriteString(strings.Repeat(fmt.Sprintf("%015d\n", i), 1<<16)); err != nil { // 1 MiB
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.WriteString("last words\n"); err != nil {
+		t.Fatal(err)
+	}
+	for taken(t, path) > 64<<10 { // ends with the test's own limit
+		time.Sleep(time.Millisecond)
+	}
+	if m := logs.Message(path); len(m) != 4096 || !strings.HasSuffix(m, "000063\nlast words\n") || strings.Contains(m, "\x00") {
+		t.Errorf("%d bytes: %q", len(m), m)
+	}
+}
+
+func taken(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
