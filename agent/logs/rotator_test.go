@@ -71,7 +71,10 @@ func (w *writer) write(t *testing.T, n int64) {
 	w.wrote(w.path, true)
 }
 
-// rotating runs a Rotator of the default policy over some writers.
+// small is the default policy, with a hundredth of its size.
+var small = logs.Rotation{MaxSize: 100 << 10, MaxFiles: 5, Period: 10 * time.Second}
+
+// rotating runs a Rotator over some writers.
 func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 	looks = new(int)
 	r, err := logs.NewRotator(logs.RotatorDeps{
@@ -93,7 +96,7 @@ func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 			return os.WriteFile(id, nil, 0o640)
 		},
 		Notify: func() (logs.Notifier, error) { return writers[0].told, nil },
-	}, logs.DefaultRotation())
+	}, small)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +112,8 @@ func newWriter(t *testing.T, n *told) *writer {
 	return &writer{told: n, path: write(t, "")}
 }
 
-// A log that grows by 60 MB/s, out of silence, never gets much longer than it may.
+// A log that grows by 600 kB/s, as one of 10Mi would by 60 MB/s, out of silence, never
+// gets much longer than it may.
 func TestRotatorKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,17 +124,17 @@ func TestRotatorKeepsUp(t *testing.T) {
 		defer stop()
 		time.Sleep(7 * time.Second)
 		fast.write(t, 100) // a line, and a pause
-		stuck.write(t, 20<<20)
+		stuck.write(t, 2*small.MaxSize)
 		time.Sleep(1300 * time.Millisecond)
 		for range 1000 {
-			fast.write(t, 600_000)
+			fast.write(t, 6_000)
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
 		}
-		if fast.longest > 32<<20 {
-			t.Errorf("the log reached %d MiB", fast.longest>>20)
+		if fast.longest > 3*small.MaxSize+small.MaxSize/5 {
+			t.Errorf("the log reached %d bytes", fast.longest)
 		}
-		if files := filesOf(t, fast.path); len(files) > logs.DefaultRotation().MaxFiles {
+		if files := filesOf(t, fast.path); len(files) > small.MaxFiles {
 			t.Errorf("files: %v", files)
 		}
 	})
@@ -145,6 +149,7 @@ func TestRotatorRests(t *testing.T) {
 		defer stop()
 		w.write(t, 100)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if *looks > 8 || !w.armed[w.path] {
 			t.Errorf("looked %d times at all in a minute; told of the next write: %v", *looks, w.armed[w.path])
 		}
