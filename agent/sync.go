@@ -97,7 +97,7 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	var beside guard.Group
 	beside.Do(func() error { volumes = w.prepareVolumes(ctx, facts, true); return nil })
 	beside.Do(func() error { looks = w.lookForImages(ctx, p.Start); return nil })
-	err := w.newSandbox(ctx, p.Attempt)
+	err := guard.Call(func() error { return w.newSandbox(ctx, p.Attempt) }) // the others are waited for all the same
 	if panicked := beside.Wait(); panicked != nil {
 		return panicked
 	}
