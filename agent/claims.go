@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"path/filepath"
 	"slices"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/mount"
 	"monopod/agent/provision"
 	"monopod/agent/volume"

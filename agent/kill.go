@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"monopod/agent/guard"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/plan"
 	"monopod/agent/probe"
 	"monopod/agent/spec"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"monopod/agent/guard"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/guard"
 	"monopod/agent/plan"
 	"monopod/agent/spec"
 	"monopod/agent/status"

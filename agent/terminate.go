@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"monopod/agent/guard"
 	"os"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/apiserver/client"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
-	"monopod/agent/guard"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/backoff"
+	"monopod/agent/guard"
 	"monopod/agent/probe"
 	"monopod/agent/resize"
 	"monopod/agent/runtime"

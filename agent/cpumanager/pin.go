@@ -2,7 +2,6 @@ package cpumanager
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"sync"
 	"time"
 
@@ -10,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/cpuset"
+
+	"monopod/agent/guard"
 )
 
 // Container is one that runs.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"monopod/agent/guard"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cni"
+	"monopod/agent/guard"
 	"monopod/agent/mount"
 )
 

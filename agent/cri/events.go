@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"monopod/agent/guard"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/runtime"
 )
 

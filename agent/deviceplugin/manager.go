@@ -20,7 +20,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"monopod/agent/guard"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,6 +35,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/deviceplugin/checkpoint"
+	"monopod/agent/guard"
 	"monopod/agent/socket"
 	"monopod/agent/topology"
 )

@@ -3,9 +3,10 @@ package evictor
 import (
 	"context"
 	"errors"
-	"monopod/agent/guard"
 
 	"go.uber.org/zap"
+
+	"monopod/agent/guard"
 )
 
 // Watch looks at once when the kernel says that memory is short: because somebody

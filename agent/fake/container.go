@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"monopod/agent/guard"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/runtime"
 )
 

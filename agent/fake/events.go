@@ -2,12 +2,12 @@ package fake
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"monopod/agent/guard"
 	"monopod/agent/runtime"
 )
 

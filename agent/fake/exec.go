@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"monopod/agent/guard"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
+	"monopod/agent/guard"
 	"monopod/testdata/web/program"
 )
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"monopod/agent/guard"
 	"net"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/runtime"
 	"monopod/testdata/web/program"
 )

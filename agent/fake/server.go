@@ -2,7 +2,6 @@ package fake
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"net"
 	"net/http"
 	"net/url"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/cri-streaming/pkg/streaming"
+
+	"monopod/agent/guard"
 )
 
 // server is the loopback server of the streams. It starts with the first URL

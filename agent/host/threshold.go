@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"monopod/agent/guard"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"monopod/agent/guard"
 )
 
 // WatchUsage calls passed once all processes together use more memory by what left

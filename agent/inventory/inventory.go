@@ -3,7 +3,6 @@ package inventory
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/guard"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 )

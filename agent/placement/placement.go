@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"monopod/agent/guard"
 	"path/filepath"
 	"slices"
 
@@ -26,6 +25,7 @@ import (
 	"monopod/agent/checkpoint"
 	"monopod/agent/cpumanager"
 	"monopod/agent/deviceplugin"
+	"monopod/agent/guard"
 	"monopod/agent/memorymanager"
 	"monopod/agent/numa"
 	"monopod/agent/podresources"

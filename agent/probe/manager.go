@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"monopod/agent/guard"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"monopod/agent/guard"
 )
 
 // Kind of probe.

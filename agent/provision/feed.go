@@ -2,13 +2,13 @@ package provision
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"monopod/agent/guard"
 	"monopod/agent/source"
 	"monopod/apiserver/client"
 )

@@ -4,13 +4,13 @@ package source
 
 import (
 	"context"
-	"monopod/agent/guard"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"monopod/agent/guard"
 	"monopod/apiserver/client"
 )
 

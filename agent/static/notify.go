@@ -2,9 +2,10 @@ package static
 
 import (
 	"errors"
-	"monopod/agent/guard"
 
 	"github.com/fsnotify/fsnotify"
+
+	"monopod/agent/guard"
 )
 
 // Notify watches a folder until stop is called: changed holds a value when a

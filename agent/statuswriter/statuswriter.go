@@ -6,7 +6,6 @@ package statuswriter
 import (
 	"context"
 	"errors"
-	"monopod/agent/guard"
 	"sync"
 
 	"go.uber.org/zap"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/backoff"
+	"monopod/agent/guard"
 	"monopod/agent/static"
 	"monopod/agent/status"
 	"monopod/apiserver/client"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"monopod/agent/guard"
 	"os"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/backoff"
+	"monopod/agent/guard"
 	"monopod/agent/logs"
 	"monopod/agent/status"
 )

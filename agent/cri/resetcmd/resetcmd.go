@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"monopod/agent/guard"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"monopod/agent/cgroup"
 	"monopod/agent/cri"
+	"monopod/agent/guard"
 	"monopod/agent/mount"
 	"monopod/store/bolt"
 )

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"monopod/agent/guard"
 	"os"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/guard"
 	"monopod/agent/shutdown"
 )
 
