@@ -3,12 +3,16 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"monopod/apiserver/auth"
 	"monopod/apiserver/client/query"
+	"monopod/apiserver/connect"
 )
 
 // log answers a container's log as plain text.
@@ -38,6 +42,17 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, t target) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
+	if auth.IsWebSocket(r) {
+		return badRequest(connect.Reader(hijackable{w}, r, func(out io.Writer, gone <-chan struct{}) {
+			go func() {
+				<-gone
+				cancel()
+			}()
+			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(out, err) // there is no other way left
+			}
+		}))
+	}
 	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
 	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.started {
 		return err

@@ -2,20 +2,26 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"monopod/apiserver/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
+	"monopod/apiserver/connect"
 )
 
 // stream connects the client to a pod's container: its log, a command, a port.
@@ -57,8 +63,74 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, t target) error
 	if err != nil {
 		return err
 	}
-	s.handThrough(to).ServeHTTP(w, r)
-	return nil
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
+	return s.carry(hijackable{w}, r.WithContext(ctx), opts, to, s.missed(opts, pod, node))
+}
+
+// carry connects the client with what the runtime serves: as it is where both speak
+// SPDY, unless something of it may be missed.
+func (s *Server) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL, missed func(context.Context, io.Writer, io.Writer)) (err error) {
+	var p connect.Process
+	switch o := opts.(type) {
+	case *corev1.PodExecOptions:
+		p = connect.Process{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+	case *corev1.PodAttachOptions:
+		p = connect.Process{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Missed: missed}
+	}
+	ports, forwards := opts.(*corev1.PodPortForwardOptions)
+	switch {
+	case auth.IsWebSocket(r) && forwards:
+		err = connect.Forward(w, r, to, ports.Ports)
+	case auth.IsWebSocket(r):
+		err = p.Serve(w, r, to)
+	case p.Missed != nil:
+		err = p.ServeSPDY(w, r, to)
+	default:
+		s.handThrough(to).ServeHTTP(w, r)
+	}
+	return badRequest(err)
+}
+
+// badRequest is 400 for a request that cannot be carried; err otherwise.
+func badRequest(err error) error {
+	if wrong := (*connect.RequestError)(nil); errors.As(err, &wrong) {
+		return apierrors.NewBadRequest(wrong.Error())
+	}
+	return err
+}
+
+const (
+	// young is the age of a container up to which an attach shows what the container
+	// said before.
+	young = 10 * time.Second
+	// missedTime bounds the reading of that.
+	missedTime = 5 * time.Second
+)
+
+// missed writes the log of a container that began moments ago: it may end before the
+// attach reaches it, as a short "kubectl run -i" does. Nil for what runs for longer.
+func (s *Server) missed(opts runtime.Object, pod *corev1.Pod, node client.Node) func(context.Context, io.Writer, io.Writer) {
+	attach, ok := opts.(*corev1.PodAttachOptions)
+	if !ok {
+		return nil
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		if c.Name == attach.Container && c.State.Running != nil && s.Clock.Since(c.State.Running.StartedAt.Time) > young {
+			return nil
+		}
+	}
+	return func(ctx context.Context, stdout, stderr io.Writer) {
+		ctx, cancel := context.WithTimeout(ctx, missedTime)
+		defer cancel()
+		for stream, out := range map[string]io.Writer{corev1.LogStreamStdout: stdout, corev1.LogStreamStderr: stderr} {
+			// Follow waits for the end, so that the log is whole.
+			if err := node.Logs(ctx, pod, &corev1.PodLogOptions{Container: attach.Container, Stream: &stream, Follow: true}, out); err != nil {
+				s.Log.Debug("no log of a container that ended before its attach", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+			}
+		}
+	}
 }
 
 func isUpgrade(r *http.Request) bool {

@@ -1,0 +1,86 @@
+package connect
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+// ServeSPDY is Serve for a client that asks for SPDY. A process whose Missed is nil
+// can be handed through as well.
+func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	streams, err := p.open(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer streams.conn.Close()
+	remotecommand.ServeAttach(noticing{w, cancel}, r.WithContext(ctx), attached{p, streams, cancel}, "", "", "",
+		&remotecommand.Options{Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr && !p.TTY, TTY: p.TTY},
+		0, dialTime, remotecommand.SupportedStreamingProtocols)
+	return nil
+}
+
+// attached is a process whose streams are open.
+type attached struct {
+	Process
+	streams *streams
+	stop    func()
+}
+
+// AttachContainer implements remotecommand.Attacher.
+func (a attached) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
+	if a.streams.stdin != nil && in != nil {
+		go func() {
+			io.Copy(a.streams.stdin, in) // ends with either side
+			a.streams.stdin.Close()
+		}()
+	}
+	if a.streams.resize != nil && resize != nil {
+		go func() {
+			sizes := json.NewEncoder(a.streams.resize)
+			for size := range resize {
+				sizes.Encode(size) // one that is lost is no harm
+			}
+		}()
+	}
+	if _, status := a.copy(ctx, a.stop, a.streams, out, errs); status.Status == metav1.StatusFailure {
+		return errors.New(status.Message)
+	}
+	return nil
+}
+
+// noticing notices when the client of a connection that was taken over leaves.
+type noticing struct {
+	http.ResponseWriter
+	gone func()
+}
+
+// Hijack implements http.Hijacker.
+func (n noticing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := n.ResponseWriter.(http.Hijacker).Hijack()
+	return noticed{conn, n.gone}, buf, err
+}
+
+type noticed struct {
+	net.Conn
+	gone func()
+}
+
+// Read implements io.Reader.
+func (n noticed) Read(p []byte) (int, error) {
+	read, err := n.Conn.Read(p)
+	if err != nil {
+		n.gone()
+	}
+	return read, err
+}

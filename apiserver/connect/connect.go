@@ -1,0 +1,100 @@
+// Package connect carries the streams of exec, attach, port-forward and logs to
+// clients that ask for a WebSocket, whichever of Kubernetes' subprotocols they speak.
+//
+// The runtime serves its streams over SPDY. For a WebSocket connect opens them there
+// and translates: each message begins with the number of its channel. A client that
+// tunnels SPDY through its WebSocket gets the bytes as they are.
+package connect
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// dialTime bounds how long the runtime takes to open a stream.
+const dialTime = 30 * time.Second
+
+// dial asks the runtime at to for a SPDY connection that speaks protocol. It closes
+// when ctx ends.
+func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
+	conn, err := dialHost(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Now().Add(dialTime))
+	req := &http.Request{Method: http.MethodPost, URL: to, Host: to.Host, Header: http.Header{
+		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
+		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
+		httpstream.HeaderProtocolVersion: {protocol},
+	}}
+	from := bufio.NewReader(conn)
+	err = req.Write(conn)
+	var resp *http.Response
+	if err == nil {
+		resp, err = http.ReadResponse(from, req)
+	}
+	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what there is of it
+		err = fmt.Errorf("the runtime answers %s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	b := &buffered{Conn: conn, from: from}
+	context.AfterFunc(ctx, func() { b.Close() })
+	return b, nil
+}
+
+func dialHost(ctx context.Context, to *url.URL) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	if to.Scheme == "https" {
+		return (&tls.Dialer{}).DialContext(ctx, "tcp", to.Host)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", to.Host)
+}
+
+// buffered is a connection of which some has been read ahead. It may be closed more
+// than once.
+type buffered struct {
+	net.Conn
+	from  *bufio.Reader
+	close sync.Once
+}
+
+// Read implements io.Reader.
+func (b *buffered) Read(p []byte) (int, error) { return b.from.Read(p) }
+
+// Close implements io.Closer.
+func (b *buffered) Close() (err error) {
+	b.close.Do(func() { err = b.Conn.Close() })
+	return err
+}
+
+// open makes a stream of a SPDY connection; more are names and values of its header.
+func open(conn httpstream.Connection, kind string, more ...string) (httpstream.Stream, error) {
+	header := http.Header{}
+	header.Set("streamType", kind)
+	for i := 0; i < len(more); i += 2 {
+		header.Set(more[i], more[i+1])
+	}
+	stream, err := conn.CreateStream(header)
+	if err != nil {
+		return nil, fmt.Errorf("open the runtime's %s stream: %w", kind, err)
+	}
+	return stream, nil
+}

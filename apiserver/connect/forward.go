@@ -1,0 +1,140 @@
+package connect
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/websocket"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+const (
+	forwarding = "portforward.k8s.io"
+	// tunnelled is SPDY as it is, in messages of any length.
+	tunnelled = "SPDY/3.1+" + forwarding
+	// maxPorts of one WebSocket have channels, two each.
+	maxPorts = 60
+)
+
+func forwardProtocols() []string {
+	return []string{tunnelled, "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"}
+}
+
+// Forward connects the WebSocket that r asks for with the ports that the runtime
+// serves at to. Without a tunnel each port has two channels, for its data and for
+// what went wrong; the first message of each is the port, in two bytes, the lower one
+// first. An error comes before anything is answered.
+func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32) error {
+	protocol, err := choose(r, forwardProtocols())
+	if err != nil {
+		return err
+	}
+	if n := len(ports); protocol != tunnelled && (n == 0 || n > maxPorts) {
+		return &RequestError{fmt.Sprintf("ports: the query must name 1 to %d ports, it names %d", maxPorts, n)}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	raw, err := dial(ctx, to, forwarding)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	if protocol == tunnelled {
+		upgrade(w, r, protocol, func(ws *websocket.Conn) { tunnel(ws, raw) })
+		return nil
+	}
+	conn, err := spdy.NewClientConnection(raw)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	pairs, err := openPairs(conn, ports)
+	if err != nil {
+		return err
+	}
+	upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		s := &socket{ws: ws, base64: strings.Contains(protocol, "base64.")}
+		var received sync.WaitGroup
+		received.Go(func() {
+			in := map[byte]io.WriteCloser{}
+			for i, p := range pairs {
+				in[byte(2*i)] = p.data
+			}
+			s.receive(in) // its error is the end of the client
+			cancel()
+		})
+		forward(s, pairs)
+		ws.Close()
+		received.Wait()
+	})
+	return nil
+}
+
+// tunnel copies both ways until one side ends.
+func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		s := &whole{ws}
+		io.Copy(s, raw)
+		ws.Close()
+	})
+	for {
+		var data []byte
+		if err := websocket.Message.Receive(ws, &data); err != nil {
+			break
+		}
+		if _, err := raw.Write(data); err != nil {
+			break
+		}
+	}
+	raw.Close()
+	sent.Wait()
+}
+
+// pair are the streams of one port.
+type pair struct {
+	port   int32
+	data   httpstream.Stream
+	failed httpstream.Stream
+}
+
+func openPairs(conn httpstream.Connection, ports []int32) ([]pair, error) {
+	pairs := make([]pair, len(ports))
+	for i, port := range ports {
+		header := []string{"port", strconv.Itoa(int(port)), "requestID", strconv.Itoa(i)}
+		failed, err := open(conn, "error", header...)
+		if err != nil {
+			return nil, err
+		}
+		failed.Close() // nothing is written to it
+		data, err := open(conn, "data", header...)
+		if err != nil {
+			return nil, err
+		}
+		pairs[i] = pair{port, data, failed}
+	}
+	return pairs, nil
+}
+
+// forward sends what comes from the ports until all have ended.
+func forward(s *socket, pairs []pair) {
+	var all sync.WaitGroup
+	for i, p := range pairs {
+		number := binary.LittleEndian.AppendUint16(nil, uint16(p.port))
+		for channel, from := range map[byte]io.Reader{byte(2 * i): p.data, byte(2*i + 1): p.failed} {
+			if s.send(channel, number) != nil {
+				break
+			}
+			all.Go(func() { io.Copy(s.to(channel), from) }) // an error is the end of one side
+		}
+	}
+	all.Wait()
+}

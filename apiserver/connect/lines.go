@@ -1,0 +1,64 @@
+package connect
+
+import (
+	"encoding/base64"
+	"io"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/websocket"
+)
+
+func readerProtocols() []string { return []string{"binary.k8s.io", "base64.binary.k8s.io"} }
+
+// Reader sends what read writes over the WebSocket that r asks for, each write as a
+// message. read gets gone, which closes when the client leaves. An error comes before
+// anything is answered.
+func Reader(w http.ResponseWriter, r *http.Request, read func(out io.Writer, gone <-chan struct{})) error {
+	protocol, err := choose(r, readerProtocols())
+	if err != nil {
+		return err
+	}
+	upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			io.Copy(io.Discard, ws) // ends when the client leaves, or ws is closed
+		}()
+		var out io.Writer = &whole{ws}
+		if protocol == "base64.binary.k8s.io" {
+			out = &encoded{ws}
+		}
+		out.Write(nil) // tells the client that the stream is there
+		read(out, gone)
+		ws.Close()
+		<-gone
+	})
+	return nil
+}
+
+// whole sends every write as a binary message.
+type whole struct{ ws *websocket.Conn }
+
+// Write implements io.Writer.
+func (m *whole) Write(p []byte) (int, error) { return sendMessage(m.ws, p, len(p)) }
+
+// encoded sends every write as a message of base64.
+type encoded struct{ ws *websocket.Conn }
+
+// Write implements io.Writer.
+func (m *encoded) Write(p []byte) (int, error) {
+	return sendMessage(m.ws, base64.StdEncoding.EncodeToString(p), len(p))
+}
+
+// sendMessage returns size when all was sent.
+func sendMessage(ws *websocket.Conn, message any, size int) (int, error) {
+	err := ws.SetWriteDeadline(time.Now().Add(stallTime))
+	if err == nil {
+		err = websocket.Message.Send(ws, message)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return size, nil
+}

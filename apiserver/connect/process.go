@@ -1,0 +1,189 @@
+package connect
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/net/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// The channels of a process.
+const (
+	stdinChannel = iota
+	stdoutChannel
+	stderrChannel
+	statusChannel
+	resizeChannel
+)
+
+// maxStatus bounds what the runtime says about how a process ended, in bytes.
+const maxStatus = 64 << 10
+
+// versions are the subprotocols of exec and attach, all with a variant in base64.
+// From v4 on the end is told as a Status, before that as words where it failed; v5
+// adds the close of single channels.
+var versions = []string{"v5.", "v4.", "v3.", "v2.", ""}
+
+func processProtocols() (all []string) {
+	for _, v := range versions {
+		all = append(all, v+"channel.k8s.io", v+"base64.channel.k8s.io")
+	}
+	return all
+}
+
+// Process says which streams of a process a client wants.
+type Process struct {
+	Stdin, Stdout, Stderr, TTY bool
+	// Missed writes what the process had said before anybody listened. It is called
+	// when one ended well and nothing was heard of it; nil: nothing is known.
+	Missed func(ctx context.Context, stdout, stderr io.Writer)
+}
+
+// Serve connects the WebSocket that r asks for with the process that the runtime
+// serves at to, until one of them ends. An error comes before anything is answered.
+func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) error {
+	protocol, err := choose(r, processProtocols())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	streams, err := p.open(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer streams.conn.Close()
+	upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		s := &socket{ws: ws, base64: strings.Contains(protocol, "base64."), closes: strings.HasPrefix(protocol, "v5.")}
+		var received sync.WaitGroup
+		received.Go(func() {
+			s.receive(streams.inputs()) // its error is the end of the client
+			cancel()
+		})
+		s.send(p.lowest(), nil) // tells the client that the streams are there
+		raw, status := p.copy(ctx, cancel, streams, s.to(stdoutChannel), s.to(stderrChannel))
+		if !s.closes && !strings.HasPrefix(protocol, "v4.") {
+			raw = []byte(status.Message)
+		}
+		if len(raw) > 0 {
+			s.send(statusChannel, raw)
+		}
+		ws.Close()
+		received.Wait()
+	})
+	return nil
+}
+
+// copy writes what the process says until it ends, and returns how it did, encoded
+// and decoded; nothing when one side was lost, which stop makes known to the other.
+func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout, stderr io.Writer) ([]byte, metav1.Status) {
+	var heard atomic.Int64
+	var both sync.WaitGroup
+	send := func(to io.Writer, from io.Reader) {
+		if from == nil {
+			return
+		}
+		n, err := io.Copy(to, from)
+		if heard.Add(n); err != nil {
+			stop()
+		}
+	}
+	both.Go(func() { send(stdout, streams.stdout) })
+	both.Go(func() { send(stderr, streams.stderr) })
+	both.Wait()
+	var status metav1.Status
+	raw, err := io.ReadAll(io.LimitReader(streams.status, maxStatus))
+	if err != nil || ctx.Err() != nil {
+		return nil, status
+	}
+	failed := json.Unmarshal(raw, &status) == nil && status.Status == metav1.StatusFailure
+	if heard.Load() == 0 && !failed && p.Missed != nil {
+		p.Missed(ctx, wanted(streams.stdout, stdout), wanted(streams.stderr, stderr))
+	}
+	return raw, status
+}
+
+// wanted is w where the stream was asked for, else nowhere.
+func wanted(stream io.Reader, w io.Writer) io.Writer {
+	if stream != nil {
+		return w
+	}
+	return io.Discard
+}
+
+// lowest is the first channel that the server writes to.
+func (p Process) lowest() byte {
+	switch {
+	case p.Stdout:
+		return stdoutChannel
+	case p.Stderr && !p.TTY:
+		return stderrChannel
+	}
+	return statusChannel
+}
+
+// streams are those of a process at the runtime; what was not asked for is nil.
+type streams struct {
+	conn          httpstream.Connection
+	status        io.Reader
+	stdin, resize io.WriteCloser
+	stdout        io.Reader
+	stderr        io.Reader
+}
+
+// inputs are the channels that the client writes to.
+func (s *streams) inputs() map[byte]io.WriteCloser {
+	in := map[byte]io.WriteCloser{}
+	if s.stdin != nil {
+		in[stdinChannel] = s.stdin
+	}
+	if s.resize != nil {
+		in[resizeChannel] = s.resize
+	}
+	return in
+}
+
+// open opens the streams, in the order in which client-go does.
+func (p Process) open(ctx context.Context, to *url.URL) (*streams, error) {
+	raw, err := dial(ctx, to, "v4.channel.k8s.io")
+	if err != nil {
+		return nil, err
+	}
+	conn, err := spdy.NewClientConnection(raw)
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	s := &streams{conn: conn}
+	for _, want := range []struct {
+		kind string
+		is   bool
+		got  func(httpstream.Stream)
+	}{
+		{"error", true, func(st httpstream.Stream) { s.status = st }},
+		{"stdin", p.Stdin, func(st httpstream.Stream) { s.stdin = st }},
+		{"stdout", p.Stdout, func(st httpstream.Stream) { s.stdout = st }},
+		{"stderr", p.Stderr && !p.TTY, func(st httpstream.Stream) { s.stderr = st }},
+		{"resize", p.TTY, func(st httpstream.Stream) { s.resize = st }},
+	} {
+		if !want.is {
+			continue
+		}
+		stream, err := open(conn, want.kind)
+		if err != nil {
+			conn.Close()
+			return nil, err
+		}
+		want.got(stream)
+	}
+	return s, nil
+}

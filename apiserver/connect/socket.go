@@ -1,0 +1,145 @@
+package connect
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/websocket"
+)
+
+const (
+	// stallTime is how long a client may take nothing of what it asked for.
+	stallTime = time.Minute
+	// maxMessage is the largest message of a client, in bytes.
+	maxMessage = 1 << 20
+	// closing is the channel by which a client of v5 says that another one ends.
+	closing = 255
+)
+
+// RequestError says what is wrong with a request.
+type RequestError struct{ text string }
+
+// Error implements error.
+func (e *RequestError) Error() string { return e.text }
+
+// choose picks the first subprotocol that the client asks for and that is served;
+// "" when it asks for none.
+func choose(r *http.Request, served []string) (string, error) {
+	var asked []string
+	for _, header := range r.Header.Values("Sec-Websocket-Protocol") {
+		for name := range strings.SplitSeq(header, ",") {
+			asked = append(asked, strings.TrimSpace(name))
+		}
+	}
+	for _, name := range asked {
+		if slices.Contains(served, name) {
+			return name, nil
+		}
+	}
+	if len(asked) == 0 {
+		return "", nil
+	}
+	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is served: ask for one of %q, or for none", asked, served)}
+}
+
+// upgrade makes a WebSocket that speaks protocol of the request, and closes it when
+// serve returns.
+func upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func(*websocket.Conn)) {
+	websocket.Server{
+		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
+			if cfg.Protocol = nil; protocol != "" {
+				cfg.Protocol = []string{protocol}
+			}
+			return nil
+		},
+		Handler: func(ws *websocket.Conn) {
+			ws.MaxPayloadBytes = maxMessage
+			serve(ws)
+		},
+	}.ServeHTTP(w, r)
+}
+
+// socket is a WebSocket whose messages begin with the number of their channel.
+type socket struct {
+	ws     *websocket.Conn
+	base64 bool // messages are text: a digit, and base64
+	closes bool // the client may close channels one by one
+
+	mu sync.Mutex // one message at a time
+}
+
+// send sends data on a channel, also none at all.
+func (s *socket) send(channel byte, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ws.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
+		return err
+	}
+	if s.base64 {
+		return websocket.Message.Send(s.ws, string('0'+channel)+base64.StdEncoding.EncodeToString(data))
+	}
+	return websocket.Message.Send(s.ws, append([]byte{channel}, data...))
+}
+
+// to is a writer into a channel.
+func (s *socket) to(channel byte) io.Writer { return channelWriter{s, channel} }
+
+type channelWriter struct {
+	s       *socket
+	channel byte
+}
+
+// Write implements io.Writer.
+func (c channelWriter) Write(p []byte) (int, error) {
+	if err := c.s.send(c.channel, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// receive hands what the client sends to the channels it names, until the client
+// leaves. Channels that are not there take nothing; one that fails takes no more.
+func (s *socket) receive(channels map[byte]io.WriteCloser) error {
+	for {
+		var data []byte
+		if err := websocket.Message.Receive(s.ws, &data); err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			continue
+		}
+		channel, data := data[0], data[1:]
+		if s.closes && channel == closing && len(data) == 1 {
+			if to := channels[data[0]]; to != nil {
+				to.Close()
+				delete(channels, data[0])
+			}
+			continue
+		}
+		if s.base64 {
+			channel -= '0'
+		}
+		to := channels[channel]
+		if to == nil {
+			continue
+		}
+		if s.base64 {
+			plain := make([]byte, base64.StdEncoding.DecodedLen(len(data)))
+			n, err := base64.StdEncoding.Decode(plain, data)
+			if err != nil {
+				return errors.New("a message is not base64")
+			}
+			data = plain[:n]
+		}
+		if _, err := to.Write(data); err != nil {
+			delete(channels, channel)
+		}
+	}
+}
