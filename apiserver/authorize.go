@@ -9,7 +9,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"monopod/apiserver/audit"
 	"monopod/apiserver/auth"
@@ -32,7 +34,10 @@ func attributesOf(r *http.Request, ref client.Ref) auth.Attributes {
 	case !hasVerb(r.Method): // passed on by a proxy, for who may do anything
 		a.Verb = ""
 	case a.Verb == "list" || a.Verb == "watch":
-		a.Name = selectedName(r)
+		a.Fields = selected(r)
+		a.Name = selectedName(a.Fields)
+	case a.Verb == "deletecollection":
+		a.Fields = selected(r)
 	}
 	return a
 }
@@ -64,20 +69,27 @@ func opensStream(a auth.Attributes) bool {
 		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")
 }
 
-// selectedName is the one name that the request's field selector leaves.
-func selectedName(r *http.Request) string {
+// selected is what the request's field selector asks for; nothing where it does not
+// parse, which the handler says.
+func selected(r *http.Request) fields.Requirements {
 	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {
-		return ""
+		return nil
 	}
 	sel, err := parseFields(r.URL.Query().Get("fieldSelector"))
-	if err != nil { // the handler says so
-		return ""
+	if err != nil {
+		return nil
 	}
-	name, ok := sel.RequiresExactMatch("metadata.name")
-	if !ok || len(content.IsPathSegmentName(name)) > 0 {
-		return ""
+	return sel.Requirements()
+}
+
+// selectedName is the one name that a field selector leaves.
+func selectedName(asked fields.Requirements) string {
+	for _, f := range asked {
+		if f.Field == "metadata.name" && f.Operator == selection.Equals && len(content.IsPathSegmentName(f.Value)) == 0 {
+			return f.Value
+		}
 	}
-	return name
+	return ""
 }
 
 // authorizePath lets through who may use a path that is no resource.

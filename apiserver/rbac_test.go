@@ -9,6 +9,7 @@ import (
 
 	"monopod/apiserver"
 	"monopod/apiserver/auth"
+	nodeauth "monopod/apiserver/auth/node"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/registry"
@@ -31,7 +32,7 @@ func serveRBAC(t *testing.T) api {
 	}
 	done := make(chan error, 1)
 	go func() { done <- roles.Run(t.Context(), reg) }()
-	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authorizer: roles,
+	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authorizer: nodeauth.Authorizer{Authorizer: roles, Client: reg},
 		Authenticator: auth.Any(auth.Token(token, auth.Admin), named())})
 	if err != nil {
 		t.Fatal(err)
@@ -154,6 +155,53 @@ func TestNodeRestriction(t *testing.T) {
 		code, out := a.read(c.method, c.path, c.body, c.typ, agent)
 		if message, _ := out["message"].(string); code != c.code || !strings.Contains(message, c.says) {
 			t.Errorf("%s: %d %v", name, code, out)
+		}
+	}
+}
+
+// An agent reads what is its node's, by the selectors that a kubelet uses.
+func TestAgentsRead(t *testing.T) {
+	t.Parallel()
+	a := serveRBAC(t)
+	agent := "Authorization: Bearer system:node:n1+system:nodes"
+	for _, n := range []string{"n1", "n2"} {
+		a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q}}`, n), asJSON)
+		a.until(201, "POST", "/api/v1/namespaces/default/secrets", fmt.Sprintf(`{"metadata":{"name":"of-%s"}}`, n), asJSON)
+		a.until(201, "POST", pods, fmt.Sprintf(`{"metadata":{"name":"on-%s"},"spec":{"nodeName":%[1]q,"containers":[{"name":"c","image":"i","envFrom":[{"secretRef":{"name":"of-%[1]s"}}]}]}}`, n), asJSON)
+	}
+	const none = "no relationship found between node 'n1' and this object"
+	for path, says := range map[string]string{
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1":                                   "",
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2":                                   "can only list/watch pods with spec.nodeName field selector",
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&fieldSelector=spec.nodeName%3Dn1":  "can only list/watch pods with spec.nodeName field selector",
+		"/api/v1/pods?watch=1&timeoutSeconds=1":                                           "can only list/watch pods with spec.nodeName field selector",
+		pods + "/on-n1":                                                                   "",
+		pods + "/on-n2":                                                                   none,
+		"/api/v1/nodes?fieldSelector=metadata.name%3Dn1":                                  "",
+		"/api/v1/nodes":                                                                   "cannot read all nodes, only its own Node object",
+		"/api/v1/nodes/n2":                                                                "cannot read 'n2', only its own Node object",
+		"/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dof-n1":          "",
+		"/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dof-n2":          none,
+		"/api/v1/namespaces/default/secrets":                                              "No Object name found",
+		"/api/v1/secrets?fieldSelector=metadata.name%3Dof-n1":                             "can only read namespaced object of this type",
+		"/api/v1/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dof-n1": "can only read namespaced object of this type",
+	} {
+		code, out := a.read("GET", path, "", agent)
+		message, _ := out["message"].(string)
+		if want := map[bool]int{true: 200, false: 403}[says == ""]; code != want || !strings.Contains(message, says) {
+			t.Errorf("%s: %d %s", path, code, message)
+		}
+	}
+	review := `{"spec":{"resourceAttributes":{"verb":"list","resource":"pods","fieldSelector":%s}}}`
+	for selector, want := range map[string]bool{
+		`{"rawSelector":"spec.nodeName=n1"}`:                                            true,
+		`{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]}`:    true,
+		`{"requirements":[{"key":"spec.nodeName","operator":"NotIn","values":["n1"]}]}`: false,
+		`null`: false,
+	} {
+		_, out := a.read("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", fmt.Sprintf(review, selector), asJSON, agent)
+		if got := out["status"].(map[string]any)["allowed"]; got != want {
+			t.Errorf("review with %s: %v", selector, out)
 		}
 	}
 }

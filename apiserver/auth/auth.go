@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // User is who a request comes from.
@@ -28,6 +30,8 @@ type Attributes struct {
 	Verb string // Kubernetes' own (get, list, watch, create, …); for paths the HTTP method in lower case
 	// Of a resource; Group and Namespace may be empty.
 	Namespace, Group, Version, Resource, Subresource, Name string
+	// Fields are what a list, watch or deletecollection asks of its objects' fields.
+	Fields fields.Requirements
 	// Path is set instead for what is no resource.
 	Path string
 }

@@ -144,7 +144,8 @@ func volumeOfObjects(v corev1.Volume) bool {
 			return s.Secret != nil || s.ConfigMap != nil || s.ServiceAccountToken != nil || s.ClusterTrustBundle != nil
 		})
 	}
-	return v.Secret != nil || v.ConfigMap != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	return v.CSI != nil && v.CSI.NodePublishSecretRef != nil ||
+		v.Secret != nil || v.ConfigMap != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 }
 
 func envOfObjects(c corev1.Container) bool {
