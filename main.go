@@ -386,7 +386,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Tokens:        p.tokens,
 		Authorizer:    nodeauth.Authorizer{Authorizer: p.roles, Client: p.api},
 		Node:          p.agent.Find,
-		Dial:          p.agent.Dial(),
+		Pods:          p.agent,
 		Checks:        append(checks(p.manager, p.elector, p.state), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}),
 		Usage:         p.agent.Usage,
 		Shutdown:      shutdown.Handler(p.agent.Shutdown),

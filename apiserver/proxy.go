@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -107,17 +108,43 @@ func proxyOptions(ref client.Ref, path string) runtime.Object {
 	return &corev1.ServiceProxyOptions{Path: path}
 }
 
-// allowed keeps requests away from what only this machine may reach (upstream:
-// proxy.IsProxyableIP).
-func (s *Server) allowed(hostport string) error {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
-	}
-	if ip := net.ParseIP(host); s.Dial == nil && (ip == nil || !ip.IsGlobalUnicast()) {
+// PodNetwork is a network of pods that the machine's own does not lead to, as the
+// fake runtime's, whose pods live on the machine's loopback addresses.
+type PodNetwork interface {
+	// Holds says that a pod has the address.
+	Holds(ip netip.Addr) bool
+	// Dial connects to what listens in a pod, and to nothing else.
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// allowed keeps requests away from what only this machine may reach, pods aside
+// (upstream: proxy.IsProxyableIP).
+func (s *Server) allowed(host string) error {
+	if ip := ipOf(host); !s.holds(ip) && !ip.IsGlobalUnicast() {
 		return apierrors.NewBadRequest("address not allowed")
 	}
 	return nil
+}
+
+// ipOf is the address in one with a port or without; not valid when it has none.
+func ipOf(host string) netip.Addr {
+	if at, err := netip.ParseAddrPort(host); err == nil {
+		return at.Addr().Unmap()
+	}
+	ip, _ := netip.ParseAddr(strings.Trim(host, "[]"))
+	return ip.Unmap()
+}
+
+func (s *Server) holds(ip netip.Addr) bool { return s.Pods != nil && s.Pods.Holds(ip) }
+
+func (s *Server) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if s.holds(ipOf(address)) {
+		return s.Pods.Dial(ctx, network, address)
+	}
+	if err := s.allowed(address); err != nil { // the pod that had it has ended since
+		return nil, err
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
 // passOn hands the request through, upgrades too. Links and redirects in the
@@ -146,15 +173,11 @@ func forgetCredentials(h http.Header) {
 // transport keeps no connections: an address may be another pod's a second
 // later. Certificates of pods are their own affair, as upstream.
 func (s *Server) transport() *http.Transport {
-	dial := s.Dial
-	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
-	}
 	return &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
+			conn, err := s.dial(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}

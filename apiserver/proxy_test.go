@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -75,12 +76,7 @@ func proxied(t *testing.T) api {
 	to := map[string]string{"10.0.0.9:80": plain.Listener.Addr().String(), "10.0.0.9:8080": plain.Listener.Addr().String(), "10.0.0.9:443": secure.Listener.Addr().String()}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Authenticator: auth.Any(auth.Token(token, auth.Admin), auth.Certificates()),
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if to[address] == "" {
-				return nil, fmt.Errorf("dial %s: connection refused", address)
-			}
-			return (&net.Dialer{}).DialContext(ctx, network, to[address])
-		},
+		Pods: podNetwork(to),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +86,18 @@ func proxied(t *testing.T) api {
 	hc := h.Client()
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return api{t, h.URL, hc, reg}
+}
+
+// podNetwork has one pod, and where its addresses really lead.
+type podNetwork map[string]string
+
+func (podNetwork) Holds(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.0.0.9") }
+
+func (to podNetwork) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if to[address] == "" {
+		return nil, fmt.Errorf("dial %s: connection refused", address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, to[address])
 }
 
 // certified is the header of a request that withCertificates gives the admin's
@@ -263,15 +271,22 @@ func TestProxyUpgrade(t *testing.T) {
 	}
 }
 
-// Without a network of its own the server reaches no address of this machine.
+// The server reaches no address of this machine alone, but those of pods that live
+// on some, whatever a pod's status says.
 func TestProxyRefusesLocalAddresses(t *testing.T) {
 	t.Parallel()
-	a := serve(t)
+	for name, serve := range map[string]func(*testing.T) api{"machine's network": serve, "pods' own network": proxied} {
+		t.Run(name, func(t *testing.T) { refusesLocalAddresses(serve(t)) })
+	}
+}
+
+func refusesLocalAddresses(a api) {
+	t := a.t
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := a.reg.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	for _, ip := range []string{"127.0.0.1", "169.254.169.254", "::1"} {
+	for _, ip := range []string{"127.0.0.1", "127.88.0.9", "169.254.169.254", "::1"} {
 		_, err := a.reg.Update(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(), func(cur client.Object) (client.Object, error) {
 			next := cur.DeepCopyObject().(*corev1.Pod)
 			next.Status.PodIPs = []corev1.PodIP{{IP: ip}}
@@ -280,8 +295,11 @@ func TestProxyRefusesLocalAddresses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, status := a.read("GET", "/api/v1/namespaces/default/pods/p:80/proxy/", ""); code != 400 || status["message"] != "address not allowed" {
-			t.Errorf("%s: %d %v", ip, code, status)
+		for _, header := range []string{"Accept: */*", "Connection: Upgrade"} {
+			code, status := a.read("GET", "/api/v1/namespaces/default/pods/p:80/proxy/", "", header, "Upgrade: echo")
+			if code != 400 || status["message"] != "address not allowed" {
+				t.Errorf("%s, %s: %d %v", ip, header, code, status)
+			}
 		}
 	}
 }

@@ -5,7 +5,6 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -39,9 +38,9 @@ type Config struct {
 	Tokens *token.Issuer
 	// Node finds the node that runs a pod's containers; nil: no node does.
 	Node func(name string) (client.Node, error)
-	// Dial reaches pods, services and nodes for the proxy subresources; nil: the
-	// machine's network, without what only this machine can reach.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Pods reaches those to which the machine's network does not lead; nil: there are
+	// none.
+	Pods PodNetwork
 	// Checks are asked by /healthz, /livez and /readyz, in this order.
 	Checks []Check
 	// Answers are served beside what the registry stores; nil: none.

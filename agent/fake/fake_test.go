@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -359,6 +360,14 @@ func TestLoopback(t *testing.T) {
 		}
 		if err := r.StopContainer(t.Context(), id, time.Second); err != nil {
 			t.Fatal(err)
+		}
+		other, err := net.Listen("tcp", "127.0.0.1:0") // on the machine, of no pod
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { other.Close() })
+		if _, err := r.Dial(t.Context(), "tcp", other.Addr().String()); !errors.Is(err, syscall.EHOSTUNREACH) {
+			t.Errorf("the machine's own address: %v", err)
 		}
 	}
 	if len(addresses) != 2 {

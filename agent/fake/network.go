@@ -23,6 +23,13 @@ func (r *Runtime) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return r.dial(ctx, nil, network, address)
 }
 
+// Holds says that a pod has the address.
+func (r *Runtime) Holds(ip netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.addresses.held[ip] != nil
+}
+
 // dial is Dial, from within a sandbox when from is set.
 func (r *Runtime) dial(ctx context.Context, from *sandbox, network, address string) (net.Conn, error) {
 	to, err := r.reach(from, network, address)

@@ -125,6 +125,7 @@ type Node struct {
 	cfg    Config
 	kernel *oom.Log // nil: it must not be read; set by Run
 	agent  atomic.Pointer[agent.Agent]
+	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is a real one, or yet to start
 }
 
 // New returns a node that does not run yet.
@@ -173,13 +174,19 @@ func (n *Node) Shutdown() shutdown.Node {
 	return nil
 }
 
-// Dial reaches the pods of the fake runtime, which live on this machine's loopback
-// addresses; nil for real ones, which do not.
-func (n *Node) Dial() func(ctx context.Context, network, address string) (net.Conn, error) {
-	if n.cfg.Runtime != "fake" {
-		return nil
+// Holds says that a pod of the fake runtime has the address: to real ones the
+// machine's network leads.
+func (n *Node) Holds(ip netip.Addr) bool {
+	rt := n.fake.Load()
+	return rt != nil && rt.Holds(ip)
+}
+
+// Dial reaches the pods of the fake runtime.
+func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if rt := n.fake.Load(); rt != nil {
+		return rt.Dial(ctx, network, address)
 	}
-	return (&net.Dialer{}).DialContext
+	return nil, errors.New("no pod runs on the fake runtime")
 }
 
 // mounter keeps the volumes of the fake runtime's pods in folders; nil: real ones
@@ -195,7 +202,9 @@ func (n *Node) mounter() volume.Mounter {
 func (n *Node) Run(ctx context.Context) error {
 	defer n.readKernel()()
 	if n.cfg.Runtime == "fake" {
-		return n.runOn(ctx, fake.New(fake.Config{Loopback: true}), "")
+		rt := fake.New(fake.Config{Loopback: true})
+		n.fake.Store(rt)
+		return n.runOn(ctx, rt, "")
 	}
 	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Containerd)
 	if own {
