@@ -15,15 +15,10 @@ import (
 // authenticator knows and who may use the node's subresource in question. Answers are
 // a kubelet's: plain text.
 func (s *Server) Kubelet(node string) http.Handler {
-	crossOrigin := http.NewCrossOriginProtection()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, ok := s.Authenticator.Authenticate(r)
-		if !ok {
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-			return
-		}
-		if err := crossOrigin.Check(asWrite(r)); auth.HasCertificate(r) && err != nil { // a browser's certificate
-			http.Error(w, err.Error(), http.StatusForbidden)
+		user, err := s.whoIs(r)
+		if err != nil {
+			failPlainly(w, err)
 			return
 		}
 		r = r.WithContext(auth.WithUser(r.Context(), user))

@@ -63,32 +63,39 @@ func (s *Server) identify(next http.Handler) http.Handler {
 }
 
 // authenticate lets known users in, as themselves or as whom they may
-// impersonate. A browser sends a client certificate along with what any page asks
-// for, so that then the page must be ours.
+// impersonate.
 func (s *Server) authenticate(next http.Handler) http.Handler {
-	crossOrigin := http.NewCrossOriginProtection()
 	next = s.impersonate(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := auth.TakeSocketToken(r); err != nil {
-			s.fail(w, r, apierrors.NewUnauthorized(err.Error()))
+		user, err := s.whoIs(r)
+		if err != nil {
+			s.fail(w, r, err)
 			return
-		}
-		user, ok := auth.Known(r.Context())
-		if !ok {
-			user, ok = s.Authenticator.Authenticate(r)
-		}
-		if !ok {
-			s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
-			return
-		}
-		if auth.HasCertificate(r) {
-			if err := crossOrigin.Check(asWrite(r)); err != nil {
-				s.fail(w, r, apierrors.NewForbidden(chiResource(r), "", err))
-				return
-			}
 		}
 		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
 	})
+}
+
+// whoIs is the user that a request comes from, or a 401. A browser sends a client
+// certificate along with what any page asks for, so that then the page must be
+// ours, or it is a 403.
+func (s *Server) whoIs(r *http.Request) (auth.User, error) {
+	if err := auth.TakeSocketToken(r); err != nil {
+		return auth.User{}, apierrors.NewUnauthorized(err.Error())
+	}
+	user, ok := auth.Known(r.Context())
+	if !ok {
+		user, ok = s.Authenticator.Authenticate(r)
+	}
+	if !ok {
+		return user, apierrors.NewUnauthorized("Unauthorized")
+	}
+	if auth.HasCertificate(r) {
+		if err := s.crossOrigin.Check(asWrite(r)); err != nil {
+			return user, apierrors.NewForbidden(chiResource(r), "", err)
+		}
+	}
+	return user, nil
 }
 
 // asWrite is r as the check for other origins should see it. A browser lets any

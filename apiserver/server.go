@@ -82,6 +82,8 @@ type Server struct {
 	budget   budget
 	frames   frames
 	stop     context.Context
+
+	crossOrigin *http.CrossOriginProtection
 }
 
 // New returns the handler of the whole API. When ctx ends, watches and streams
@@ -102,7 +104,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	cfg.Limits = cfg.Limits.complete()
 	rooms := newRooms(cfg.Limits, cfg.Clock)
 	s := &Server{
-		Config: cfg, registry: cfg.Registry, stop: ctx,
+		Config: cfg, registry: cfg.Registry, stop: ctx, crossOrigin: http.NewCrossOriginProtection(),
 		openapi:  newOpenAPI(cfg),
 		counters: newCounters(cfg.Metrics, rooms), rooms: rooms,
 		budget: newBudget(cfg.Limits, cfg.Clock),
