@@ -62,6 +62,7 @@ import (
 	"monopod/controllers/election"
 	"monopod/controllers/kinds"
 	"monopod/store"
+	"monopod/store/folder"
 	"monopod/store/bolt/snapshotcmd"
 	"monopod/store/storecmd"
 	"monopod/web"
@@ -259,13 +260,12 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil { // users of a pod's own have to pass
-		return fmt.Errorf("--data-dir: %w; choose a folder that you can write to", err)
+	closed, err := folder.Open(cfg.DataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
 	}
-	for _, dir := range []string{cfg.path("pki"), cfg.path("images"), cfg.path("manifests")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("--data-dir: %w", err)
-		}
+	for _, change := range closed {
+		log.Warn("the data folder was open to others", zap.String("changed", change))
 	}
 	stores := stateConfig()
 	stores.Log = log.Named("store")

@@ -29,11 +29,11 @@ func secret() []string { return []string{"pki", "images", "manifests", "snapshot
 // into which others may write is an error: what lies there may be theirs.
 func Open(dir string) (changed []string, err error) {
 	if err := os.MkdirAll(dir, mode); err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
+		return nil, fmt.Errorf("%w; choose a folder that you can write to", err)
 	}
 	at, err := os.Stat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
+		return nil, err
 	}
 	if at.Mode()&writing != 0 {
 		if err := onlyIfEmpty(dir, at.Mode()); err != nil {
@@ -45,7 +45,7 @@ func Open(dir string) (changed []string, err error) {
 	}
 	for _, name := range []string{"pki", "images", "manifests"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
-			return nil, fmt.Errorf("--data-dir: %w", err)
+			return nil, err
 		}
 	}
 	return changed, closeSecrets(dir, &changed)
@@ -54,13 +54,13 @@ func Open(dir string) (changed []string, err error) {
 func onlyIfEmpty(dir string, is os.FileMode) error {
 	f, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
+		return err
 	}
 	defer f.Close()
 	if _, err := f.Readdirnames(1); errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("--data-dir: others may write into %s (mode %04o), so what lies there may be theirs: look through it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
+	return fmt.Errorf("others may write into %s (mode %04o), so what lies there may be theirs: look through it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
 }
 
 // closeSecrets takes what others may do away from the files in dir and from the
@@ -68,7 +68,7 @@ func onlyIfEmpty(dir string, is os.FileMode) error {
 func closeSecrets(dir string, changed *[]string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
+		return err
 	}
 	folders := map[string]bool{}
 	for _, name := range secret() {
@@ -83,7 +83,7 @@ func closeSecrets(dir string, changed *[]string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("--data-dir: %w", err)
+			return err
 		}
 		if err := narrow(filepath.Join(dir, e.Name()), info.Mode(), others, changed); err != nil {
 			return err
@@ -100,9 +100,9 @@ func narrow(path string, is, away os.FileMode, changed *[]string) error {
 	next := is.Perm() &^ away
 	if err := os.Chmod(path, next); err != nil {
 		if errors.Is(err, syscall.EPERM) {
-			return fmt.Errorf("--data-dir: others may use %s (mode %04o), and it belongs to another user: run chmod %04o %[1]s as that user", path, is.Perm(), next)
+			return fmt.Errorf("others may use %s (mode %04o), and it belongs to another user: run chmod %04o %[1]s as that user", path, is.Perm(), next)
 		}
-		return fmt.Errorf("--data-dir: %w", err)
+		return err
 	}
 	*changed = append(*changed, fmt.Sprintf("%s: mode %04o, was %04o", path, next, is.Perm()))
 	return nil
