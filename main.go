@@ -62,8 +62,8 @@ import (
 	"monopod/controllers/election"
 	"monopod/controllers/kinds"
 	"monopod/store"
-	"monopod/store/folder"
 	"monopod/store/bolt/snapshotcmd"
+	"monopod/store/folder"
 	"monopod/store/storecmd"
 	"monopod/web"
 )
