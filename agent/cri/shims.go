@@ -122,6 +122,9 @@ func (c *Child) shims() ([]shim, error) {
 	parents, inits := map[int]bool{}, map[int][]int{}
 	for _, p := range processes {
 		stat, err := p.Stat()
+		if err == nil && stat.State == "Z" { // it ended, and the shim is too hung to see
+			continue
+		}
 		if args, _ := p.CmdLine(); err == nil && len(args) == 2 && filepath.Base(args[0]) == "runc" && args[1] == "init" {
 			inits[stat.PPID] = append(inits[stat.PPID], p.PID)
 		} else if err == nil {

@@ -10,14 +10,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/mount"
 )
 
-// A shim in which nothing runs ends; one that has a process, and one of another
-// containerd, stay.
+// A shim in which nothing runs ends, also one too hung to see that all has ended; one
+// that has a process, and one of another containerd, stay.
 func TestEmptyShimsEnd(t *testing.T) {
 	l := newLayout(t.TempDir())
 	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
@@ -46,8 +47,11 @@ func TestEmptyShimsEnd(t *testing.T) {
 		return cmd
 	}
 	orphan := start("read x", "-id", "none", "-address", l.socket)
+	hung := start("true & read x", "-id", "none", "-address", l.socket)
 	keeper := start("cat; :", "-id", "made", "-address", l.socket)
 	stranger := start("read x", "-id", "none", "-address", "/elsewhere.sock")
+	for !hasZombie(t, hung.Process.Pid) {
+	}
 	for { // the other program is there
 		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s shim) bool { return !s.empty }) {
 			break
@@ -56,8 +60,10 @@ func TestEmptyShimsEnd(t *testing.T) {
 	if err := c.endShims(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if state, err := orphan.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the orphan: %v, %v", state, err)
+	for name, cmd := range map[string]*exec.Cmd{"orphan": orphan, "hung one": hung} {
+		if state, err := cmd.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("the %s: %v, %v", name, state, err)
+		}
 	}
 	if left, _ := filepath.Glob(filepath.Dir(made) + "/*"); len(left) != 1 {
 		t.Errorf("folders: %v, want only %s", left, made)
@@ -67,6 +73,19 @@ func TestEmptyShimsEnd(t *testing.T) {
 			t.Errorf("%v: %v", cmd.Args, err)
 		}
 	}
+}
+
+// hasZombie says whether a process has a child that ended and that it has not seen.
+func hasZombie(t *testing.T, pid int) bool {
+	t.Helper()
+	all, err := procfs.AllProcs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(all, func(p procfs.Proc) bool {
+		stat, err := p.Stat()
+		return err == nil && stat.PPID == pid && stat.State == "Z"
+	})
 }
 
 // TestDiscardEndsShims: containerd may stop before a shim whose pod is gone has ended.
