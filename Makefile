@@ -8,7 +8,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export GORACE ?= atexit_sleep_ms=0
 
 # ./... leaves out folders called testdata; what takes longest comes first.
-PACKAGES = ./testdata/script ./testdata/machine ./... ./testdata/harness ./testdata/deviceplugin/... ./testdata/web/...
+PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./testdata/harness ./testdata/deviceplugin/... ./testdata/web/...
 
 .PHONY: build run test lint bench clean kubectl web openapi
 

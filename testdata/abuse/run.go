@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// config says whom to abuse, and how long.
+type config struct {
+	dataDir          string
+	duration, settle time.Duration
+	seed             uint64
+	workers          int
+	memory           float64 // that the server may take more afterwards, in bytes
+}
+
+// namespace is where everything happens.
+const namespace = "abuse"
+
+// run abuses the server and fails if it did not survive that, or is not at rest
+// afterwards as it was before.
+func run(ctx context.Context, c config, out io.Writer) error {
+	server, err := open(c.dataDir)
+	if err != nil {
+		return err
+	}
+	users, err := server.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	// What a server sets up once, for the first who asks, is there before.
+	warm := c
+	warm.duration, warm.seed = min(c.duration/4, 15*time.Second), ^c.seed
+	server.abuse(ctx, warm, users)
+	before, err := server.atRest(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "seed %d\nbefore: %v\n", c.seed, before)
+	heard := server.abuse(ctx, c, users)
+	fmt.Fprintln(out, heard)
+	if err := server.cleanUp(ctx); err != nil {
+		return err
+	}
+	after, err := server.settled(ctx, before, c)
+	fmt.Fprintf(out, "after:  %v\n", after)
+	return errors.Join(err, heard.err())
+}
+
+// abuse sends requests until the time is over; each client has random numbers of
+// its own, so that a seed means the same requests.
+func (s *server) abuse(ctx context.Context, c config, users []user) *tally {
+	ctx, cancel := context.WithTimeout(ctx, c.duration)
+	defer cancel()
+	heard := &tally{codes: map[string]int{}, mistakes: map[string]int{}}
+	var workers sync.WaitGroup
+	for n := range c.workers {
+		workers.Go(func() {
+			a := &abuser{server: s, rand: rand.New(rand.NewPCG(c.seed, uint64(n))), users: users, heard: heard}
+			for ctx.Err() == nil {
+				a.act(ctx)
+			}
+		})
+	}
+	workers.Wait()
+	return heard
+}
+
+// tally counts what the server answered.
+type tally struct {
+	mu       sync.Mutex // guards the maps
+	codes    map[string]int
+	mistakes map[string]int // answers of 500, by request
+}
+
+func (t *tally) add(what string, code int, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.codes[fmt.Sprint(code)]++
+	if code == http.StatusInternalServerError && len(t.mistakes) < 100 {
+		t.mistakes[fmt.Sprintf("%s: %.300s", what, text)]++
+	}
+}
+
+// dropped counts what got no answer, as it was cut off.
+func (t *tally) dropped() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.codes["none"]++
+}
+
+func (t *tally) String() string {
+	var parts []string
+	for code, n := range t.codes {
+		parts = append(parts, fmt.Sprintf("%s: %d", code, n))
+	}
+	slices.Sort(parts)
+	return "answers: " + strings.Join(parts, ", ")
+}
+
+func (t *tally) err() error {
+	var errs []error
+	for m, n := range t.mistakes {
+		errs = append(errs, fmt.Errorf("500, %d times: %s", n, m))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"sigs.k8s.io/yaml"
+)
+
+// server is the one under test, and its administrator.
+type server struct {
+	url   *url.URL
+	admin user
+}
+
+// user sends requests with a token.
+type user struct {
+	name, token string
+	http        *http.Client
+}
+
+// open reads the server's kubeconfig.
+func open(dataDir string) (*server, error) {
+	data, err := os.ReadFile(filepath.Join(dataDir, "admin.kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Clusters []struct{ Cluster struct{ Server string } }
+		Users    []struct{ User struct{ Token string } }
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return nil, err
+	}
+	if len(config.Clusters) == 0 || len(config.Users) == 0 {
+		return nil, errors.New("admin.kubeconfig names no server or no user")
+	}
+	u, err := url.Parse(config.Clusters[0].Cluster.Server)
+	return &server{url: u, admin: newUser("admin", config.Users[0].User.Token)}, err
+}
+
+func newUser(name, token string) user {
+	return user{name: name, token: token, http: &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: 5 * time.Second,
+	}}}
+}
+
+// do sends a request and reads the whole answer.
+func (s *server) do(ctx context.Context, u user, method, path, contentType string, body []byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url.String()+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+u.token)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	resp, err := u.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, data, err
+}
+
+// want is do for what has to succeed.
+func (s *server) want(ctx context.Context, method, path, body string) ([]byte, error) {
+	code, data, err := s.do(ctx, s.admin, method, path, "application/json", []byte(body))
+	if err == nil && code >= 300 && code != http.StatusConflict {
+		err = fmt.Errorf("%s %s: %d %.300s", method, path, code, data)
+	}
+	return data, err
+}
+
+const nsPath = "/api/v1/namespaces/" + namespace
+
+// prepare makes the namespace, what the requests are about, and the users: two who
+// may edit there, one who may see everything, one who may nothing, and the admin.
+func (s *server) prepare(ctx context.Context) ([]user, error) {
+	users := []user{s.admin}
+	_, err := s.want(ctx, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range []struct{ name, binding string }{
+		{"editor", `{"metadata":{"name":"editor"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"editor"},{"kind":"ServiceAccount","namespace":"abuse","name":"other"}]}`},
+		{"other", ""},
+		{"viewer", `{"metadata":{"name":"viewer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"viewer"}]}`},
+		{"nobody", ""},
+	} {
+		token, err := s.account(ctx, c.name)
+		if err == nil && c.binding != "" {
+			_, err = s.want(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", c.binding)
+		}
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, newUser(c.name, token))
+	}
+	_, err = s.want(ctx, http.MethodPost, nsPath+"/configmaps", `{"metadata":{"name":"target"},"data":{"k":"v"}}`)
+	return users, err
+}
+
+// account makes a service account with a token.
+func (s *server) account(ctx context.Context, name string) (string, error) {
+	if _, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts", `{"metadata":{"name":"`+name+`"}}`); err != nil {
+		return "", err
+	}
+	data, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts/"+name+"/token", `{"spec":{"expirationSeconds":86400}}`)
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Status struct{ Token string } }
+	return answer.Status.Token, json.Unmarshal(data, &answer)
+}
+
+// cleanUp removes what the requests made, finalizers or not.
+func (s *server) cleanUp(ctx context.Context) error {
+	for _, resource := range []string{"/api/v1/namespaces/abuse/pods", "/api/v1/namespaces/abuse/configmaps"} {
+		data, err := s.want(ctx, http.MethodGet, resource, "")
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Items []struct {
+				Metadata struct {
+					Name       string
+					Finalizers []string
+				}
+			}
+		}
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+		for _, item := range list.Items {
+			if len(item.Metadata.Finalizers) > 0 {
+				s.do(ctx, s.admin, http.MethodPatch, resource+"/"+item.Metadata.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+			}
+		}
+	}
+	if _, err := s.want(ctx, http.MethodDelete, nsPath, ""); err != nil {
+		return err
+	}
+	for until := time.Now().Add(2 * time.Minute); ; {
+		code, data, err := s.do(ctx, s.admin, http.MethodGet, nsPath, "", nil)
+		switch {
+		case err != nil:
+			return err
+		case code == http.StatusNotFound:
+			return nil
+		case time.Now().After(until):
+			return fmt.Errorf("namespace %s is not gone after two minutes: %.1000s", namespace, data)
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// rest is what a server takes that nobody asks for anything.
+type rest struct {
+	started                    float64 // in seconds since 1970
+	rss, goroutines, fds, open float64
+	cpu                        float64 // in percent of a core
+	panics                     float64
+}
+
+func (r rest) String() string {
+	return fmt.Sprintf("RSS %.1f MB, %.0f goroutines, %.0f files, %.0f watches and streams, %.2f %% CPU", r.rss/1e6, r.goroutines, r.fds, r.open, r.cpu)
+}
+
+// restTime is how long CPU is measured.
+const restTime = 5 * time.Second
+
+// atRest measures what the server takes.
+func (s *server) atRest(ctx context.Context) (rest, error) {
+	_, from, err := s.measure(ctx)
+	if err != nil {
+		return rest{}, err
+	}
+	if err := sleep(ctx, restTime); err != nil {
+		return rest{}, err
+	}
+	r, to, err := s.measure(ctx)
+	r.cpu = 100 * (to - from) / restTime.Seconds()
+	return r, err
+}
+
+// measure reads the server's metrics; cpu is in seconds.
+func (s *server) measure(ctx context.Context) (r rest, cpu float64, err error) {
+	data, err := s.want(ctx, http.MethodGet, "/metrics", "")
+	if err != nil {
+		return rest{}, 0, err
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(data))
+	sum := func(name string) (total float64) {
+		for _, m := range families[name].GetMetric() {
+			total += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+		return total
+	}
+	return rest{
+		started: sum("process_start_time_seconds"), rss: sum("process_resident_memory_bytes"), goroutines: sum("go_goroutines"),
+		fds: sum("process_open_fds"), open: sum("apiserver_longrunning_requests"), panics: sum("apiserver_request_panics_total"),
+	}, sum("process_cpu_seconds_total"), err
+}
+
+// settled waits until the server takes hardly more than before, and says of what it
+// takes more after the time allowed.
+func (s *server) settled(ctx context.Context, before rest, c config) (after rest, err error) {
+	for until := time.Now().Add(c.settle); ; {
+		if after, err = s.atRest(ctx); err != nil {
+			return after, err
+		}
+		if err = after.like(before, c.memory); err == nil || time.Now().After(until) {
+			return after, err
+		}
+	}
+}
+
+// like names what is more than it was, by more than two measurements of the same
+// server differ.
+func (r rest) like(before rest, memory float64) error {
+	var errs []error
+	more := func(what string, is, was, slack float64) {
+		if is > was+slack {
+			errs = append(errs, fmt.Errorf("%s: %s, was %s", what, short(is), short(was)))
+		}
+	}
+	more("goroutines", r.goroutines, before.goroutines, 10)
+	more("open files", r.fds, before.fds, 10)
+	more("watches and streams", r.open, before.open, 0)
+	more("bytes of RSS", r.rss, before.rss, memory)
+	more("percent of CPU", r.cpu, before.cpu, 1)
+	more("panics", r.panics, before.panics, 0)
+	if r.started != before.started {
+		errs = append(errs, errors.New("the server was started anew"))
+	}
+	return errors.Join(errs...)
+}
+
+func short(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
