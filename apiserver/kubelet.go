@@ -26,14 +26,12 @@ func (s *Server) Kubelet(node string) http.Handler {
 			failPlainly(w, err)
 			return
 		}
-		if !isStream(r.URL.Path) && !exempt(user) {
-			room := s.roomFor(r)
-			if !room.Enter(r.Context(), user.Name, 1) {
-				http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
-				return
-			}
-			defer room.Leave(user.Name, 1)
+		leave, err := s.enterKubelet(r, node)
+		if err != nil {
+			failPlainly(w, err)
+			return
 		}
+		defer leave()
 		if err := s.askNode(w, r, node, r.URL.Path, r.URL.RawPath); err != nil {
 			failPlainly(w, err)
 		}
@@ -41,8 +39,26 @@ func (s *Server) Kubelet(node string) http.Handler {
 	return s.recoverPanic(s.limitBody(s.steady(h)))
 }
 
+// enterKubelet is what bounded is for the API: streams and logs count as those, all
+// else takes a seat.
+func (s *Server) enterKubelet(r *http.Request, node string) (leave func(), err error) {
+	if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") {
+		return s.hold(r, client.Ref{Resource: client.Nodes, Name: node, Subresource: "proxy"})
+	}
+	user := auth.UserOf(r.Context())
+	if exempt(user) {
+		return func() {}, nil
+	}
+	room := s.roomFor(r)
+	if !room.Enter(r.Context(), user.Name, 1) {
+		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+	}
+	return func() { room.Leave(user.Name, 1) }, nil
+}
+
 func failPlainly(w http.ResponseWriter, err error) {
 	status := statusOf(err)
+	retryAfter(w, status)
 	http.Error(w, status.Message, int(status.Code))
 }
 

@@ -46,6 +46,44 @@ func (grants) Authorize(_ context.Context, a auth.Attributes) (bool, string, err
 		slices.Contains(strings.Split(a.User.Name, ","), a.Verb+" "+a.Subresource), "", nil
 }
 
+// Streams of the node's port count as those of the API.
+func TestKubeletStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	srv, err := apiserver.New(t.Context(), apiserver.Config{
+		Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Limits: apiserver.Limits{MaxLongRunningPerUser: 1},
+		Node: func(string) (client.Node, error) { return waiting{end: t.Context()}, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(srv.Kubelet("n1"))
+	t.Cleanup(h.Close)
+	a := api{t, h.URL, h.Client(), nil}
+	for i, want := range []int{200, 429} {
+		resp := a.do("GET", "/containerLogs/default/p/c?follow=true", "", "Authorization: Bearer someone")
+		if resp.StatusCode != want || (want == 429) != (resp.Header.Get("Retry-After") == "1") {
+			t.Errorf("request %d: %s", i, resp.Status)
+		}
+	}
+}
+
+// waiting begins to answer, and then waits for its client.
+type waiting struct {
+	kubelet
+	end context.Context
+}
+
+func (n waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	http.NewResponseController(w).Flush()
+	select {
+	case <-r.Context().Done():
+	case <-n.end.Done():
+	}
+}
+
 // kubeletAPI is a server with node n1, whose users are called like their tokens.
 func kubeletAPI(t *testing.T) (srv *apiserver.Server, a api) {
 	t.Helper()

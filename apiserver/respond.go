@@ -78,14 +78,19 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if status.Code >= http.StatusInternalServerError && status.Code != http.StatusGatewayTimeout {
 		s.Log.Warn("request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Error(err))
 	}
-	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
-	}
+	retryAfter(w, status)
 	f, negotiateErr := negotiate(r)
 	if negotiateErr != nil {
 		f = format{}
 	}
 	s.send(w, r, f, int(status.Code), status)
+}
+
+// retryAfter says when to come again, where the Status does.
+func retryAfter(w http.ResponseWriter, status *metav1.Status) {
+	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
 }
 
 // statusOf is the Status an error stands for; what is no API error is internal.
