@@ -51,6 +51,7 @@ type Manager struct {
 	running   []*loop.Supervisor
 	debugging map[string]http.Handler
 	recorders map[string]*lazyRecorder
+	events    *record.Metrics
 }
 
 // New makes the controllers that cfg names, without starting them.
@@ -68,6 +69,10 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	events, err := record.NewMetrics(deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	entries, err := enabled(All(), cfg.Controllers)
 	if err != nil {
 		return nil, err
@@ -77,6 +82,7 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},
+		events:    events,
 	}
 	return m, m.make()
 }
@@ -125,7 +131,7 @@ func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debuggi
 // has ended and all of them have, and their events are written. It may run again.
 func (m *Manager) Run(ctx context.Context) error {
 	for component, r := range m.recorders {
-		r.start(record.New(m.deps.Client, component, "", m.deps.Clock))
+		r.start(record.New(m.deps.Client, component, "", m.deps.Clock, m.events))
 		defer r.close()
 	}
 	var wg sync.WaitGroup

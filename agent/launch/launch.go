@@ -281,7 +281,11 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, cgroups string) er
 	}
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{})
+	dropped, err := record.NewMetrics(n.Metrics)
+	if err != nil {
+		return errors.Join(err, rt.Close())
+	}
+	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{}, dropped)
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := agent.New(agent.Deps{

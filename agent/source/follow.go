@@ -24,18 +24,22 @@ type Handler struct {
 	One  func(ctx context.Context, ev watch.Event) bool
 }
 
-// Follow lists, then watches, and starts again whenever the watch ends, until ctx
-// does or the handler has enough.
+// Follow lists, then watches, and starts again, after a pause, whenever the watch
+// ends, until ctx does or the handler has enough. Watches that end at once are
+// opened ever less often.
 func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 	for delay := backoff.WriteInitial; ; delay = min(2*delay, backoff.WriteMax) {
+		began := f.Clock.Now()
 		objs, rev, err := f.Client.List(ctx, sel)
 		if err == nil {
-			delay = backoff.WriteInitial
 			if !h.List(ctx, objs) || !f.watch(ctx, sel, rev, h) {
 				return
 			}
 		} else if ctx.Err() == nil {
 			f.Log.Warn("cannot list", zap.String("resource", sel.Resource.Resource), zap.Error(err))
+		}
+		if f.Clock.Since(began) > backoff.WriteMax {
+			delay = backoff.WriteInitial
 		}
 		if !backoff.Sleep(ctx, f.Clock, delay) {
 			return

@@ -110,7 +110,11 @@ func startParts(ctx context.Context, t *testing.T, dir string, api client.Client
 		t.Fatal(err)
 	}
 	runtime := fake.New(fake.Config{})
-	events := record.New(api, "kubelet", "node1", clock.RealClock{})
+	dropped, err := record.NewMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := record.New(api, "kubelet", "node1", clock.RealClock{}, dropped)
 	node, err := agent.New(
 		agent.Deps{Client: api, Runtime: runtime, Recorder: events, Dial: runtime.Dial},
 		agent.Config{NodeName: "node1", DataDir: dir, NodeIP: "192.0.2.1"})

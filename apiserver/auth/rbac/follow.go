@@ -29,16 +29,23 @@ func (z *Authorizer) Run(ctx context.Context, c client.Client) error {
 	return group.Wait()
 }
 
-// follow lists and watches until ctx ends, and begins again when a watch does.
+// follow lists and watches until ctx ends, and begins again, after a pause, when a
+// watch does.
 func (z *Authorizer) follow(ctx context.Context, c client.Client, resource schema.GroupVersionResource) {
-	for ctx.Err() == nil {
+	for delay := minRetry; ctx.Err() == nil; delay = min(2*delay, maxRetry) {
+		began := z.cfg.Clock.Now()
 		err := z.once(ctx, c, resource)
-		if err == nil || ctx.Err() != nil {
-			continue
+		if ctx.Err() != nil {
+			return
 		}
-		z.cfg.Log.Warn("cannot follow access control", zap.String("resource", resource.Resource), zap.Error(err))
+		if z.cfg.Clock.Since(began) > maxRetry {
+			delay = minRetry
+		}
+		if err != nil {
+			z.cfg.Log.Warn("cannot follow access control", zap.String("resource", resource.Resource), zap.Error(err))
+		}
 		select {
-		case <-z.cfg.Clock.After(retryTime):
+		case <-z.cfg.Clock.After(delay):
 		case <-ctx.Done():
 		}
 	}

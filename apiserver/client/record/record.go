@@ -38,22 +38,22 @@ type Recorder struct {
 	clock  clock.PassiveClock
 
 	queue   chan *corev1.Event
-	dropped atomic.Int64
+	metrics *Metrics
 	last    atomic.Int64       // number in an event's name
 	cancel  context.CancelFunc // gives up writing
 	done    sync.WaitGroup
 
-	mu     sync.RWMutex // guards closed against senders on queue
-	closed bool
+	mu    sync.RWMutex // guards ended against senders on queue
+	ended bool
 }
 
 var _ Eventer = (*Recorder)(nil)
 
 // New starts a recorder; host may be empty. Close ends it.
-func New(c client.Client, component, host string, clk clock.PassiveClock) *Recorder {
+func New(c client.Client, component, host string, clk clock.PassiveClock, m *Metrics) *Recorder {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Recorder{
-		client: c, cancel: cancel,
+		client: c, cancel: cancel, metrics: m,
 		source: corev1.EventSource{Component: component, Host: host},
 		clock:  clk,
 		queue:  make(chan *corev1.Event, queueLength),
@@ -74,26 +74,28 @@ func (r *Recorder) Reference(ref corev1.ObjectReference, eventtype, reason, form
 	e := r.event(ref, eventtype, reason, fmt.Sprintf(format, args...))
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.closed {
-		r.dropped.Add(1)
+	if r.ended {
+		r.drop(closed)
 		return
 	}
 	select {
 	case r.queue <- e:
 	default:
-		r.dropped.Add(1)
+		r.drop(full)
 	}
 }
 
-// Dropped counts the events that were not written.
-func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
+// drop counts an event that is not written.
+func (r *Recorder) drop(why string) {
+	r.metrics.dropped.WithLabelValues(r.source.Component, why).Inc()
+}
 
 // Close writes what waits, for at most two seconds, and ends the recorder.
 // Events that come later are dropped.
 func (r *Recorder) Close() {
 	r.mu.Lock()
-	if !r.closed {
-		r.closed = true
+	if !r.ended {
+		r.ended = true
 		close(r.queue)
 	}
 	r.mu.Unlock()
@@ -145,32 +147,38 @@ func (r *Recorder) unique(now int64) int64 {
 func (r *Recorder) run(ctx context.Context) {
 	seen := newCorrelator(r.clock)
 	for e := range r.queue {
-		if !r.write(ctx, seen, e) {
-			r.dropped.Add(1)
+		if why := r.write(ctx, seen, e); why != "" {
+			r.drop(why)
 		}
 	}
 }
 
 // write stores one event: as one more of an event seen before, or as a new one.
-// It reports whether it did.
-func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event) bool {
+// It says why it did not.
+func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event) (why string) {
 	prior, ok := seen.observe(e)
-	if !ok || ctx.Err() != nil {
-		return false
+	if !ok {
+		return spam
+	}
+	if ctx.Err() != nil {
+		return closed
 	}
 	if prior != "" {
 		e.Name = prior
 		err := r.repeat(ctx, e)
-		if err == nil || !apierrors.IsNotFound(err) {
-			return err == nil
+		if err == nil {
+			return ""
+		}
+		if !apierrors.IsNotFound(err) {
+			return refused
 		}
 	}
 	key, name := storedKey(e), e.Name
 	if _, err := r.client.Create(ctx, e); err != nil {
-		return false
+		return refused
 	}
 	seen.stored(key, name)
-	return true
+	return ""
 }
 
 // repeat moves the count and the last time of the event that e repeats.

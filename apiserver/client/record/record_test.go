@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,10 +28,15 @@ type shelf struct {
 	mu   sync.Mutex
 	all  map[string]*corev1.Event
 	slow time.Duration
+
+	refuses bool
 }
 
 func (s *shelf) Create(_ context.Context, obj client.Object) (client.Object, error) {
 	time.Sleep(s.slow)
+	if s.refuses {
+		return nil, apierrors.NewForbidden(client.Events.GroupResource(), obj.GetName(), nil)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all[obj.GetName()] = obj.(*corev1.Event)
@@ -72,7 +79,11 @@ func within(t *testing.T, test func(t *testing.T, s *shelf, r *Recorder)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{all: map[string]*corev1.Event{}}
-		r := New(s, "tester", "host", clock.RealClock{})
+		m, err := NewMetrics(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := New(s, "tester", "host", clock.RealClock{}, m)
 		test(t, s, r)
 		r.Close()
 	})
@@ -134,8 +145,8 @@ func TestTooManyAboutOneObjectAreDropped(t *testing.T) {
 			r.Eventf(testPod("1"), corev1.EventTypeNormal, fmt.Sprint("Reason", i), "x")
 		}
 		synctest.Wait()
-		if len(s.all) != spamBurst || r.Dropped() != 100-spamBurst {
-			t.Errorf("%d stored, %d dropped", len(s.all), r.Dropped())
+		if len(s.all) != spamBurst || dropped(r, spam) != 100-spamBurst {
+			t.Errorf("%d stored, %v dropped", len(s.all), dropped(r, spam))
 		}
 		time.Sleep(spamRefill)
 		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Later", "x")
@@ -163,8 +174,40 @@ func TestNeverBlocksAndCloseWaits(t *testing.T) {
 			t.Errorf("closed after %v with %d written", d, len(s.all))
 		}
 		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Late", "x")
-		if r.Dropped() == 0 {
-			t.Error("nothing dropped")
+		late := dropped(r, closed)
+		if all := len(s.all) + int(dropped(r, full)+late); late == 0 || all != 2*queueLength+1 {
+			t.Errorf("%d events are written or counted, %v of them late", all, late)
 		}
 	})
+}
+
+// dropped is the metric.
+func dropped(r *Recorder, why string) float64 {
+	var m dto.Metric
+	if err := r.metrics.dropped.WithLabelValues("tester", why).Write(&m); err != nil {
+		panic(err)
+	}
+	return m.Counter.GetValue()
+}
+
+func TestRefusedEventsAreCounted(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		s.refuses = true
+		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Told", "x")
+		synctest.Wait()
+		if dropped(r, refused) != 1 {
+			t.Error("not counted")
+		}
+	})
+}
+
+// TestRecordersShareTheMetric: there are several in a process.
+func TestRecordersShareTheMetric(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	a, err1 := NewMetrics(reg)
+	b, err2 := NewMetrics(reg)
+	if err1 != nil || err2 != nil || a.dropped != b.dropped {
+		t.Error(err1, err2)
+	}
 }
