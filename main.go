@@ -22,6 +22,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
@@ -54,6 +56,7 @@ import (
 	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
 	"monopod/apiserver/commandline"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
@@ -438,9 +441,24 @@ func (p *parts) work(ctx context.Context) error {
 		return p.manager.Run(ctx)
 	})
 	group.Go(func() error { return p.agent.Run(ctx) })
-	group.Go(func() error { return p.state.Run(ctx) })
+	group.Go(func() error { return p.keepState(ctx) })
 	group.Go(func() error { return frugal.Run(ctx, clock.RealClock{}) })
 	return group.Wait()
+}
+
+// keepState looks after the state until ctx ends; an Event on the Node tells of a
+// file that was lost.
+func (p *parts) keepState(ctx context.Context) error {
+	dropped, err := record.NewMetrics(p.metrics)
+	if err != nil {
+		return err
+	}
+	events := record.New(p.api, "monopod", p.cfg.NodeName, clock.RealClock{}, dropped)
+	defer events.Close()
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: p.cfg.NodeName, UID: types.UID(p.cfg.NodeName)}
+	return p.state.Run(ctx, func(message string) {
+		events.Reference(node, corev1.EventTypeWarning, "StateFileLost", "%s", message)
+	})
 }
 
 // tellManager tells systemd, until ctx ends, how far the server is.

@@ -35,7 +35,8 @@ type State struct {
 	File *bolt.DB
 	Etcd *etcd.Store
 
-	folder   io.Closer // the lock of DataDir, which an open File holds by itself
+	folder   io.Closer      // the lock of DataDir, which an open File holds by itself
+	losses   chan bolt.Loss // what Run is to tell; more than it holds is only logged
 	interval time.Duration
 	log      *zap.Logger
 }
@@ -44,7 +45,7 @@ type State struct {
 // the same data folder.
 func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 	if p.URL == "" {
-		s := &State{interval: p.SnapshotInterval, log: cfg.Log}
+		s := &State{interval: p.SnapshotInterval, log: cfg.Log, losses: make(chan bolt.Loss, 16)}
 		if s.log == nil {
 			s.log = zap.NewNop()
 		}
@@ -93,8 +94,9 @@ func (s *State) Close() error {
 }
 
 // Run looks after the state until ctx ends: a file is guarded, copied from time to
-// time, and old events are let go of.
-func (s *State) Run(ctx context.Context) error {
+// time, and old events are let go of. It calls tell, which may be nil, with one
+// sentence for each time that the file is lost.
+func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	if s.File == nil {
 		return nil
 	}
@@ -112,8 +114,17 @@ func (s *State) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() { s.Tidy(ctx) })
-	group.Wait()
-	return nil
+	for {
+		select {
+		case l := <-s.losses:
+			if tell != nil {
+				tell(sentence(l))
+			}
+		case <-ctx.Done():
+			group.Wait()
+			return nil
+		}
+	}
 }
 
 // Name is that of the check of its health.
@@ -134,14 +145,31 @@ func (s *State) Healthy(ctx context.Context) error {
 	return err
 }
 
-// lost logs what happened to a file that somebody has taken away.
+// lost logs what happened to a file that somebody has taken away, and has Run tell
+// of it. The store's only writer calls it, so it waits for nobody.
 func (s *State) lost(l bolt.Loss) {
+	select {
+	case s.losses <- l:
+	default:
+	}
 	fields := []zap.Field{zap.NamedError("reason", l.Why), zap.String("setAside", l.SetAside)}
 	if l.Err != nil {
 		s.log.Error("the state file was lost and cannot be written anew: no write is accepted until it can", append(fields, zap.Error(l.Err))...)
 		return
 	}
 	s.log.Error("the state file was lost and written anew from memory: nothing is missing", fields...)
+}
+
+// sentence says to a user what became of a lost file.
+func sentence(l bolt.Loss) string {
+	kept := ""
+	if l.SetAside != "" {
+		kept = ", the file found in its place is kept as " + l.SetAside
+	}
+	if l.Err != nil {
+		return fmt.Sprintf("%v: no write of durable objects is accepted until the state can be written to a new file%s: %v", l.Why, kept, l.Err)
+	}
+	return fmt.Sprintf("%v: the state was written to a new file from memory, nothing is missing%s", l.Why, kept)
 }
 
 // Tell logs what it took to open the state, and returns what happened when a

@@ -33,8 +33,8 @@ func said(logs *observer.ObservedLogs, message string) int {
 	return n
 }
 
-// A state file that is removed while its server runs is there again at once, and a
-// folder that goes away is not healthy until it is back.
+// A state file that is removed while its server runs is there again at once, of which
+// the user is told, and a folder that goes away is not healthy until it is back.
 func TestStateIsGuarded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -47,14 +47,17 @@ func TestStateIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
+	done, told := make(chan error), make(chan string, 10)
+	go func() { done <- s.Run(ctx, func(message string) { told <- message }) }()
 	storetest.Put(t, s, key("a"), "1")
 	if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
 		t.Fatal(err)
 	}
 	for said(logs, "written anew from memory") == 0 {
 		time.Sleep(time.Millisecond) // the kernel tells of it
+	}
+	if got := <-told; !strings.Contains(got, "nothing is missing") {
+		t.Errorf("told %q", got)
 	}
 	if err := s.Healthy(t.Context()); err != nil {
 		t.Error(err)
