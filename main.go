@@ -132,6 +132,7 @@ type Config struct {
 	NodeName   string
 	Log        commandline.Log
 	Profiling  bool
+	Serving    apiserver.Serving
 
 	Services allocate.Ranges
 	services allocate.Config // of Services, by complete
@@ -197,7 +198,7 @@ func (c *Config) flags() *commandline.Groups {
 	serving := g.Group("API server")
 	serving.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
 	serving.BoolVar(&c.Profiling, "profiling", true, "Serve Go's profiles at /debug/pprof/, to users who may read that path.")
-	g.Group("API server", &c.Limits, &c.Services)
+	g.Group("API server", &c.Serving, &c.Limits, &c.Services)
 	g.Group("audit", &c.Audit)
 	g.Group("storage", &c.State)
 	g.Group("controller", &c.Controllers)
@@ -247,7 +248,7 @@ func (c *Config) complete() error {
 	c.services, err = c.Services.Parse()
 	var evictions error
 	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Log.Check(), c.Controllers.Check(), c.Kubelet.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
+	return errors.Join(err, c.Log.Check(), c.Serving.Check(), c.Controllers.Check(), c.Kubelet.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
 }
 
 func (c Config) path(name ...string) string {
@@ -332,7 +333,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 }
 
 func openAccess(cfg Config, log *zap.Logger) (*apiserver.Access, error) {
-	names := []string{cfg.services.First().String()}
+	names := append([]string{cfg.services.First().String()}, cfg.Serving.SANs...)
 	if cfg.Kubelet.Listen != "" {
 		names = append(names, host.IP().String())
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -47,7 +48,8 @@ type Access struct {
 	kubelet   net.Listener // nil: none
 	authority *auth.Authority
 
-	renewing sync.Mutex // one at a time; guards Problems
+	renewing sync.Mutex // one at a time; guards Problems and dialled
+	dialled  []string   // names and addresses by which clients came in, the last one first
 	current  atomic.Pointer[credentials]
 }
 
@@ -111,19 +113,6 @@ func (a *Access) tlsConfig() *tls.Config {
 	}
 }
 
-// hosts are the names the server goes by.
-func (a *Access) hosts() []string {
-	host, _, _ := net.SplitHostPort(a.Address)
-	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", host}
-	if name, err := os.Hostname(); err == nil {
-		names = append(names, name)
-	}
-	if host, _, _ := net.SplitHostPort(a.Kubelet); host != "" {
-		names = append(names, a.cfg.Node, host)
-	}
-	return append(names, a.cfg.Names...)
-}
-
 // Advertised is where others than this machine find the server: where it listens,
 // and when that is everywhere, at the address of the default route. Without a
 // route it is loopback's, which nobody else reaches.
@@ -146,10 +135,10 @@ func (a *Access) Advertised() (netip.AddrPort, error) {
 // reachable is the address as a client on this machine can use it.
 func (a *Access) reachable() string {
 	host, port, _ := net.SplitHostPort(a.Address)
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+	if isUnspecified(host) {
 		host = "127.0.0.1"
 	}
-	return net.JoinHostPort(host, port)
+	return net.JoinHostPort(strings.ReplaceAll(host, "%", "%25"), port) // as a URL has a zone
 }
 
 // listenUnix opens the socket at path for its owner alone. One left behind by a

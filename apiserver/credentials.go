@@ -29,10 +29,15 @@ func (c *credentials) due(now time.Time) bool {
 }
 
 // certificate is the server's for a handshake. One that is due is replaced first,
-// so that HTTPS works from the moment on at which a wrong clock comes right.
-func (a *Access) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// so that HTTPS works from the moment on at which a wrong clock comes right; and one
+// without the address that the client dialled, so that a new address of the machine
+// works from its first connection on.
+func (a *Access) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if a.current.Load().due(a.cfg.Clock.Now()) {
 		_ = a.renew() // Run tries again, and says why it could not; what there is may do
+	}
+	if name := missing(hello, a.current.Load().serving); name != "" {
+		_ = a.include(name) // what there is may do
 	}
 	return a.current.Load().serving, nil
 }

@@ -35,13 +35,13 @@ func (s *Server) Serve(ctx context.Context, a *Access) error {
 
 	servers := []*http.Server{secure, local}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return served(secure.ServeTLS(a.tcp, "", "")) })
+	group.Go(func() error { return served(secure.ServeTLS(plainListener{a.tcp}, "", "")) })
 	group.Go(func() error { return served(local.Serve(a.unix)) })
 	if a.kubelet != nil {
 		node := s.server(s.Kubelet(a.cfg.Node))
 		node.TLSConfig = a.tlsConfig()
 		servers = append(servers, node)
-		group.Go(func() error { return served(node.ServeTLS(a.kubelet, "", "")) })
+		group.Go(func() error { return served(node.ServeTLS(plainListener{a.kubelet}, "", "")) })
 	}
 	group.Go(func() error {
 		<-ctx.Done()
