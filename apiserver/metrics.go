@@ -12,23 +12,29 @@ import (
 	"monopod/apiserver/client"
 )
 
-// counters are the server's metrics, with upstream's names and some of its labels.
+// counters are the server's metrics, with upstream's names and labels.
 type counters struct {
 	requests    *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
+	sli         *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
 	panics      prometheus.Counter
 }
 
 func newCounters(reg prometheus.Registerer, rooms rooms) counters {
+	component := prometheus.Labels{"component": "apiserver"}
 	c := counters{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total", Help: "Requests by verb, resource, subresource and HTTP code.",
-		}, []string{"verb", "resource", "subresource", "code"}),
+			Name: "apiserver_request_total", Help: "Requests by verb, resource, subresource, scope and HTTP code.", ConstLabels: component,
+		}, append(requestLabels(), "dry_run", "code")),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "apiserver_request_duration_seconds", Help: "Time to the end of an answer, of requests that are no watch and no stream.",
-			Buckets: []float64{0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60},
-		}, []string{"verb", "resource"}),
+			Buckets: []float64{0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60}, ConstLabels: component,
+		}, append(requestLabels(), "dry_run")),
+		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_request_sli_duration_seconds", Help: "Time to the end of an answer, for service level indicators.",
+			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, ConstLabels: component,
+		}, requestLabels()),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Watches and streams under way.",
 		}, []string{"verb", "resource", "subresource"}),
@@ -36,7 +42,7 @@ func newCounters(reg prometheus.Registerer, rooms rooms) counters {
 			Name: "apiserver_request_panics_total", Help: "Requests that ended in a panic of the server.",
 		}),
 	}
-	reg.MustRegister(c.requests, c.duration, c.longRunning, c.panics)
+	reg.MustRegister(c.requests, c.duration, c.sli, c.longRunning, c.panics)
 	for kind, room := range map[string]interface{ Inside() int }{"readOnly": rooms.reading, "mutating": rooms.writing} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "apiserver_current_inflight_requests", Help: "Requests under way that count towards the limit.",
@@ -56,14 +62,43 @@ func (s *Server) count(next http.Handler) http.Handler {
 			if t, err := s.target(r); err == nil {
 				ref = t.ref
 			}
-			verb, resource := metricVerb(r, ref), ref.Resource.Resource
-			s.counters.requests.WithLabelValues(verb, resource, ref.Subresource, strconv.Itoa(ww.Status())).Inc()
+			is := []string{metricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
+			dry := dryRun(r)
+			s.counters.requests.WithLabelValues(append(is, dry, strconv.Itoa(ww.Status()))...).Inc()
 			if !longRunning(r, ref) {
-				s.counters.duration.WithLabelValues(verb, resource).Observe(time.Since(from).Seconds())
+				took := time.Since(from).Seconds()
+				s.counters.duration.WithLabelValues(append(is, dry)...).Observe(took)
+				s.counters.sli.WithLabelValues(is...).Observe(took)
 			}
 		}()
 		next.ServeHTTP(ww, r)
 	})
+}
+
+// requestLabels are the labels that all metrics of requests have.
+func requestLabels() []string {
+	return []string{"verb", "group", "version", "resource", "subresource", "scope"}
+}
+
+// scope is how much a request is about, in upstream's words.
+func scope(r *http.Request, ref client.Ref) string {
+	switch {
+	case ref.Resource.Resource == "":
+		return ""
+	case ref.Name != "", r.Method == http.MethodPost:
+		return "resource"
+	case ref.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}
+
+// dryRun is upstream's label: All or nothing.
+func dryRun(r *http.Request) string {
+	if r.URL.Query().Get("dryRun") == "All" {
+		return "All"
+	}
+	return ""
 }
 
 // metricVerb is what upstream's metrics call a request: the method, but for
