@@ -130,7 +130,9 @@ type Config struct {
 	// pod limits.
 	CgroupRoot  string
 	CgroupMount string // /sys/fs/cgroup
-	PodMaxPIDs  int64  // processes of a pod; 0 and less: any number
+	// SandboxImage is the one that sandboxes are made from; empty: not known.
+	SandboxImage string
+	PodMaxPIDs   int64 // processes of a pod; 0 and less: any number
 
 	ClusterDNS    []string
 	ClusterDomain string
@@ -308,7 +310,10 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 		desk:   newDesk(),
 		starts: turns.New(startsAtOnce, longestStart),
 	}
-	a.Runtime = runtime.Bounded(a.Runtime)
+	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
+		return nil, err
+	}
+	a.Runtime = runtime.Bounded(a.Runtime, a.metrics.operation)
 	a.logs = logdir.New(filepath.Join(cfg.DataDir, "logs"), a.Log)
 	a.imagesAt = image.NewPlace(a.Runtime, cfg.ImageRoot)
 	if a.Signals == nil {

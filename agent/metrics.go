@@ -1,53 +1,182 @@
 package agent
 
 import (
+	"errors"
+	"strings"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"monopod/agent/status"
+	"monopod/agent/volume"
 )
 
-// metrics have kubelet's names.
+// metrics have kubelet's names and buckets.
 type metrics struct {
 	startedContainers prometheus.Counter
+	podStart          prometheus.Histogram
+	steps             *prometheus.HistogramVec // by what a worker did
+	operations        *prometheus.CounterVec   // of the runtime
+	failures          *prometheus.CounterVec
+	operationTook     *prometheus.HistogramVec
+	cgroups           *prometheus.HistogramVec // by what was done to a pod's cgroup
+	volumes           *prometheus.HistogramVec
 }
 
 func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
-	m := &metrics{startedContainers: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_started_containers_total", Help: "Containers started.",
-	})}
+	const operation = "operation_type"
+	m := &metrics{
+		startedContainers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_started_containers_total", Help: "Containers started.",
+		}),
+		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pod_start_duration_seconds", Help: "Time from the moment that the node learns of a pod until the pod is Running.",
+			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
+		}),
+		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of one sync of a pod, by operation: create, sync or kill.", Buckets: prometheus.DefBuckets,
+		}, []string{operation}),
+		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_runtime_operations_total", Help: "Calls of the container runtime that have ended.",
+		}, []string{operation}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_runtime_operations_errors_total", Help: "Calls of the container runtime that failed.",
+		}, []string{operation}),
+		operationTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_runtime_operations_duration_seconds", Help: "Duration of calls of the container runtime.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
+		}, []string{operation}),
+		cgroups: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration of changes to the cgroups of pods.", Buckets: prometheus.DefBuckets,
+		}, []string{operation}),
+		volumes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "storage_operation_duration_seconds", Help: "Duration of setting up a volume.", Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+			ConstLabels: prometheus.Labels{"migrated": "false", "operation_name": "volume_mount"},
+		}, []string{"status", "volume_plugin"}),
+	}
 	pods := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_running_pods", Help: "Pods with a running sandbox.",
 	}, a.runningPods)
-	containers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubelet_running_containers", Help: "Running containers.", ConstLabels: prometheus.Labels{"container_state": "running"},
-	}, a.runningContainers)
-	for _, c := range []prometheus.Collector{m.startedContainers, pods, containers} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.startedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, pods, tally{a}} {
+		errs = append(errs, r.Register(c))
 	}
-	return m, nil
+	return m, errors.Join(errs...)
+}
+
+// operation counts a call of the runtime; it is a runtime.Observer.
+func (m *metrics) operation(call string, took time.Duration, err error) {
+	name := operationName(call)
+	m.operations.WithLabelValues(name).Inc()
+	m.operationTook.WithLabelValues(name).Observe(took.Seconds())
+	if err != nil {
+		m.failures.WithLabelValues(name).Inc()
+	}
+}
+
+// operationName is what upstream's metrics call a call of CRI.
+func operationName(call string) string {
+	if call == "UpdateContainerResources" {
+		return "update_container"
+	}
+	var out strings.Builder
+	for i, r := range strings.Replace(call, "PodSandbox", "Podsandbox", 1) {
+		if 'A' <= r && r <= 'Z' {
+			if r += 'a' - 'A'; i > 0 {
+				out.WriteByte('_')
+			}
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
+}
+
+// cage observes a change to a pod's cgroup.
+func (m *metrics) cage(operation string, change func() error) error {
+	began := time.Now()
+	defer func() { m.cgroups.WithLabelValues(operation).Observe(time.Since(began).Seconds()) }()
+	return change()
+}
+
+// mount observes that a volume was set up; it is a volume.Observer.
+func (m *metrics) mount(plugin string, took time.Duration, err error) {
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	m.volumes.WithLabelValues(status, plugin).Observe(took.Seconds())
 }
 
 func (a *Agent) runningPods() float64 {
-	return a.sum(func(seen *status.Observed) int {
-		if s := seen.Sandbox(); s != nil && s.Ready {
-			return 1
-		}
-		return 0
-	})
-}
-
-func (a *Agent) runningContainers() float64 {
-	return a.sum(func(seen *status.Observed) int { return len(seen.Alive()) })
-}
-
-func (a *Agent) sum(of func(*status.Observed) int) float64 {
 	n := 0
 	for _, w := range a.all() {
 		if seen := w.snapshot.Load(); seen != nil {
-			n += of(seen)
+			if s := seen.Sandbox(); s != nil && s.Ready {
+				n++
+			}
 		}
 	}
 	return float64(n)
+}
+
+// tally counts, when it is asked, what the node has.
+type tally struct{ *Agent }
+
+var _ prometheus.Collector = tally{}
+
+var (
+	nodeNameDesc   = prometheus.NewDesc("kubelet_node_name", "The name of the node; always 1.", []string{"node"}, nil)
+	containersDesc = prometheus.NewDesc("kubelet_running_containers", "Containers of the runtime, by state.", []string{"container_state"}, nil)
+	volumesDesc    = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of the pods of the node, as they are to be and as they are.", []string{"plugin_name", "state"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (tally) Describe(ch chan<- *prometheus.Desc) {
+	ch <- nodeNameDesc
+	ch <- containersDesc
+	ch <- volumesDesc
+}
+
+// Collect implements prometheus.Collector.
+func (t tally) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	states := map[status.State]int{status.Running: 0}
+	mounted := map[[2]string]int{}
+	for _, w := range t.all() {
+		if seen := w.snapshot.Load(); seen != nil {
+			for i := range seen.Containers {
+				states[seen.Containers[i].State]++
+			}
+		}
+		w.countVolumes(mounted)
+	}
+	send(nodeNameDesc, 1, t.cfg.NodeName)
+	for state, n := range states {
+		send(containersDesc, n, stateName(state))
+	}
+	for key, n := range mounted {
+		send(volumesDesc, n, key[0], key[1])
+	}
+}
+
+// stateName is what upstream's metrics call the state of a container.
+func stateName(s status.State) string {
+	return [...]string{status.Created: "created", status.Running: "running", status.Exited: "exited", status.Unknown: "unknown"}[s]
+}
+
+// countVolumes adds the pod's volumes, by plugin and upstream's words for as it is to
+// be and as it is. What is behind a claim is known once it is mounted.
+func (w *worker) countVolumes(out map[[2]string]int) {
+	mounted := w.placed.Load()
+	for _, v := range w.current.Load().Spec.Volumes {
+		plugin := volume.Plugin(&v)
+		if mounted != nil && (*mounted)[v.Name].Plugin != "" {
+			plugin = (*mounted)[v.Name].Plugin
+			out[[2]string{plugin, "actual_state_of_world"}]++
+		}
+		if plugin != "" && !w.over.Load() {
+			out[[2]string{plugin, "desired_state_of_world"}]++
+		}
+	}
 }

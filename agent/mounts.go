@@ -15,6 +15,7 @@ import (
 	"monopod/agent/env"
 	"monopod/agent/status"
 	"monopod/agent/volume"
+	"monopod/apiserver/client/claim"
 )
 
 // mounts are what a container is to see of the pod's volumes.
@@ -26,6 +27,29 @@ func (w *worker) mounts(ctx context.Context, c *corev1.Container, vars []env.Var
 	set := w.volumeSet(ctx)
 	set.Images = w.shown()
 	return set.Mounts(w.pod, c, w.volumes, vars, can)
+}
+
+// placed is where a volume of a pod lies.
+type placed struct {
+	Dir, Plugin string
+	Claim       string // behind it; empty: none
+}
+
+// places are the volumes of a pod by name.
+type places map[string]placed
+
+// place shows others where the pod's volumes lie.
+func (w *worker) place(paths, plugins map[string]string) {
+	out := places{}
+	for i := range w.pod.Spec.Volumes {
+		v := &w.pod.Spec.Volumes[i]
+		p := placed{Dir: paths[v.Name], Plugin: plugins[v.Name]}
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			p.Claim = claim.Of(w.pod, v)
+		}
+		out[v.Name] = p
+	}
+	w.placed.Store(&out)
 }
 
 // envFile reads a file of one of the pod's volumes, for the environment of a

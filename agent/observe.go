@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -178,6 +179,10 @@ func (w *worker) report(terminal bool) {
 		HostIPs: w.a.hostIPs, Terminal: terminal, Failure: w.failure, Resize: cmp.Or(w.progress, w.deferred), Now: w.a.Clock.Now(),
 	})
 	w.showDevices(&next)
+	if next.Phase == corev1.PodRunning && !w.learned.IsZero() {
+		w.a.metrics.podStart.Observe(w.a.Clock.Since(w.learned).Seconds())
+		w.learned = time.Time{}
+	}
 	unseen := w.static && w.reported == nil // its mirror may be yet to come
 	switch {
 	case unseen, !status.Same(&base.Status, &next):

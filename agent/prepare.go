@@ -111,6 +111,9 @@ func (a *Agent) prepareNode() (err error) {
 		return err
 	}
 	a.stats = newStats(a)
+	if err := a.Metrics.Register(a.stats.Volumes()); err != nil {
+		return err
+	}
 	a.evict, err = a.newEvictor()
 	return err
 }
@@ -121,9 +124,6 @@ func (a *Agent) prepareMetrics() (err error) {
 		return err
 	}
 	a.server = a.newServer()
-	if a.metrics, err = newMetrics(a.Metrics, a); err != nil {
-		return err
-	}
 	a.pleg, err = pleg.New(a.Clock, a.Metrics)
 	return err
 }

@@ -88,7 +88,7 @@ func (w *worker) actuate(ctx context.Context, list []*corev1.Container) {
 // cage sets the limits of the pod's cgroup anew.
 func (w *worker) cage(pod *corev1.Pod) {
 	if w.a.cgroups != nil {
-		w.a.node.Lacks(string(w.uid), w.a.cgroups.Create(pod))
+		w.a.node.Lacks(string(w.uid), w.a.metrics.cage("update", func() error { return w.a.cgroups.Create(pod) }))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,11 @@ func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting b
 		return nil
 	}
 	set := w.volumeSet(ctx)
+	plugins := map[string]string{}
+	set.Saw = func(name, plugin string, took time.Duration, err error) {
+		plugins[name] = plugin
+		w.a.metrics.mount(plugin, took, err)
+	}
 	paths, err := set.Prepare(ctx, facts)
 	w.unmounted = err
 	if err != nil {
@@ -128,6 +134,7 @@ func (w *worker) prepareVolumes(ctx context.Context, facts env.Facts, starting b
 	}
 	w.volumes, w.refresh = paths, false
 	w.mounted.Store(true)
+	w.place(paths, plugins)
 	return nil
 }
 
@@ -171,7 +178,7 @@ func (w *worker) dropSandbox(ctx context.Context) error {
 func (w *worker) newSandbox(ctx context.Context, attempt uint32) error {
 	if w.a.cgroups != nil {
 		w.a.enforceAgain()
-		w.a.node.Lacks(string(w.uid), w.a.cgroups.Create(w.pod))
+		w.a.node.Lacks(string(w.uid), w.a.metrics.cage("create", func() error { return w.a.cgroups.Create(w.pod) }))
 	}
 	config, handler, err := w.newSandboxConfig(ctx, attempt)
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {

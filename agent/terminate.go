@@ -104,7 +104,7 @@ func (w *worker) removeCgroup() error {
 	}
 	var err error
 	for range cgroupTries {
-		if err = w.a.cgroups.Remove(w.pod); err == nil {
+		if err = w.a.metrics.cage("destroy", func() error { return w.a.cgroups.Remove(w.pod) }); err == nil {
 			w.uncaged = true
 			return nil
 		}

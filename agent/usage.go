@@ -29,13 +29,33 @@ func (a *Agent) measured() []stats.Pod {
 			continue
 		}
 		started := map[string]time.Time{}
+		var instances []stats.Instance
+		if s := seen.Sandbox(); s != nil && s.Ready {
+			instances = append(instances, stats.Instance{ID: s.ID, Image: a.cfg.SandboxImage, Started: s.CreatedAt})
+		}
 		for _, c := range seen.Alive() {
 			if c.State == status.Running {
 				started[c.ID] = c.StartedAt
+				instances = append(instances, stats.Instance{ID: c.ID, Name: c.Name, Image: c.Image, Started: c.StartedAt})
 			}
 		}
 		if pod := w.current.Load(); len(started) > 0 {
-			out = append(out, stats.Pod{Pod: pod, Started: started, LogDir: a.logs.Pod(pod), Dir: a.podDir(uid)})
+			out = append(out, stats.Pod{Pod: pod, Started: started, Instances: instances, LogDir: a.logs.Pod(pod), Dir: a.podDir(uid), Claims: w.mountedClaims()})
+		}
+	}
+	return out
+}
+
+// mountedClaims are the claims whose volumes the pod has.
+func (w *worker) mountedClaims() []stats.Claim {
+	mounted := w.placed.Load()
+	if mounted == nil {
+		return nil
+	}
+	var out []stats.Claim
+	for name, p := range *mounted {
+		if p.Claim != "" {
+			out = append(out, stats.Claim{Volume: name, Name: p.Claim, Dir: p.Dir})
 		}
 	}
 	return out

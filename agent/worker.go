@@ -83,6 +83,7 @@ type worker struct {
 	over     atomic.Bool                     // nothing of it starts again, its status is stored
 	entered  atomic.Bool                     // it was let in: it holds resources
 	mounted  atomic.Bool                     // its volumes were there once
+	placed   atomic.Pointer[places]          // likewise: where volumes lie, by name
 
 	life       context.Context // ends with the agent; set by run
 	probes     *probe.Manager
@@ -120,6 +121,7 @@ type worker struct {
 	panics    int                                // steps in a row that panicked
 	retry     time.Duration                      // until the next step; 0: the usual
 	started   time.Time                          // when the kill began
+	learned   time.Time                          // when the node learned of a new pod; zero: its start was counted, or it is older than the agent
 	settled   bool                               // the final status is computed
 	uncaged   bool                               // the cgroup is removed
 }
@@ -130,6 +132,9 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 		done: make(chan struct{}), wake: make(chan struct{}, 1), letIn: make(chan struct{}), judged: make(chan struct{}), news: make(chan struct{}),
 		images: map[string]*imageState{}, announced: map[string]bool{}, hooked: map[string]bool{},
 		log: a.log.With(zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(pod.UID))),
+	}
+	if pod.Status.StartTime == nil {
+		w.learned = a.Clock.Now()
 	}
 	w.current.Store(pod)
 	w.given.Store(w.pod)
@@ -297,14 +302,28 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.open(cancel)
+	began, first := time.Now(), !w.learned.IsZero() && w.seen.Sandbox() == nil
 	err := guard.Call(func() (err error) {
 		done, err = w.work(ctx)
 		return err
 	})
+	w.a.metrics.steps.WithLabelValues(w.operation(first)).Observe(time.Since(began).Seconds())
 	w.tidy()
 	w.publish()
 	w.trouble(ctx, err)
 	return done
+}
+
+// operation is what upstream's metrics call the step that has ended; first: a new pod
+// had no sandbox before it.
+func (w *worker) operation(first bool) string {
+	switch {
+	case w.state != syncing:
+		return "kill"
+	case first:
+		return "create"
+	}
+	return "sync"
 }
 
 // work is what a step does in the state that the pod is in.

@@ -24,6 +24,9 @@ type Limits struct {
 	HugePages map[int64]int64
 }
 
+// Shares are the CPU shares of the pod's cgroup.
+func (m *Manager) Shares(pod *corev1.Pod) int64 { return m.podLimits(pod).Shares }
+
 // podLimits are the sums over the pod's containers, unless the pod says so itself.
 func (m *Manager) podLimits(pod *corev1.Pod) Limits {
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})

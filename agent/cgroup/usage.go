@@ -69,17 +69,31 @@ func (m *Manager) usageV1(parent string) (Usage, error) {
 
 func without(all, part uint64) uint64 { return all - min(all, part) }
 
+// Process is the id of one that lives in the container's cgroup at path; 0: none.
+func (m *Manager) Process(path string) int {
+	if !m.v2 {
+		path = filepath.Join("memory", path)
+	}
+	return firstOf(filepath.Join(m.Mount, path, "cgroup.procs"))
+}
+
 // process is one that lives in a cgroup directly below dir: a container's.
 func process(dir string) int {
 	lists, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // dir has no pattern in it
 	for _, list := range lists {
-		text, _ := os.ReadFile(list) // may be gone by now
-		first, _, _ := strings.Cut(string(text), "\n")
-		if pid, err := strconv.Atoi(first); err == nil {
+		if pid := firstOf(list); pid != 0 {
 			return pid
 		}
 	}
 	return 0
+}
+
+// firstOf is the first process of a list; 0: there is none.
+func firstOf(list string) int {
+	text, _ := os.ReadFile(list) // may be gone by now
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, _ := strconv.Atoi(first)
+	return pid
 }
 
 func number(path string) (uint64, error) {
@@ -114,10 +128,7 @@ func pairs(path string) (map[string]uint64, error) {
 // memory, by the counter of its cgroup, which goes with the container a moment after
 // its end: no is not certain. Parent is what the runtime was told.
 func Starved(mount, parent, container string) bool {
-	own := container
-	if strings.HasSuffix(parent, ".slice") {
-		own = "cri-containerd-" + container + ".scope"
-	}
+	own := ownFolder(parent, container)
 	for _, file := range []string{
 		filepath.Join(mount, "memory", parent, own, "memory.oom_control"), // v1
 		filepath.Join(mount, parent, own, "memory.events"),

@@ -204,7 +204,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.cfg.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
-		return n.runOn(ctx, rt, "")
+		return n.runOn(ctx, rt, runsOn{})
 	}
 	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Containerd)
 	if own {
@@ -217,7 +217,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.runOn(ctx, rt, cri.CgroupRoot(n.cfg.DataDir))
+	return n.runOn(ctx, rt, runsOn{cgroups: cri.CgroupRoot(n.cfg.DataDir)})
 }
 
 // readKernel reads the kernel's log until stop is called. Where that must not be
@@ -258,7 +258,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, cri.CgroupRoot(n.cfg.DataDir))
+		return n.runOn(groupCtx, rt, runsOn{cgroups: cri.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef})
 	})
 	return group.Wait()
 }
@@ -272,9 +272,14 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 	return m, m.Close
 }
 
-// runOn runs the agent, whose pods live below the cgroup named, and closes rt
-// after it.
-func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, cgroups string) error {
+// runsOn is what is known of a runtime.
+type runsOn struct {
+	cgroups      string // the one that pods live below; empty: none of ours
+	sandboxImage string // empty: not known
+}
+
+// runOn runs the agent and closes rt after it.
+func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	own := prometheus.NewRegistry()
 	if err := n.Metrics.Register(own); err != nil { // unchecked: it is empty as yet
 		return errors.Join(err, rt.Close())
@@ -293,7 +298,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, cgroups string) er
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
-		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: cgroups, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
+		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),

@@ -5,7 +5,8 @@
 //     from /proc, folders by walking them.
 //   - Summary is upstream's /stats/summary.
 //   - Nodes and Pods are the metrics.k8s.io API.
-//   - Handler serves the summary and the same figures for Prometheus.
+//   - Handler serves the summary, /metrics/resource and, from the files of cgroups
+//     alone, /metrics/cadvisor.
 //
 // Use of the processor is known as a sum since the start; a rate needs two
 // looks. Source keeps the sums of the last looks and, where there are none, takes
@@ -41,8 +42,11 @@ type Runtime interface {
 type Pod struct {
 	*corev1.Pod
 	Started map[string]time.Time // by container id
-	LogDir  string
-	Dir     string // volumes/ lies below it
+	// Instances are its sandbox and the containers that run.
+	Instances []Instance
+	Claims    []Claim
+	LogDir    string
+	Dir       string // volumes/ lies below it
 }
 
 // Config is what a Source reads from; all but Cgroups is required.

@@ -146,6 +146,12 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 	for name, size := range d.volumes {
 		out.VolumeStats = append(out.VolumeStats, statsapi.VolumeStats{Name: name, FsStats: *within(fs, size)})
 	}
+	for _, c := range p.Claims {
+		if fs := filesystem(c.Dir, metav1.NewTime(now.at)); fs != nil {
+			ref := &statsapi.PVCReference{Name: c.Name, Namespace: p.Namespace}
+			out.VolumeStats = append(out.VolumeStats, statsapi.VolumeStats{Name: c.Volume, PVCRef: ref, FsStats: *fs})
+		}
+	}
 	slices.SortFunc(out.VolumeStats, func(a, b statsapi.VolumeStats) int { return cmp.Compare(a.Name, b.Name) })
 	out.EphemeralStorage = within(fs, d.sum())
 	return nil

@@ -17,7 +17,7 @@ import (
 
 // claim finds where the volume behind a claim lies: it is on this machine, so only a
 // device is mounted. The pod's group is given a volume once, not at each refresh.
-func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod) (string, error) {
+func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod, plugin *string) (string, error) {
 	if s.Claim == nil {
 		return "", errors.New("claims are not known here")
 	}
@@ -25,6 +25,7 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod) (str
 	if err != nil {
 		return "", err
 	}
+	*plugin = pluginBehind(pv)
 	if m := pv.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
 		return blockDevice(pv, pod, v.Name)
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -58,6 +59,8 @@ type Set struct {
 	Have map[string]string
 	// Images are those that image volumes show, by the volumes' names: their IDs.
 	Images map[string]string
+	// Saw, unless it is nil, is told of each volume that was set up, or was to be.
+	Saw Observer
 	// Token is the token that a projection asks for; nil: there are none.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
 }
@@ -71,7 +74,11 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 			return nil, err
 		}
 		v := &facts.Pod.Spec.Volumes[i]
-		path, err := s.one(ctx, v, facts)
+		began, plugin := time.Now(), Plugin(v)
+		path, err := s.one(ctx, v, facts, &plugin)
+		if s.Saw != nil && plugin != "" {
+			s.Saw(v.Name, plugin, time.Since(began), err)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err))
 			continue
@@ -85,7 +92,8 @@ func (s *Set) path(kind, name string) string {
 	return filepath.Join(s.Dir, "volumes", "kubernetes.io~"+kind, name)
 }
 
-func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (string, error) {
+// one makes a volume; plugin becomes that of what is behind a claim.
+func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
 	switch {
 	case v.HostPath != nil && s.Have[v.Name] != "": // it is looked at once
 		return v.HostPath.Path, nil
@@ -115,7 +123,7 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts) (strin
 	case v.Image != nil:
 		return "", nil // mounted by the runtime; see Images
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return s.claim(ctx, v, facts.Pod)
+		return s.claim(ctx, v, facts.Pod, plugin)
 	}
 	return "", unsupported(&v.VolumeSource)
 }

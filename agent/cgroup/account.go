@@ -1,0 +1,256 @@
+package cgroup
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Account is what the files of one cgroup tell of it and all below it: what it used
+// since it was made, what it has now and what it may have. Nil: the kernel does not
+// tell. A limit of 0 is none.
+type Account struct {
+	CPU, User, System            *uint64 // ns
+	Periods, Throttled           *uint64 // of the CFS quota: enforced; in which it ran out
+	ThrottledTime                *uint64 // ns
+	Shares, Quota, Period        *uint64 // Shares: v1 only; µs
+	Memory, WorkingSet, RSS      *uint64 // bytes, as all of the memory
+	Cache, Swap, Mapped, Kernel  *uint64
+	ActiveFile, InactiveFile     *uint64
+	MaxUsage                     *uint64
+	FailCount                    *uint64 // how often the limit was reached
+	PageFaults, MajorFaults      *uint64
+	OOMKills                     *uint64 // on v1 without the cgroups below
+	MemoryLimit, Reservation     *uint64
+	SwapLimit                    *uint64 // on v1 together with the memory
+	Processes, Threads, MaxTasks *uint64 // Processes: without the cgroups below
+	IO                           []DeviceIO
+}
+
+// DeviceIO is what went from and to one block device.
+type DeviceIO struct {
+	Device                               string // major:minor
+	ReadBytes, WriteBytes, Reads, Writes uint64
+}
+
+// ContainerPath is the cgroup of a container or sandbox of the pod, below the mount or
+// that of a hierarchy: what runc makes for containerd.
+func (m *Manager) ContainerPath(pod *corev1.Pod, id string) string {
+	return filepath.Join(m.Parent(pod), ownFolder(m.Parent(pod), id))
+}
+
+// ownFolder is the folder of a container below the cgroup that the runtime was told.
+func ownFolder(parent, container string) string {
+	if strings.HasSuffix(parent, ".slice") {
+		return "cri-containerd-" + container + ".scope"
+	}
+	return container
+}
+
+// Account reads the cgroup at path; false: there is none.
+func (m *Manager) Account(path string) (Account, bool) {
+	if m.v2 {
+		return accountV2(filepath.Join(m.Mount, path))
+	}
+	return m.accountV1(path)
+}
+
+func accountV2(dir string) (Account, bool) {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	var a Account
+	cpu, err := pairs(file("cpu.stat"))
+	if err != nil {
+		return a, false
+	}
+	stat, _ := pairs(file("memory.stat")) // nil where the controller is off
+	events, _ := pairs(file("memory.events"))
+	a.CPU, a.User, a.System = times(cpu, "usage_usec", 1000), times(cpu, "user_usec", 1000), times(cpu, "system_usec", 1000)
+	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"), times(cpu, "throttled_usec", 1000)
+	a.Quota, a.Period = quotaV2(file("cpu.max"))
+	a.Memory = maybe(file("memory.current"))
+	a.RSS, a.Cache, a.Mapped, a.Kernel = of(stat, "anon"), of(stat, "file"), of(stat, "file_mapped"), of(stat, "kernel")
+	a.ActiveFile, a.InactiveFile = of(stat, "active_file"), of(stat, "inactive_file")
+	a.PageFaults, a.MajorFaults = of(stat, "pgfault"), of(stat, "pgmajfault")
+	a.Swap, a.MaxUsage = maybe(file("memory.swap.current")), maybe(file("memory.peak"))
+	a.FailCount, a.OOMKills = of(events, "max"), of(events, "oom_kill")
+	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(file("memory.max")), limit(file("memory.min")), limit(file("memory.swap.max"))
+	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids.current")), limit(file("pids.max")), lines(file("cgroup.procs"))
+	a.IO = ioV2(file("io.stat"))
+	a.WorkingSet = rest(a.Memory, a.InactiveFile)
+	return a, true
+}
+
+// accountV1 reads each controller's own hierarchy.
+func (m *Manager) accountV1(path string) (Account, bool) {
+	file := func(controller, name string) string { return filepath.Join(m.Mount, controller, path, name) }
+	memory := func(name string) string { return file("memory", "memory."+name) }
+	var a Account
+	if a.CPU = maybe(file("cpuacct", "cpuacct.usage")); a.CPU == nil {
+		return a, false
+	}
+	ticks, _ := pairs(file("cpuacct", "cpuacct.stat"))
+	a.User, a.System = times(ticks, "user", nsPerTick), times(ticks, "system", nsPerTick)
+	cpu, _ := pairs(file("cpu", "cpu.stat"))
+	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"), of(cpu, "throttled_time")
+	a.Shares, a.Quota, a.Period = maybe(file("cpu", "cpu.shares")), limit(file("cpu", "cpu.cfs_quota_us")), maybe(file("cpu", "cpu.cfs_period_us"))
+	stat, _ := pairs(memory("stat"))
+	a.RSS, a.Cache, a.Mapped, a.Swap = of(stat, "total_rss"), of(stat, "total_cache"), of(stat, "total_mapped_file"), of(stat, "total_swap")
+	a.ActiveFile, a.InactiveFile = of(stat, "total_active_file"), of(stat, "total_inactive_file")
+	a.PageFaults, a.MajorFaults = of(stat, "total_pgfault"), of(stat, "total_pgmajfault")
+	a.Memory, a.MaxUsage, a.Kernel, a.FailCount = maybe(memory("usage_in_bytes")), maybe(memory("max_usage_in_bytes")), maybe(memory("kmem.usage_in_bytes")), maybe(memory("failcnt"))
+	oom, _ := pairs(memory("oom_control"))
+	a.OOMKills = of(oom, "oom_kill")
+	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(memory("limit_in_bytes")), limit(memory("soft_limit_in_bytes")), limit(memory("memsw.limit_in_bytes"))
+	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids", "pids.current")), limit(file("pids", "pids.max")), lines(file("memory", "cgroup.procs"))
+	a.IO = ioV1(file("blkio", "blkio.throttle.io_service_bytes_recursive"), file("blkio", "blkio.throttle.io_serviced_recursive"))
+	a.WorkingSet = rest(a.Memory, a.InactiveFile)
+	return a, true
+}
+
+// nsPerTick is of USER_HZ, which is 100 wherever Linux shows it to programs.
+const nsPerTick = 10_000_000
+
+func of(stat map[string]uint64, name string) *uint64 { return times(stat, name, 1) }
+
+func times(stat map[string]uint64, name string, unit uint64) *uint64 {
+	if n, ok := stat[name]; ok {
+		return new(n * unit)
+	}
+	return nil
+}
+
+func rest(all, part *uint64) *uint64 {
+	if all == nil || part == nil {
+		return nil
+	}
+	return new(without(*all, *part))
+}
+
+// maybe is the number in a file; nil: there is none.
+func maybe(path string) *uint64 {
+	if n, err := number(path); err == nil {
+		return &n
+	}
+	return nil
+}
+
+// unlimited is what cgroup v1 says, or more, where nothing is set: the largest
+// multiple of a page.
+const unlimited = 1 << 62
+
+// limit is the number in a file; 0 for what means none: max, -1, or a huge number.
+func limit(path string) *uint64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || n >= unlimited {
+		n = 0
+	}
+	return &n
+}
+
+// quotaV2 reads cpu.max: quota, or max, and period.
+func quotaV2(path string) (quota, period *uint64) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil
+	}
+	first, second, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	q, _ := strconv.ParseUint(first, 10, 64) // max: 0
+	p, err := strconv.ParseUint(second, 10, 64)
+	if err != nil {
+		return nil, nil
+	}
+	return &q, &p
+}
+
+func lines(path string) *uint64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return new(uint64(bytes.Count(text, []byte("\n"))))
+}
+
+// ioV2 reads io.stat: a device a line, then name=value.
+func ioV2(path string) []DeviceIO {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var out []DeviceIO
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		d := DeviceIO{Device: fields[0]}
+		for _, f := range fields[1:] {
+			name, value, _ := strings.Cut(f, "=")
+			n, err := strconv.ParseUint(value, 10, 64)
+			if err != nil {
+				continue
+			}
+			switch name {
+			case "rbytes":
+				d.ReadBytes = n
+			case "wbytes":
+				d.WriteBytes = n
+			case "rios":
+				d.Reads = n
+			case "wios":
+				d.Writes = n
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// ioV1 reads two files of lines such as "8:0 Read 4096".
+func ioV1(bytesFile, countFile string) []DeviceIO {
+	var out []DeviceIO
+	at := map[string]int{}
+	each := func(path string, set func(d *DeviceIO, operation string, n uint64)) {
+		text, _ := os.ReadFile(path) // or the controller is off
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if len(fields) != 3 {
+				continue // the total
+			}
+			n, err := strconv.ParseUint(fields[2], 10, 64)
+			if err != nil {
+				continue
+			}
+			i, ok := at[fields[0]]
+			if !ok {
+				i = len(out)
+				at[fields[0]], out = i, append(out, DeviceIO{Device: fields[0]})
+			}
+			set(&out[i], fields[1], n)
+		}
+	}
+	each(bytesFile, func(d *DeviceIO, operation string, n uint64) {
+		switch operation {
+		case "Read":
+			d.ReadBytes = n
+		case "Write":
+			d.WriteBytes = n
+		}
+	})
+	each(countFile, func(d *DeviceIO, operation string, n uint64) {
+		switch operation {
+		case "Read":
+			d.Reads = n
+		case "Write":
+			d.Writes = n
+		}
+	})
+	return out
+}

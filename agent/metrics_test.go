@@ -1,0 +1,76 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// What dashboards show of a kubelet is counted.
+func TestMetricsOfAKubelet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		disk := filepath.Join(w.dir, "disk")
+		if err := os.Mkdir(disk, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w.create(newClaim("c"))
+		w.bindClaim("c", disk)
+		w.create(claiming("p", "c"))
+		w.until(time.Second, "p", ready)
+		got := w.series()
+		for name, want := range map[string]float64{
+			`kubelet_node_name{node="n1"}`:                                                                       1,
+			`kubelet_running_pods{}`:                                                                             1,
+			`kubelet_running_containers{container_state="running"}`:                                              1,
+			`kubelet_pod_start_duration_seconds{}`:                                                               1,
+			`kubelet_pod_worker_duration_seconds{operation_type="create"}`:                                       1,
+			`kubelet_runtime_operations_total{operation_type="run_podsandbox"}`:                                  1,
+			`kubelet_runtime_operations_duration_seconds{operation_type="create_container"}`:                     1,
+			`volume_manager_total_volumes{plugin_name="kubernetes.io/host-path",state="actual_state_of_world"}`:  1,
+			`volume_manager_total_volumes{plugin_name="kubernetes.io/host-path",state="desired_state_of_world"}`: 1,
+			`storage_operation_duration_seconds{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/host-path"}`: 1,
+		} {
+			if got[name] != want {
+				t.Errorf("%s is %v, not %v, of %v", name, got[name], want, got)
+			}
+		}
+		if got[`kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"}`] == 0 {
+			t.Errorf("the claim has no size: %v", got)
+		}
+		w.delete("p", 0)
+		w.until(time.Second, "p", gone)
+		w.after(time.Minute) // the containers end a moment after the object
+		got = w.series()
+		if got[`kubelet_pod_worker_duration_seconds{operation_type="kill"}`] == 0 || got[`kubelet_running_pods{}`] != 0 || got[`kubelet_running_containers{container_state="running"}`] != 0 {
+			t.Errorf("after the pod: %v", got)
+		}
+	})
+}
+
+// series are the values of all metrics, of histograms how many there were.
+func (w *world) series() map[string]float64 {
+	w.Helper()
+	families, err := w.metrics.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			out[f.GetName()+labelsOf(m)] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+func labelsOf(m *dto.Metric) string {
+	var pairs []string
+	for _, l := range m.GetLabel() {
+		pairs = append(pairs, l.GetName()+`="`+l.GetValue()+`"`)
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
