@@ -158,8 +158,8 @@ func TestLeakedAddressesComeBack(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/29")
 	mustAllocate(t, n, alive("runs"))
-	mustAllocate(t, n, holder{"ns-gone", "eth0", "/nowhere", "b", false})
-	mustAllocate(t, n, holder{"booted", "eth0", "/proc/self/ns/net", "an earlier boot", false})
+	mustAllocate(t, n, holder{Container: "ns-gone", IfName: "eth0", Netns: "/nowhere", Boot: "b"})
+	mustAllocate(t, n, holder{Container: "booted", IfName: "eth0", Netns: "/proc/self/ns/net", Boot: "an earlier boot"})
 	if err := os.WriteFile(filepath.Join(n.ipDir(), "10.88.7.5"), nil, 0o644); err != nil { // cut short by a crash
 		t.Fatal(err)
 	}
@@ -168,6 +168,23 @@ func TestLeakedAddressesComeBack(t *testing.T) {
 	}
 	if _, err := n.allocate(alive("t")); err == nil {
 		t.Error("the address of a living pod was given away")
+	}
+}
+
+// What cannot be read says nothing of who has the address: it is not given away.
+func TestUnreadableHolderKeepsItsAddress(t *testing.T) {
+	t.Parallel()
+	n := testNetwork(t, "10.88.7.0/29")
+	if err := os.Mkdir(filepath.Join(n.ipDir(), "10.88.7.4"), 0o700); err != nil { // reading it fails
+		t.Fatal(err)
+	}
+	for _, c := range []string{"a", "b", "c", "d"} {
+		if ip := mustAllocate(t, n, alive(c)); ip == "10.88.7.4" {
+			t.Errorf("%s was given away", ip)
+		}
+	}
+	if ip, err := n.allocate(alive("e")); err == nil {
+		t.Errorf("%s was given away", ip)
 	}
 }
 

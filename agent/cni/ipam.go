@@ -23,6 +23,8 @@ type holder struct {
 	Netns     string `json:"netns"`
 	Boot      string `json:"boot"`
 	Ports     bool   `json:"ports,omitempty"` // it has host ports
+
+	unread bool // the file cannot be read now: somebody has the address
 }
 
 func (h holder) is(container, ifname string) bool {
@@ -30,6 +32,9 @@ func (h holder) is(container, ifname string) bool {
 }
 
 func (h holder) gone(boot string) bool {
+	if h.unread {
+		return false
+	}
 	if h.Boot != boot {
 		return true
 	}
@@ -91,7 +96,8 @@ func (n Network) hold(ip netip.Addr, h holder) error {
 	return os.WriteFile(filepath.Join(n.Dir, "last"), []byte(ip.String()), 0o644)
 }
 
-// holders reads ips/. A file that cannot be parsed has a zero holder.
+// holders reads ips/. A file that cannot be parsed, as one cut short by a crash, has a
+// zero holder; one that cannot be read has a holder that is not known.
 func (n Network) holders() (map[netip.Addr]holder, error) {
 	entries, err := os.ReadDir(n.ipDir())
 	if err != nil {
@@ -104,7 +110,9 @@ func (n Network) holders() (map[netip.Addr]holder, error) {
 			continue
 		}
 		var h holder
-		if data, err := os.ReadFile(n.ipFile(ip)); err == nil && json.Unmarshal(data, &h) != nil {
+		if data, err := os.ReadFile(n.ipFile(ip)); err != nil {
+			h.unread = true
+		} else if json.Unmarshal(data, &h) != nil {
 			h = holder{}
 		}
 		held[ip] = h

@@ -56,7 +56,7 @@ func add(args *skel.CmdArgs) error {
 		return err
 	}
 	ports := conf.RuntimeConfig.PortMappings
-	ip, err := conf.allocate(holder{args.ContainerID, args.IfName, args.Netns, boot, len(ports) > 0})
+	ip, err := conf.allocate(holder{Container: args.ContainerID, IfName: args.IfName, Netns: args.Netns, Boot: boot, Ports: len(ports) > 0})
 	if err != nil {
 		return fmt.Errorf("allocate an address: %w", err)
 	}
