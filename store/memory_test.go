@@ -57,6 +57,31 @@ func TestVolatileWritesReachNoDisk(t *testing.T) {
 	}
 }
 
+// A selector that panics ends its own watch, and nothing else.
+func TestWatchWhoseSelectorPanics(t *testing.T) {
+	t.Parallel()
+	s := store.NewMemory(storetest.Config(), nil, nil, 0)
+	defer s.Close()
+	bad, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps", Match: func(store.Object) bool { panic("boom") }}, s.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps"}, s.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rev := storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}, "1").Rev
+	if ev, ok := <-bad; !ok || !ev.Lagged() {
+		t.Errorf("got %+v, %v", ev, ok)
+	}
+	if ev, ok := <-bad; ok {
+		t.Errorf("it goes on with %+v", ev)
+	}
+	if ev := <-good; ev.Rev != rev {
+		t.Errorf("another watch reads %+v", ev)
+	}
+}
+
 // What is forgotten cannot be watched from any more; who has read it goes on.
 func TestForget(t *testing.T) {
 	t.Parallel()

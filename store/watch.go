@@ -77,7 +77,7 @@ type follower struct {
 }
 
 // follow sends what comes after rev until ctx ends, stopped is closed, or the
-// reader lags.
+// reader lags. A selector that panics ends its own watch, as one that lags.
 func follow(ctx context.Context, from source, stopped <-chan struct{}, sel Selector, rev int64) <-chan *Event {
 	out := make(chan *Event)
 	f := &follower{from: from, stopped: stopped, sel: sel, rev: rev, out: out}
@@ -87,6 +87,11 @@ func follow(ctx context.Context, from source, stopped <-chan struct{}, sel Selec
 
 func (f *follower) run(ctx context.Context) {
 	defer close(f.out)
+	defer func() {
+		if recover() != nil { // in the selector's Match; who lists anew calls it, too
+			f.send(ctx, &Event{})
+		}
+	}()
 	for {
 		more, wake, ok := f.step(ctx)
 		if !ok {

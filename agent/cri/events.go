@@ -30,8 +30,10 @@ const (
 	buffered = 256
 	// patience is how long Events waits for a containerd that is away.
 	patience = 2 * time.Second
-	// respite keeps a stream that fails at once from being opened all the time.
-	respite = 20 * time.Millisecond
+	// A stream that ends before it has begun is opened again after minRespite, doubled
+	// each time up to maxRespite.
+	minRespite = 20 * time.Millisecond
+	maxRespite = time.Second
 )
 
 // Events returns when containerd has begun to send: what happens after the call
@@ -74,6 +76,7 @@ func (f *follower) run(ctx context.Context) {
 	defer beside.Wait()
 	guard.Logging(f.r.config.Log).Go(&beside, "kernel log", func() { f.watchKernel(ctx) })
 	f.began = time.Now()
+	respite := minRespite
 	for first := true; ctx.Err() == nil; first = false {
 		err := f.follow(ctx, first)
 		if ctx.Err() != nil {
@@ -81,12 +84,13 @@ func (f *follower) run(ctx context.Context) {
 		}
 		f.r.config.Log.Info("containerd's events broke off", zap.Error(err))
 		if f.stood {
-			f.stood = false
+			f.stood, respite = false, minRespite
 			f.send(ctx, runtime.Event{Type: runtime.EventLost, At: time.Now()})
 		}
 		if sleep(ctx, respite) != nil {
 			return
 		}
+		respite = min(2*respite, maxRespite)
 	}
 }
 

@@ -11,11 +11,14 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"strconv"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -234,6 +237,7 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	out := make(chan watch.Event)
 	go func() {
 		defer close(out)
+		defer r.endWatch(ctx, sel, out)
 		for ev := range changes {
 			if ev.Progress() {
 				continue
@@ -245,6 +249,20 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 		}
 	}()
 	return out, nil
+}
+
+// endWatch, deferred, makes a panic the last event of one watch, and nothing else.
+func (r *Registry) endWatch(ctx context.Context, sel client.Selector, out chan<- watch.Event) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	r.log.Error("watch panicked", zap.String("resource", sel.Resource.Resource), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+	status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
+	select {
+	case out <- watch.Event{Type: watch.Error, Object: &status}:
+	case <-ctx.Done():
+	}
 }
 
 func watchEvent(res *Resource, s store.Selector, ev *store.Event) watch.Event {

@@ -2,9 +2,15 @@ package registry_test
 
 import (
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/auth/token"
 	"monopod/apiserver/client"
@@ -52,5 +58,42 @@ func TestDryRunStoresNothing(t *testing.T) {
 	}
 	if _, err := r.Create(ctx, clienttest.Pod("Bad_Name")); err == nil {
 		t.Error("a dry run did not validate")
+	}
+}
+
+// A mistake of ours in what a watch shows ends that watch with an error, not the
+// process.
+func TestWatchThatPanics(t *testing.T) {
+	t.Parallel()
+	resources := registry.Resources()
+	var events schema.GroupVersionResource
+	for i := range resources {
+		if v := resources[i].View; v != nil && resources[i].Kind == "Event" {
+			bad := *v
+			bad.Show = func(registry.Object) registry.Object { panic("boom") }
+			resources[i].View, events = &bad, resources[i].GVR
+		}
+	}
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	r := registry.New(s, resources, registry.Config{})
+	if err := r.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := r.Watch(t.Context(), client.Selector{Resource: events}, strconv.FormatInt(r.Revision(), 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Create(t.Context(), &corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if ev, ok := <-changes; !ok || ev.Type != watch.Error || !apierrors.IsInternalError(apierrors.FromObject(ev.Object)) {
+		t.Errorf("got %+v, %v", ev, ok)
+	}
+	if ev, ok := <-changes; ok {
+		t.Errorf("it goes on with %+v", ev)
 	}
 }
