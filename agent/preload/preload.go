@@ -171,7 +171,7 @@ func (i *Importer) keep(known map[string]imported) error {
 		return err
 	}
 	temp := i.Record + ".tmp"
-	if err := os.WriteFile(temp, b, 0o644); err != nil {
+	if err := os.WriteFile(temp, b, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(temp, i.Record)
