@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,8 +34,8 @@ const (
 	copies = 3
 	// applyCopies is copies for server-side apply, which compares several versions.
 	applyCopies = 6
-	// heavyAtOnce is how many heavy bodies are decoded at once, at most: more would
-	// only keep other requests from a processor.
+	// heavyAtOnce is how many heavy bodies are decoded at once, at most, and no more
+	// than there are processors: they would only keep other requests from one.
 	heavyAtOnce = 4
 )
 
@@ -108,7 +109,7 @@ func (a *account) decode(ctx context.Context, bytes int) error {
 	a.decoded()
 	room := a.light
 	if bytes > lightBody {
-		room, bytes = a.heavy, max(bytes, a.most/heavyAtOnce)
+		room, bytes = a.heavy, max(bytes, a.most/min(heavyAtOnce, goruntime.GOMAXPROCS(0)))
 	}
 	if !room.Enter(ctx, a.user, bytes) {
 		return errBusy(ctx)

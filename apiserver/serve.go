@@ -19,6 +19,11 @@ const (
 	// maxHeader bounds a request's line and headers, in bytes: also strangers may send
 	// them. A command of exec travels there, with its escapes.
 	maxHeader = 256 << 10
+	// streamBuffer and connectionBuffer bound what of bodies arrives over HTTP/2 before
+	// it is read, in bytes. A connection has room for all that wait of one user: what
+	// is read meanwhile never waits for them.
+	streamBuffer     = smallBody
+	connectionBuffer = 2 * queueLength * streamBuffer
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
 	// stopTime bounds the wait for requests under way when the server stops.
@@ -61,7 +66,7 @@ func (s *Server) server(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(s.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
 	}
 }
 

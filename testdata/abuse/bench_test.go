@@ -19,36 +19,32 @@ import (
 // atOnce is how many hostile requests one user sends at once.
 const atOnce = 50
 
-// BenchmarkHostile has one user send hostile requests, as many at once as the
-// server takes from one, while another user reads a ConfigMap again and again. It
-// reports the most memory that the server took in all that time, and how long the
-// reader waited, beside the same reads of a server at rest. One round sends a mix of
-// all kinds, the others one kind each; of these the worst is reported.
+// BenchmarkHostile has one user send hostile requests of every kind at once, while
+// another reads a ConfigMap again and again. Each round has a server of its own. It
+// reports the most memory that a server took, how long the longest attack was, and
+// how long the reader waited, beside the same reads of a server at rest.
 func BenchmarkHostile(b *testing.B) {
-	requests := hostile.Requests(namespace)
-	var mixed []hostile.Request
-	for n := range atOnce {
-		mixed = append(mixed, requests[n%len(requests)])
+	var quiet, busy []time.Duration
+	var longest time.Duration
+	var memory float64
+	for b.Loop() {
+		v := startVictim(b)
+		quiet = append(quiet, v.read(b, time.After(2*time.Second))...)
+		done, from := make(chan time.Time), time.Now()
+		go func() {
+			v.attack(b)
+			close(done)
+		}()
+		busy = append(busy, v.read(b, done)...)
+		longest = max(longest, time.Since(from))
+		memory = max(memory, v.memory(b))
+		v.stop()
 	}
-	b.Run("mixed", func(b *testing.B) {
-		v := startVictim(b)
-		for b.Loop() {
-			v.attack(b, mixed)
-		}
-		v.report(b)
-	})
-	b.Run("each", func(b *testing.B) {
-		v := startVictim(b)
-		for first := true; b.Loop(); first = false { // a minute is enough, whatever -benchtime says
-			if !first {
-				continue
-			}
-			for _, r := range requests {
-				v.attack(b, slices.Repeat([]hostile.Request{r}, atOnce))
-			}
-		}
-		v.report(b)
-	})
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(memory, "MB-RSS-peak")
+	b.ReportMetric(longest.Seconds(), "s/attack")
+	b.ReportMetric(p99(busy), "ms-GET-p99")
+	b.ReportMetric(p99(quiet), "ms-GET-p99-at-rest")
 }
 
 // victim is a server of its own with an attacker and somebody who reads.
@@ -56,9 +52,7 @@ type victim struct {
 	server           *server
 	pid              int
 	attacker, reader user
-	quiet            time.Duration // p99 of reads of the server at rest
-	worst            time.Duration // p99 of the worst attack
-	worstName        string
+	stop             func()
 }
 
 func startVictim(b *testing.B) *victim {
@@ -69,15 +63,16 @@ func startVictim(b *testing.B) *victim {
 		b.Fatal(err)
 	}
 	s := harness.NewServer(programs.Monopod(harness.Plain), dir, "--node-name", "node1", "--runtime=fake")
-	b.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		s.CleanUp(false)
 		os.RemoveAll(dir)
 	})
+	b.Cleanup(stop)
 	s.Start()
 	if err := s.Ready(); err != nil {
 		b.Fatal(err)
 	}
-	v := &victim{pid: s.Cmd.Process.Pid}
+	v := &victim{pid: s.Cmd.Process.Pid, stop: stop}
 	if v.server, err = open(dir); err != nil {
 		b.Fatal(err)
 	}
@@ -93,62 +88,46 @@ func startVictim(b *testing.B) *victim {
 			v.reader = u
 		}
 	}
-	reads := 0
-	v.quiet = p99(v.read(b, func() bool { reads++; return reads < 500 }))
 	return v
 }
 
-// attack sends the requests at once and reads until each has been answered.
-func (v *victim) attack(b *testing.B, requests []hostile.Request) {
+// attack sends hostile requests at once, and returns when each has been answered.
+func (v *victim) attack(b *testing.B) {
 	b.Helper()
-	if _, err := v.server.want(b.Context(), http.MethodPost, nsPath+"/configmaps", `{"metadata":{"name":"target"},"data":{"k":"v"}}`); err != nil {
-		b.Fatal(err)
-	}
-	began := time.Now()
-	var wg sync.WaitGroup
-	for _, r := range requests {
-		wg.Go(func() {
+	requests := hostile.Requests(namespace)
+	var group sync.WaitGroup
+	for n := range atOnce {
+		r := requests[n%len(requests)]
+		group.Go(func() {
 			code, data, err := v.server.do(context.Background(), v.attacker, r.Method, r.Path, r.ContentType, []byte(r.Body))
 			if err != nil || code >= http.StatusInternalServerError && code != http.StatusGatewayTimeout {
 				b.Errorf("%s: %d %.200s, %v", r.Name, code, data, err)
 			}
 		})
 	}
-	done := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(done)
-	}()
-	took := p99(v.read(b, func() bool {
-		select {
-		case <-done:
-			return false
-		default:
-			return true
-		}
-	}))
-	b.Logf("%s: p99 %v, %v", requests[0].Name, took, time.Since(began))
-	if took > v.worst {
-		v.worst, v.worstName = took, requests[0].Name
-	}
+	group.Wait()
 }
 
-// read reads once, and while more says so, one after another.
-func (v *victim) read(b *testing.B, more func() bool) (took []time.Duration) {
+// read reads once, and again until done.
+func (v *victim) read(b *testing.B, done <-chan time.Time) (took []time.Duration) {
 	b.Helper()
-	for again := true; again; again = more() {
+	for {
 		from := time.Now()
 		code, data, err := v.server.do(b.Context(), v.reader, http.MethodGet, nsPath+"/configmaps/kube-root-ca.crt", "", nil)
 		if err != nil || code != http.StatusOK {
 			b.Fatalf("%d %.200s, %v", code, data, err)
 		}
 		took = append(took, time.Since(from))
-		time.Sleep(time.Millisecond) // a user, not a second attacker
+		select {
+		case <-done:
+			return took
+		case <-time.After(time.Millisecond): // a user, no second attacker
+		}
 	}
-	return took
 }
 
-func (v *victim) report(b *testing.B) {
+// memory is the most that the server ever took, in MB.
+func (v *victim) memory(b *testing.B) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.pid))
 	if err != nil {
@@ -159,16 +138,11 @@ func (v *victim) report(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Logf("worst for the reader: %s", v.worstName)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(kb*1024/1e6, "MB-RSS-peak")
-	b.ReportMetric(milliseconds(v.worst), "ms-GET-p99")
-	b.ReportMetric(milliseconds(v.quiet), "ms-GET-p99-at-rest")
+	return kb * 1024 / 1e6
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func p99(took []time.Duration) time.Duration {
+// p99 is in milliseconds.
+func p99(took []time.Duration) float64 {
 	slices.Sort(took)
-	return took[len(took)*99/100]
+	return float64(took[len(took)*99/100].Microseconds()) / 1000
 }
