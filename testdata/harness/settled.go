@@ -8,18 +8,27 @@ import (
 	"time"
 )
 
-// settleTime is how long a server may take to have nothing to do, once nobody asks
-// anything of it.
-const settleTime = 20 * time.Second
+const (
+	// settleTime is how long a server may take to have nothing to do, once nobody asks
+	// anything of it.
+	settleTime = 20 * time.Second
+	// quiet is how long nothing happens in one that has.
+	quiet = 200 * time.Millisecond
+)
 
-// Settled waits until the server has nothing to reconcile: no key waits, none is
-// woken by its own results again and again, and no reconcile or step of a pod comes
-// between two looks.
+// Settled waits until the server has nothing to reconcile: no key waits or is worked
+// on, none is woken by its own results again and again, and for a while no reconcile
+// and no step of a pod ends.
 func (s *Server) Settled() error {
 	var now, before work
+	var since time.Time
 	if Eventually(settleTime, func() bool {
 		now, before = s.work(), now
-		return now.err == nil && now.left == "" && now.done == before.done
+		if since.IsZero() || now.err != nil || now.left != "" || now.done != before.done {
+			since = time.Now()
+			return false
+		}
+		return time.Since(since) >= quiet
 	}) {
 		return nil
 	}
@@ -36,26 +45,33 @@ type work struct {
 	err  error
 }
 
-func (s *Server) work() (w work) {
+func (s *Server) work() work {
 	code, text := s.Get("/metrics")
 	if code != http.StatusOK {
 		return work{err: fmt.Errorf("/metrics: %d %s", code, text)}
 	}
-	for line := range strings.Lines(text) {
+	return workIn(text)
+}
+
+// workIn is what metrics tell of work.
+func workIn(metrics string) (w work) {
+	told := false
+	for line := range strings.Lines(metrics) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		family, _, _ := strings.Cut(name, "{")
 		n, _ := strconv.ParseFloat(value, 64) // comments do not matter
 		switch family {
 		case "workqueue_work_duration_seconds_count", "kubelet_pod_worker_duration_seconds_count":
 			w.done += n
-		case "workqueue_depth", "monopod_workqueue_restless_keys":
+		case "workqueue_depth", "monopod_workqueue_restless_keys", "workqueue_unfinished_work_seconds":
+			told = true
 			if n > 0 {
 				w.left += line
 			}
 		}
 	}
-	if w.done == 0 {
-		w.err = fmt.Errorf("/metrics does not tell of reconciles:\n%s", text)
+	if !told {
+		w.err = fmt.Errorf("/metrics does not tell of queues:\n%s", metrics)
 	}
 	return w
 }

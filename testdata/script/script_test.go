@@ -30,6 +30,9 @@ import (
 // with what the runtime must be able to do: [cdi], [images] (volumes that show an
 // image), [imagefolders] (or a folder of one), [userns] (users of a pod's own, and only
 // the groups that it names); with [!cdi] and so on where it cannot.
+// A monopod that runs at the end of its script must come to rest: nothing is left to
+// reconcile.
+//
 // Beside testscript's own commands they have:
 //
 //	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
@@ -189,6 +192,7 @@ type (
 	programsKey struct{}
 	serverKey   struct{}
 	othersKey   struct{}
+	testKey     struct{}
 )
 
 func (b programs) setup(env *testscript.Env, runtime, kubectl string) error {
@@ -199,6 +203,7 @@ func (b programs) setup(env *testscript.Env, runtime, kubectl string) error {
 	monopod := b.Monopod(b.variant(runtime))
 	s := &harness.Server{Dir: dir}
 	env.Values[programsKey{}], env.Values[serverKey{}], env.Values[othersKey{}], env.Values[registryKey{}] = b, s, map[string]*harness.Server{}, &registryOf{}
+	env.Values[testKey{}] = env.T()
 	env.Setenv("RUNTIME", runtime)
 	env.Setenv("DATA", dir)
 	env.Setenv("SOCKET", filepath.Join(dir, "monopod.sock"))
@@ -207,12 +212,37 @@ func (b programs) setup(env *testscript.Env, runtime, kubectl string) error {
 	env.Setenv("MONOPOD", monopod)
 	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
-	env.Defer(func() {
+	env.Defer(func() { // after those of the script's commands: what they started has ended
+		atRest := atRest(env.T(), s)
 		s.CleanUp(runtime == "containerd")
 		unix.Unmount(dir, unix.MNT_DETACH) // a script may have mounted a small disk there
 		os.RemoveAll(dir)
+		sound(env.T(), s, atRest)
 	})
 	return nil
+}
+
+// atRest says what a server that still runs at the end of its script does, although
+// nobody asks anything of it.
+func atRest(t testscript.T, s *harness.Server) error {
+	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() {
+		return nil // it is known why
+	}
+	if !s.Running() {
+		t.Log("not asked whether it settles: no monopod runs at the end")
+		return nil
+	}
+	return s.Settled()
+}
+
+// sound fails the test of a server that has ended.
+func sound(t testscript.T, s *harness.Server, atRest error) {
+	switch {
+	case s.Log != nil && s.Raced():
+		t.Fatal("monopod has a data race\n" + s.Log.String())
+	case atRest != nil:
+		t.Fatal(atRest)
+	}
 }
 
 func of(ts *testscript.TestScript) *harness.Server { return ts.Value(serverKey{}).(*harness.Server) }
@@ -231,6 +261,7 @@ func named(ts *testscript.TestScript, args []string) (s *harness.Server, node st
 		ts.Defer(func() {
 			s.CleanUp(false)
 			os.RemoveAll(s.Dir)
+			sound(ts.Value(testKey{}).(testscript.T), s, nil)
 		})
 	}
 	return others[node], node, args[2:]
@@ -242,15 +273,6 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi"}
 	*s = *harness.NewServer(ts.Getenv("MONOPOD"), s.Dir, append(own, args...)...)
 	s.Start()
-	ts.Defer(func() {
-		if s.Running() {
-			return
-		}
-		if s.Raced() {
-			ts.Logf("%s", s.Log)
-			ts.Fatalf("monopod has a data race")
-		}
-	})
 	if err := s.Ready(); err != nil {
 		s.End(syscall.SIGKILL)
 		ts.Fatalf("%v\n%s", err, s.Log)
