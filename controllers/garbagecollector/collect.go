@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
+	"monopod/controllers/kinds"
 	"monopod/controllers/loop"
 )
 
@@ -137,39 +138,67 @@ func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 }
 
 // foreground waits until no dependent blocks the owner's deletion. They were woken
-// when it began.
+// when it began, or are when their watch tells of them.
 func (r *run) foreground(ctx context.Context, owner item) error {
-	if r.index.blocked(owner.uid) {
+	blocked := r.index.blocked(owner.uid)
+	if !blocked {
+		err := r.stored(ctx, owner, func(_ kinds.Kind, all []client.Object) error {
+			blocked = blocked || slices.ContainsFunc(all, func(obj client.Object) bool { return blocks(owner.uid, obj) })
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if blocked {
 		r.loop.AddAfter(circlesAfter, circles)
 		return nil // each wakes the owner as it goes
 	}
 	return r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents)
 }
 
-// orphan takes the owner out of its dependents, then lets it go. They are read
-// from the API, not the index, which may trail: one missed would be deleted.
+// orphan takes the owner out of its dependents, then lets it go.
 func (r *run) orphan(ctx context.Context, owner item) error {
-	for _, kind := range r.cfg.Kinds {
-		if owner.namespace != "" && !kind.Namespaced {
-			continue
-		}
-		objs, _, err := r.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: owner.namespace})
-		if err != nil {
-			return err
-		}
-		errs := loop.Each(parallel, objs, func(obj client.Object) error {
+	err := r.stored(ctx, owner, func(kind kinds.Kind, all []client.Object) error {
+		return errors.Join(loop.Each(parallel, all, func(obj client.Object) error {
 			if !owns(owner.uid, obj) {
 				return nil
 			}
 			return r.disown(ctx, itemOf(kind.Resource, obj), []types.UID{owner.uid})
-		})
-		if len(errs) > 0 {
-			return errors.Join(errs...)
-		}
+		})...)
+	})
+	if err != nil {
+		return err
 	}
 	return r.unfinalize(ctx, owner, metav1.FinalizerOrphanDependents)
 }
 
+// stored calls f with all objects of each kind that may depend on the owner. They are
+// read from the API, not the index, which may trail, since nothing orders what the
+// watches tell: a dependent that is missed would be deleted, or outlive its owner.
+func (r *run) stored(ctx context.Context, owner item, f func(kind kinds.Kind, all []client.Object) error) error {
+	for _, kind := range r.cfg.Kinds {
+		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
+			continue
+		}
+		all, _, err := r.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: owner.namespace})
+		if err == nil {
+			err = f(kind, all)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func owns(owner types.UID, obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner })
+}
+
+// blocks: the object keeps an owner that is deleted in the foreground.
+func blocks(owner types.UID, obj client.Object) bool {
+	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
+		return ref.UID == owner && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+	})
 }

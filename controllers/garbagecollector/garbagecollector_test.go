@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -83,6 +84,34 @@ func TestForegroundWaitsForDependents(t *testing.T) {
 		apitest.Change(api, configMap(api, "b"), "", func(cm *corev1.ConfigMap) { cm.Finalizers = nil })
 		if got := there(api); got != "" {
 			t.Errorf("left %q", got)
+		}
+	})
+}
+
+// A dependent that its watch tells of later than of its owner's deletion counts.
+func TestForegroundWaitsForDependentsToldLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lag = 300 * time.Millisecond
+		api := apitest.New(t)
+		deps := api.Deps()
+		deps.Client = apitest.Lagging{Client: api.Client, Resource: client.Secrets, By: lag}
+		api.Run(New(deps, &api.Events, Config{}))
+		add(api, "a")
+		held := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: configMap(api, "held", "a").ObjectMeta}
+		held.Finalizers = []string{"example.com/hold"}
+		api.Create(held)
+		api.Delete(configMap(api, "a"), metav1.DeletePropagationForeground)
+		for range 10 {
+			if got := there(api); got != "a " {
+				t.Fatalf("left %q, want a to wait for the secret", got)
+			}
+			apitest.Settle(lag)
+		}
+		apitest.Change(api, held, "", func(s *corev1.Secret) { s.Finalizers = nil })
+		apitest.Settle(10 * lag)
+		if _, ok := apitest.Get[*corev1.Secret](api, "default", "held"); ok || there(api) != "" {
+			t.Errorf("left %q; the secret is there: %v", there(api), ok)
 		}
 	})
 }

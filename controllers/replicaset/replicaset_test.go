@@ -1,7 +1,6 @@
 package replicaset
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
@@ -153,33 +151,7 @@ func TestGracefulDeletionIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// lagging brings the changes of one resource later than those of others.
-type lagging struct {
-	client.Client
-	resource schema.GroupVersionResource
-}
-
 const lag = 300 * time.Millisecond
-
-func (l lagging) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
-	events, err := l.Client.Watch(ctx, sel, rv)
-	if err != nil || sel.Resource != l.resource {
-		return events, err
-	}
-	out := make(chan watch.Event)
-	go func() {
-		defer close(out)
-		for e := range events {
-			time.Sleep(lag)
-			select {
-			case out <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
-}
 
 // TestAdoptsAndReleases in whatever order the watches tell of pods and ReplicaSets.
 func TestAdoptsAndReleases(t *testing.T) {
@@ -188,7 +160,7 @@ func TestAdoptsAndReleases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := apitest.New(t)
-				start(t, api, lagging{api.Client, late})
+				start(t, api, apitest.Lagging{Client: api.Client, Resource: late, By: lag})
 				adoptsAndReleases(t, api)
 			})
 		})

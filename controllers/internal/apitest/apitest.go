@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
@@ -216,6 +218,35 @@ func (f *Faulty) Create(ctx context.Context, obj client.Object) (client.Object, 
 		return nil, ErrFault
 	}
 	return f.Client.Create(ctx, obj)
+}
+
+// Lagging brings the changes of one resource later than those of others: nothing
+// orders what two watches tell.
+type Lagging struct {
+	client.Client
+	Resource schema.GroupVersionResource
+	By       time.Duration
+}
+
+// Watch implements client.Client.
+func (l Lagging) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
+	events, err := l.Client.Watch(ctx, sel, rv)
+	if err != nil || sel.Resource != l.Resource {
+		return events, err
+	}
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		for e := range events {
+			time.Sleep(l.By)
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
 }
 
 // Value reads a counter.
