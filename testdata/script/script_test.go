@@ -235,13 +235,21 @@ func atRest(t testscript.T, s *harness.Server) error {
 	return s.Settled()
 }
 
-// sound fails the test of a server that has ended.
+// told bounds what a failed test shows of a server's log, in bytes: its end.
+const told = 64 << 10
+
+// sound fails the test of a server that has ended; one that has failed shows what the
+// server had to say.
 func sound(t testscript.T, s *harness.Server, atRest error) {
+	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() && s.Log != nil {
+		log := s.Log.String()
+		t.Log(log[max(0, len(log)-told):])
+	}
 	switch {
 	case s.Log != nil && s.Raced():
 		t.Fatal("monopod has a data race\n" + s.Log.String())
 	case atRest != nil:
-		t.Fatal(atRest)
+		t.Fatal(atRest.Error() + "\n" + s.Log.String())
 	}
 }
 
