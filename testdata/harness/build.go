@@ -30,6 +30,7 @@ var (
 	plain   sync.Once
 	race    sync.Once
 	clients sync.Once
+	mixin   sync.Once
 )
 
 // Build builds monopod, as users have it, and the sample image.
@@ -64,6 +65,15 @@ func (p Programs) BuildClients(t testing.TB) {
 		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
 		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o", p.Path("kubectl"), ".")
 		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm")
+	})
+}
+
+// BuildMixin builds what asks the questions of dashboards, with Prometheus' engine.
+func (p Programs) BuildMixin(t testing.TB) {
+	t.Helper()
+	mixin.Do(func() {
+		defer p.lock(t)()
+		p.build(t, "testdata/mixin", "-o", p.Path("mixin"), ".")
 	})
 }
 

@@ -76,6 +76,7 @@ func TestScripts(t *testing.T) {
 		t.Run(runtime, func(t *testing.T) {
 			if runtime == "containerd" {
 				harness.NeedsContainerd(t)
+				b.BuildMixin(t)
 			}
 			t.Parallel()
 			for _, dir := range []string{".", runtime, "agent"} {
