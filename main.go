@@ -323,7 +323,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	p := parts{
 		guards: guards, cfg: cfg, log: log, state: state, access: access, advertised: advertised, metrics: metrics,
-		manager: manager, elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, access.KubeletPort(), restored),
+		manager: manager, elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, access, restored),
 	}
 	server, err := apiserver.New(ctx, p.serverConfig())
 	if err != nil {
@@ -361,10 +361,10 @@ func newControllers(cfg Config, log *zap.Logger, reg *registry.Registry, metrics
 }
 
 // newAgent tells of a state that was restored before this start.
-func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, port int32, restored string) *launch.Node {
+func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, access *apiserver.Access, restored string) *launch.Node {
 	return launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Kubelet: cfg.Kubelet, Port: port, Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Services: cfg.services.Complete().Addresses, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
+		Server: access.Listens(), Kubelet: cfg.Kubelet, Port: access.KubeletPort(), Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Services: cfg.services.Complete().Addresses, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
 	})
 }
 

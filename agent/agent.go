@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -111,6 +112,10 @@ type Config struct {
 	Labels   map[string]string // more labels of the node
 	Taints   []corev1.Taint    // of a node that registers for the first time
 	MaxPods  int               // 110
+
+	// Server is where the API server listens, for containers' environment; zero: pods
+	// reach it at the address of its Service.
+	Server netip.AddrPort
 
 	// Instance tells the sandboxes of this agent from others' in one containerd;
 	// empty: derived from DataDir and NodeName.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/env"
+	"monopod/agent/host"
 	"monopod/agent/spec"
 	"monopod/agent/status"
 	"monopod/apiserver/client"
@@ -267,7 +269,20 @@ func (w *worker) services(ctx context.Context) ([]env.Var, error) {
 		}
 		all = append(all, list...)
 	}
+	if w.a.cfg.Server.IsValid() {
+		all = env.WithServer(all, w.server())
+	}
 	return env.Services(all, w.pod.Namespace, links), nil
+}
+
+// server is where the pod reaches the API; zero: nowhere.
+func (w *worker) server() netip.AddrPort {
+	listen := w.a.cfg.Server
+	var interfaces []netip.Prefix
+	if listen.Addr().IsUnspecified() && !w.pod.Spec.HostNetwork {
+		interfaces = host.Networks()
+	}
+	return env.ServerFor(listen, w.pod.Spec.HostNetwork, w.facts().PodIPs, interfaces, w.a.hostIPs[0])
 }
 
 // ownFiles writes the files the agent itself brings into a container: /etc/hosts

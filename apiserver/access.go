@@ -161,6 +161,12 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
+// Listens is Address, of which zones are no part.
+func (a *Access) Listens() netip.AddrPort {
+	at, _ := netip.ParseAddrPort(a.Address) // a listener's own
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+}
+
 // KubeletPort is the port of Kubelet; 0: there is none.
 func (a *Access) KubeletPort() int32 {
 	at, err := netip.ParseAddrPort(a.Kubelet)

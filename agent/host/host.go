@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -189,6 +190,18 @@ func IP() net.IP {
 		}
 	}
 	return net.IPv4(127, 0, 0, 1)
+}
+
+// Networks are the addresses of the node's interfaces with their networks.
+func Networks() []netip.Prefix {
+	addrs, _ := net.InterfaceAddrs()
+	var out []netip.Prefix
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // routed reads the interface of the default route.

@@ -64,6 +64,7 @@ type Config struct {
 	Pulls    image.Limits
 	Cluster  spec.Cluster
 	Services []netip.Prefix // the ranges of Services' addresses
+	Server   netip.AddrPort // where the API server listens
 	MaxPods  int            // 0: 110
 	Reserve  reserve.Config
 	Security security.Policy
@@ -298,7 +299,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
-		NodeName: n.cfg.NodeName, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
+		NodeName: n.cfg.NodeName, Server: n.cfg.Server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),

@@ -38,6 +38,7 @@ func commands() map[string]command {
 		"write":       {(*run).write, 1, math.MaxInt},
 		"fill":        {(*run).fill, 2, 2},
 		"get":         {(*run).get, 1, 1},
+		"api":         {(*run).api, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
 		"do":          {(*run).do, 1, math.MaxInt},
 		"not":         {(*run).not, 1, math.MaxInt},

@@ -17,6 +17,7 @@
 //	write FILE WORD…           write the words and a newline to a file
 //	fill DIR MIB               write that much to files of 1 MiB in a directory
 //	get URL                    print what an HTTP server answers
+//	api PATH                   print what the API server answers the pod's account
 //	alloc MIB                  use that much memory and wait
 //	do COMMAND then COMMAND …  run them one after the other while they end with 0
 //	not COMMAND                fail when the command does not

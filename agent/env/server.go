@@ -1,0 +1,68 @@
+package env
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ServerFor is where a pod with the addresses ips reaches the API server that
+// listens at listen; zero: nowhere, as it listens on loopback alone and the pod is
+// not on the host's network. Of a server that listens everywhere it is the node's end
+// of the pod's own network, which outlives a change of the node's address, and for
+// want of that node. interfaces are the node's, with their networks.
+func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces []netip.Prefix, node string) netip.AddrPort {
+	at := listen.Addr().Unmap().WithZone("")
+	to := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, listen.Port()) }
+	switch {
+	case hostNetwork && at.IsUnspecified():
+		return to(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	case hostNetwork:
+		return to(at)
+	case at.IsLoopback():
+		return netip.AddrPort{}
+	case !at.IsUnspecified():
+		return to(at)
+	}
+	for _, ip := range ips {
+		pod, err := netip.ParseAddr(ip)
+		if err != nil {
+			continue
+		}
+		for _, p := range interfaces {
+			if own := p.Addr().Unmap(); own != pod && !own.IsLoopback() && p.Contains(pod) {
+				return to(own)
+			}
+		}
+	}
+	if own, err := netip.ParseAddr(node); err == nil && !own.IsLoopback() {
+		return to(own)
+	}
+	return netip.AddrPort{}
+}
+
+// WithServer is list with the Service kubernetes as pods reach it at server: that
+// address and port in place of its cluster IP, which nothing forwards, or without it
+// when server is zero.
+func WithServer(list []*corev1.Service, server netip.AddrPort) []*corev1.Service {
+	i := slices.IndexFunc(list, isServer)
+	if i < 0 {
+		return list
+	}
+	list = slices.Clone(list)
+	if !server.IsValid() {
+		return slices.DeleteFunc(list, isServer)
+	}
+	s := list[i].DeepCopy()
+	s.Spec.ClusterIP = server.Addr().String()
+	for j := range s.Spec.Ports {
+		s.Spec.Ports[j].Port = int32(server.Port())
+	}
+	list[i] = s
+	return list
+}
+
+func isServer(s *corev1.Service) bool {
+	return s.Namespace == corev1.NamespaceDefault && s.Name == "kubernetes"
+}

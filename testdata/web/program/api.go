@@ -1,0 +1,62 @@
+package program
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// accountDir is where a pod finds the token of its account and the authority of the
+// API server.
+const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+// api asks the API server as programs in pods do: at the address in the environment,
+// as the pod's account, with the server verified.
+func (r *run) api(ctx context.Context, args []string) int {
+	token, errToken := r.System.ReadFile(accountDir + "token")
+	ca, errCA := r.System.ReadFile(accountDir + "ca.crt")
+	host, port := r.variable("KUBERNETES_SERVICE_HOST"), r.variable("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return r.failed(errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"))
+	}
+	if err := cmp.Or(errToken, errCA); err != nil {
+		return r.failed(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{DialContext: r.System.Dial, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(host, port)+args[0], nil)
+	if err != nil {
+		return r.misused(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return r.failed(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(r.Stdout, response.Body); err != nil {
+		return r.failed(err)
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		return r.failed(fmt.Errorf("%s: %s", args[0], response.Status))
+	}
+	return 0
+}
+
+// variable is the last one of that name in the environment.
+func (r *run) variable(name string) (value string) {
+	for _, kv := range r.Env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
