@@ -25,7 +25,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent":                   {"monopod/apiserver/client", "monopod/apiserver/codec", "monopod/store"},
 	"monopod/agent/cri":               {"monopod/agent"},
 	"monopod/agent/runtime":           {},
-	"monopod/agent/fake":              {"monopod/agent/runtime", "monopod/testdata/web"},
+	"monopod/agent/fake":              {"monopod/agent/runtime", "monopod/agent/guard", "monopod/agent/backoff", "monopod/testdata/web"},
 	"monopod/agent/launch":            {"monopod/agent", "monopod/apiserver/client", "monopod/apiserver/codec", "monopod/store", "monopod/testdata/web"},
 	"monopod/agent/runtimetest":       {"monopod/agent/runtime", "monopod/agent/image", "monopod/agent/abilities", "monopod/agent/backoff", "monopod/agent/cutoff", "monopod/testdata/web"},
 	"monopod/agent/cni":               {},
