@@ -63,6 +63,8 @@ type world struct {
 
 	touched chan struct{} // the folder of static pods changed
 
+	panics bool // are made by the test
+
 	tokens atomic.Int64 // given out
 
 	metrics *prometheus.Registry // of the last agent
@@ -95,6 +97,9 @@ func openWorld(t *testing.T, test func(w *world)) {
 		w.startAgent()
 		t.Cleanup(func() { w.stop() })
 		test(w)
+		if n := w.counted("monopod_agent_panics_total"); n > 0 && !w.panics {
+			t.Errorf("%v panics in the agent", n)
+		}
 	})
 }
 

@@ -257,17 +257,19 @@ func (a *Agent) add(ctx context.Context, pod *corev1.Pod, judge func(context.Con
 }
 
 func (a *Agent) drop(w *worker, name types.NamespacedName) {
+	defer func() { // whatever becomes of the rest: a new pod of the name waits for it
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.pods, w.uid)
+		if a.names[name] == w {
+			delete(a.names, name)
+		}
+		close(w.done)
+	}()
 	a.status.Forget(w.uid)
 	a.images.Forget(string(w.uid))
 	a.owners.forget(w.uid)
 	a.node.Lacks(string(w.uid), nil)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.pods, w.uid)
-	if a.names[name] == w {
-		delete(a.names, name)
-	}
-	close(w.done)
 }
 
 func (a *Agent) worker(uid types.UID) *worker {

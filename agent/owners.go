@@ -38,8 +38,10 @@ func (o *owners) keep(uid types.UID, exists func(id string) bool) {
 		delete(o.byID, id)
 		return true
 	})
-	if o.ids[uid] = left; len(left) == 0 {
-		delete(o.ids, uid)
+	if len(left) > 0 {
+		o.ids[uid] = left
+	} else {
+		delete(o.ids, uid) // there may be no map yet
 	}
 }
 

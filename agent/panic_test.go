@@ -32,6 +32,7 @@ func TestPanics(t *testing.T) {
 	for _, call := range runtimeCalls {
 		t.Run(call, func(t *testing.T) {
 			inWorld(t, func(w *world) {
+				w.panics = true
 				var left atomic.Int32
 				left.Store(3)
 				w.failing(func(op, _ string) error {
@@ -59,6 +60,7 @@ func TestPanics(t *testing.T) {
 // no other. It goes when it is deleted and its worker can work again.
 func TestWorkerThatAlwaysPanics(t *testing.T) {
 	inWorld(t, func(w *world) {
+		w.panics = true
 		var tries []time.Time
 		var broken atomic.Bool
 		broken.Store(true)
@@ -113,4 +115,22 @@ func (w *world) counted(name string) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// A pod that is refused before any other has run ends like all, and makes way for the
+// next of its name.
+func TestRefusedFirst(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := pod("p")
+		p.Spec.NodeSelector = map[string]string{"no": "where"}
+		w.create(p)
+		w.until(time.Minute, "p", func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodFailed })
+		w.after(time.Minute)
+		if err := w.a.Health(); err != nil {
+			t.Error(err)
+		}
+		w.delete("p", 0)
+		w.create(pod("p"))
+		w.until(time.Minute, "p", func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning })
+	})
 }

@@ -18,7 +18,7 @@ const (
 
 // Settled waits until the server has nothing to reconcile: no key waits or is worked
 // on, none is woken by its own results again and again, and for a while no reconcile
-// and no step of a pod ends.
+// and no step of a pod ends. Nothing may have panicked.
 func (s *Server) Settled() error {
 	var now, before work
 	var since time.Time
@@ -65,6 +65,10 @@ func workIn(metrics string) (w work) {
 			w.done += n
 		case "workqueue_depth", "monopod_workqueue_restless_keys", "workqueue_unfinished_work_seconds":
 			told = true
+			if n > 0 {
+				w.left += line
+			}
+		case "monopod_agent_panics_total", "apiserver_request_panics_total":
 			if n > 0 {
 				w.left += line
 			}

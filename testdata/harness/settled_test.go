@@ -25,6 +25,9 @@ kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 3
 			t.Errorf("%s: %+v", name, w)
 		}
 	}
+	if w := workIn(rest + "monopod_agent_panics_total{part=\"pod\"} 1\n"); w.left == "" {
+		t.Error("a panic is taken for rest")
+	}
 	if workIn("go_goroutines 5\n").err == nil {
 		t.Error("no queue at all is taken for rest")
 	}
