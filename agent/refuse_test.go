@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/claims"
 	"monopod/agent/image"
@@ -26,7 +27,7 @@ func added(t *testing.T, v verdict) (*worker, *counter) {
 	t.Helper()
 	events := &counter{}
 	a := &Agent{
-		Deps: Deps{Recorder: events}, log: zap.NewNop(), pods: map[types.UID]*worker{}, names: map[types.NamespacedName]*worker{}, desk: newDesk(),
+		Deps: Deps{Recorder: events, Clock: clock.RealClock{}}, log: zap.NewNop(), pods: map[types.UID]*worker{}, names: map[types.NamespacedName]*worker{}, desk: newDesk(),
 		status: &statuswriter.Writer{}, images: &image.Puller{}, claims: &claims.Claims{},
 	}
 	v.room = []*worker{newWorker(a, &corev1.Pod{})}
