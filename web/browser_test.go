@@ -146,7 +146,7 @@ func text(selector string) string {
 
 // row is a JavaScript expression for the row of a table that is about name.
 func row(table, name string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].find((r) => r.querySelector("th, .c-object").innerText === %q)`, table, name)
+	return fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].find((r) => r.querySelector("th, .c-object")?.innerText === %q)`, table, name)
 }
 
 func cell(table, name, class string) string {

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,13 +19,20 @@ import (
 
 	"monopod/apiserver"
 	"monopod/apiserver/auth"
+	"monopod/apiserver/auth/rbac"
+	"monopod/apiserver/auth/rbac/policy"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
 	"monopod/web"
 )
 
-const token = "0123456789abcdef"
+const (
+	token      = "0123456789abcdef"
+	viewToken  = "view-456789abcdef"
+	robotToken = "robot-56789abcdef"
+	robot      = "robot" // a user without any role
+)
 
 // history is how many changes the server remembers.
 const history = 200
@@ -74,14 +82,20 @@ func serve(t *testing.T) *api {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: history}, nil, nil, 0)
-	reg := registry.New(s, resources, registry.Config{})
-	if err := reg.Bootstrap(t.Context()); err != nil {
-		t.Fatal(err)
+	roles := rbac.New(rbac.Config{})
+	reg := registry.New(s, resources, registry.Config{Roles: roles})
+	for _, err := range []error{reg.Bootstrap(t.Context()), policy.Bootstrap(t.Context(), reg)} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- roles.Run(ctx, reg) }()
 	a := &api{reg: reg}
-	known := auth.Token(token, auth.Admin)
+	known := auth.Any(auth.Token(token, auth.Admin), auth.Token(viewToken, auth.Viewer), auth.Token(robotToken, auth.User{Name: robot, Groups: []string{auth.Authenticated}}))
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: reg, Web: web.Handler(),
+		Registry: reg, Web: web.Handler(), Authorizer: roles,
 		Authenticator: auth.Func(func(r *http.Request) (auth.User, bool) {
 			u, ok := known.Authenticate(r)
 			return u, ok && !a.refuses.Load()
@@ -104,6 +118,10 @@ func serve(t *testing.T) *api {
 	t.Cleanup(func() {
 		a.server.CloseClientConnections()
 		a.server.Close()
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
 		s.Close()
 	})
 	return a
@@ -424,14 +442,22 @@ func (p page) many(a *api) {
 	for i := range 500 {
 		a.runs(p.t, create(p.t, a, podNamed(fmt.Sprintf("crowd-%03d", i))), 0)
 	}
-	p.sees(`document.querySelectorAll("#pods tbody tr").length > 500`)
-	p.sees(`%s === "Running"`, cell("pods", "crowd-499", ".c-status"))
-	p.value(`window.kept = ` + row("pods", "crowd-250"))
+	p.sees(`Number(%s) > 500`, text("#pods .count"))
+	p.sees(`document.querySelectorAll("#pods tbody tr").length < 200`)
+	p.sees(`document.querySelector("#pods table").ariaRowCount === null ? false : Number(document.querySelector("#pods table").getAttribute("aria-rowcount")) > 500`)
+	p.sees(`%s === "Running"`, cell("pods", "crowd-002", ".c-status"))
+	p.value(`window.kept = ` + row("pods", "crowd-002"))
 	a.remove(p.t, "crowd-000")
 	p.sees(`!%s`, row("pods", "crowd-000"))
-	if p.value(`window.kept === `+row("pods", "crowd-250")) != true {
+	if p.value(`window.kept === `+row("pods", "crowd-002")) != true {
 		p.t.Error("a row that did not change was made anew")
 	}
+	// Whoever scrolls sees the others, and what has the focus stays.
+	p.value(`{const b = document.querySelector("[aria-label='Delete pod crowd-002']"); b.focus({preventScroll: true}); window.scrollTo(0, document.querySelector("#replicasets").offsetTop - innerHeight); true}`)
+	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("pods", "crowd-499"))
+	p.sees(`document.activeElement.ariaLabel === "Delete pod crowd-002" && !%s`, row("pods", "crowd-250"))
+	p.value(`window.scrollTo(0, 0) || true`)
+	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("pods", "crowd-003"))
 }
 
 func (p page) sessionEnds(a *api) {
@@ -443,7 +469,7 @@ func (p page) sessionEnds(a *api) {
 	}
 	a.refuses.Store(false)
 	p.fill("#token", token+kb.Enter)
-	p.sees(`document.body.dataset.view === "in" && document.querySelectorAll("#pods tbody tr").length > 400`)
+	p.sees(`document.body.dataset.view === "in" && Number(%s) > 400`, text("#pods .count"))
 }
 
 func (p page) signOut(a *api) {

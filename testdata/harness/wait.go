@@ -32,6 +32,10 @@ func Eventually(d time.Duration, ok func() bool) bool {
 	return true
 }
 
+// Scaled is d on two idle cores as this machine is now, for figures that a program
+// has measured itself.
+func Scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * slowness()) }
+
 // maxSlowness bounds how long a test waits that would never pass.
 const maxSlowness = 10
 

@@ -11,7 +11,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Fires "ended" when the API does not know us any more. */
+/** Fires "ended" when the API does not know us any more, "refused" when we may not do what we did. */
 export const session = new EventTarget();
 
 const SECOND_TRY = 250; // milliseconds
@@ -38,7 +38,7 @@ export async function send(method, path, { body, type = "application/json", acce
   const response = await reach(path, { method, headers, body, signal, cache: "no-store", redirect: "error" });
   learnClock(response);
   if (response.ok) return response;
-  throw await problem(response);
+  throw await problem(response, method);
 }
 
 /**
@@ -58,10 +58,11 @@ async function reach(path, options) {
   }
 }
 
-async function problem(response) {
+async function problem(response, method) {
   const text = await response.text().catch(() => "");
   const err = fromStatus(parse(text)) ?? new ApiError(text.trim() || response.statusText || `HTTP ${response.status}`, response.status);
   if (response.status === 401) session.dispatchEvent(new CustomEvent("ended", { detail: err }));
+  if (response.status === 403 && ["DELETE", "PATCH"].includes(method)) session.dispatchEvent(new CustomEvent("refused", { detail: err }));
   return err;
 }
 
@@ -104,6 +105,13 @@ export async function whoAmI() {
   const review = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   const response = await send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", { body: json(review) });
   return (await response.json()).status.userInfo;
+}
+
+/** Whether the API lets us do what the attributes of a SelfSubjectAccessReview say. */
+export async function mayI(resourceAttributes) {
+  const review = { apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview", spec: { resourceAttributes } };
+  const response = await send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", { body: json(review) });
+  return (await response.json()).status?.allowed === true;
 }
 
 /** Signs in with a token, which is kept if the API knows it. */

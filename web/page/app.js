@@ -5,6 +5,7 @@ import { Collection, framed } from "./collection.js";
 import { deleteDialog } from "./delete.js";
 import { eventTable } from "./events.js";
 import { NodeCards } from "./nodes.js";
+import { Permissions } from "./permissions.js";
 import { podTable } from "./pods.js";
 import { setTable } from "./replicasets.js";
 import { write } from "./table.js";
@@ -23,9 +24,12 @@ const id = (name) => document.getElementById(name);
 const say = (text) => write(id("said"), text);
 const collections = Object.fromEntries(Object.keys(RESOURCES).map((name) => [name, new Collection()]));
 
+const permissions = new Permissions(() => tables.forEach((t) => t.renew()));
+const may = (what, namespace) => permissions.may(what, namespace);
+
 const tables = [
-  podTable(id("pods"), collections.pods, deleteDialog(say)),
-  setTable(id("replicasets"), collections.replicasets, say),
+  podTable(id("pods"), collections.pods, deleteDialog(say), may),
+  setTable(id("replicasets"), collections.replicasets, say, may),
   eventTable(id("events"), collections.events),
 ];
 const nodes = new NodeCards(id("nodes"), collections.nodes, collections.pods);
@@ -55,6 +59,7 @@ function leave(why = "") {
   following?.abort();
   following = null;
   signOut();
+  permissions.forget();
   write(id("sign-in-error"), why);
   document.body.dataset.view = "out";
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
@@ -71,6 +76,8 @@ function showLink(troubles) {
 session.addEventListener("ended", () => {
   if (following) leave("The session has ended: Monopod does not know this token any more.");
 });
+
+session.addEventListener("refused", () => permissions.forget());
 
 id("sign-in").addEventListener("submit", async (ev) => {
   ev.preventDefault();

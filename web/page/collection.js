@@ -3,6 +3,7 @@
 export class Collection {
   items = new Map();
   loaded = false;
+  denied = false; // the user may not list it
   #listeners = [];
 
   /** listener(uid, was, is): was is undefined for a new one, is for a gone one. */
@@ -24,6 +25,7 @@ export class Collection {
   /** replace makes this the list; what did not change is left alone. */
   replace(list) {
     this.loaded = true;
+    this.denied = false;
     const keep = new Set(list.map((it) => it.obj.metadata.uid));
     for (const uid of [...this.items.keys()]) if (!keep.has(uid)) this.drop(uid);
     for (const item of list) {
@@ -37,6 +39,13 @@ export class Collection {
   clear() {
     this.replace([]);
     this.loaded = false;
+    this.#tell(undefined, undefined, undefined);
+  }
+
+  /** deny forgets everything: the user may not see it. */
+  deny() {
+    this.replace([]);
+    this.denied = true;
     this.#tell(undefined, undefined, undefined);
   }
 

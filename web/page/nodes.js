@@ -6,6 +6,9 @@ import { byName, clone, write } from "./table.js";
 
 // More slots than this are not drawn as empty.
 const MOST_SLOTS = 200;
+// More pods than this are not drawn one by one: those that are not well come first.
+const MOST_DRAWN = 400;
+const WORST_FIRST = ["bad", "wait", "ending", "ok", "done"];
 const RESOURCES = ["cpu", "memory", "ephemeral-storage", "pods"];
 
 export class NodeCards {
@@ -26,7 +29,7 @@ export class NodeCards {
   }
 
   #draw() {
-    const { items, loaded } = this.#nodes;
+    const { items, loaded, denied } = this.#nodes;
     for (const [uid, card] of this.#cards) {
       if (items.has(uid)) continue;
       card.root.remove();
@@ -37,7 +40,7 @@ export class NodeCards {
       this.#card(obj).update(obj, (byNode.get(obj.metadata.name) ?? []).sort(byName));
     }
     this.#empty.hidden = items.size > 0;
-    write(this.#empty, loaded ? "The node has not registered yet." : "Loading…");
+    write(this.#empty, denied ? this.#empty.dataset.denied : loaded ? "The node has not registered yet." : "Loading…");
   }
 
   #card(node) {
@@ -62,7 +65,8 @@ function nodeCard() {
       const living = pods.filter((it) => occupies(it.obj));
       const slots = Number(node.status?.allocatable?.pods ?? 0);
       write(parts.pods, living.length);
-      write(parts.slots, slots ? `of ${slots} pods` : living.length === 1 ? "pod" : "pods");
+      const of = slots ? `of ${slots} pods` : living.length === 1 ? "pod" : "pods";
+      write(parts.slots, living.length > MOST_DRAWN ? `${of}, ${MOST_DRAWN} drawn, those that are not well first` : of);
       fillRack(parts.rack, living, slots);
     },
   };
@@ -136,13 +140,14 @@ function amount([name, capacity, allocatable]) {
 
 /** fillRack draws one slot for each pod and each pod that would fit. */
 function fillRack(rack, living, slots) {
-  const total = Math.max(living.length, slots <= MOST_SLOTS ? slots : 0);
+  const drawn = living.map((it) => ({ it, kind: mood(it.printed.Status, it.printed.Ready) }));
+  if (drawn.length > MOST_DRAWN) drawn.sort((a, b) => WORST_FIRST.indexOf(a.kind) - WORST_FIRST.indexOf(b.kind));
+  const total = Math.min(MOST_DRAWN, Math.max(living.length, slots <= MOST_SLOTS ? slots : 0));
   while (rack.childElementCount > total) rack.lastElementChild.remove();
   while (rack.childElementCount < total) rack.append(document.createElement("i"));
   let slot = rack.firstElementChild;
   for (let i = 0; i < total; i++, slot = slot.nextElementSibling) {
-    const it = living[i];
-    const kind = it ? mood(it.printed.Status, it.printed.Ready) : "";
+    const { it, kind } = drawn[i] ?? { it: null, kind: "" };
     if ((slot.dataset.mood ?? "") !== kind) slot.dataset.mood = kind;
     const title = it ? `${it.obj.metadata.name}: ${it.printed.Status}` : "";
     if (slot.title !== title) slot.title = title;

@@ -5,17 +5,22 @@ import { Table, byName, clone, setMoment, write } from "./table.js";
 
 const labels = (obj) => Object.entries(obj.metadata.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(" ");
 
-/** remove(pod) is called when somebody wants to delete one. */
-export function podTable(section, pods, remove) {
+const DELETE = { verb: "delete", group: "", resource: "pods" };
+
+/**
+ * remove(pod) is called when somebody wants to delete one; may is that of
+ * Permissions.
+ */
+export function podTable(section, pods, remove, may) {
   return new Table(section, pods, {
-    row: (item) => podRow(item, remove),
+    row: (item) => podRow(item, remove, may),
     order: byName,
     text: ({ obj, printed }) =>
       [obj.metadata.name, obj.metadata.namespace, printed.Status, printed.IP, printed.Node, labels(obj)].join(" "),
   });
 }
 
-function podRow(first, remove) {
+function podRow(first, remove, may) {
   const { root, parts } = clone("pod-row");
   const row = { root, item: first };
   const { name, namespace, creationTimestamp } = first.obj.metadata;
@@ -25,6 +30,7 @@ function podRow(first, remove) {
   parts.delete.setAttribute("aria-label", `Delete pod ${name}`);
   parts.delete.addEventListener("click", () => remove(row.item.obj));
   row.update = ({ obj, printed }) => {
+    parts.delete.hidden = !may(DELETE, namespace);
     write(parts.ready, printed.Ready);
     write(parts.status, printed.Status);
     write(parts.ip, printed.IP);

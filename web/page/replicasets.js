@@ -6,16 +6,20 @@ import { Table, byName, clone, setMoment, write } from "./table.js";
 
 export const desired = (set) => set.spec.replicas ?? 1;
 
-/** say(text) tells those who cannot see what was done. */
-export function setTable(section, sets, say) {
+const SCALE = { verb: "patch", group: "apps", resource: "replicasets", subresource: "scale" };
+
+/**
+ * say(text) tells those who cannot see what was done; may is that of Permissions.
+ */
+export function setTable(section, sets, say, may) {
   return new Table(section, sets, {
-    row: (item) => setRow(item, say),
+    row: (item) => setRow(item, say, may),
     order: byName,
     text: ({ obj }) => `${obj.metadata.name} ${obj.metadata.namespace}`,
   });
 }
 
-function setRow(first, say) {
+function setRow(first, say, may) {
   const { root, parts } = clone("set-row");
   const { name, namespace, creationTimestamp } = first.obj.metadata;
   write(parts.name, name);
@@ -30,6 +34,10 @@ function setRow(first, say) {
       write(parts.current, replicas);
       write(parts.ready, readyReplicas);
       parts.ready.classList.toggle("short", readyReplicas < desired(obj));
+      const fixed = !may(SCALE, namespace);
+      parts.form.hidden = fixed;
+      parts.fixed.hidden = !fixed;
+      write(parts.fixed, desired(obj));
       scaler.show(obj);
     },
     tick: (_, at) => write(parts.age, duration(at - millis(creationTimestamp))),

@@ -1,5 +1,6 @@
-// A Collection as rows. Each object keeps its row for as long as it lives; only
-// what changed is drawn, all of it in one frame.
+// A Collection as rows. Only what changed is drawn, all of it in one frame. Of many
+// rows only those near the window are in the document, with gaps in place of the
+// others; of few each object keeps its row for as long as it lives.
 
 import { framed } from "./collection.js";
 import { now } from "./api.js";
@@ -18,11 +19,25 @@ export function clone(id) {
   return { root, parts };
 }
 
+// More rows than this are not all in the document.
+const MOST_ROWS = 80;
+// So many rows more than fit are drawn above and below.
+const MARGIN = 12;
+// The height of a row that nobody has measured yet, in pixels.
+const ROW_HEIGHT = 38;
+
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
 export class Table {
   #collection;
   #options;
   #rows = new Map(); // by UID
   #dirty = new Set();
+  #sorted = null; // all items in their order; null: not sorted yet
+  #found = null; // those that match; null: not looked for yet
+  #texts = new WeakMap(); // what the filter looks at, by item
+  #height = { mean: 0, least: 0, width: 0 }; // of rows, in pixels, at the window's width
+  #gaps = [];
   #query = { namespace: "", words: [] };
   #shown = Infinity;
   #section;
@@ -42,8 +57,12 @@ export class Table {
     this.#shown = options.page ?? Infinity;
     collection.listen((uid) => {
       if (uid !== undefined) this.#dirty.add(uid);
+      this.#sorted = this.#found = null;
       this.draw();
     });
+    for (const moved of ["scroll", "resize"]) {
+      addEventListener(moved, () => this.#found?.length > MOST_ROWS && this.draw(), { passive: true });
+    }
     section.querySelector(".more")?.addEventListener("click", () => {
       this.#shown += options.page;
       this.draw();
@@ -53,6 +72,13 @@ export class Table {
   filter(namespace, text) {
     this.#query = { namespace, words: text.toLowerCase().split(/\s+/).filter(Boolean) };
     this.#shown = this.#options.page ?? Infinity;
+    this.#found = null;
+    this.draw();
+  }
+
+  /** renew draws every row again: what the user may do has changed. */
+  renew() {
+    for (const uid of this.#rows.keys()) this.#dirty.add(uid);
     this.draw();
   }
 
@@ -65,23 +91,82 @@ export class Table {
     const { namespace, words } = this.#query;
     if (namespace && item.obj.metadata.namespace !== namespace) return false;
     if (words.length === 0) return true;
-    const text = this.#options.text(item).toLowerCase();
+    let text = this.#texts.get(item);
+    if (text === undefined) this.#texts.set(item, text = this.#options.text(item).toLowerCase());
     return words.every((w) => text.includes(w));
   }
 
   #draw() {
-    const found = [...this.#collection.items.values()].filter((it) => this.#matches(it)).sort(this.#options.order);
-    const visible = found.slice(0, this.#shown);
-    this.#prune(new Set(visible.map((it) => it.obj.metadata.uid)));
-    const body = this.#section.querySelector("tbody");
-    let cursor = body.firstElementChild;
-    for (const item of visible) {
-      const { root } = this.#row(item);
-      if (root === cursor) cursor = cursor.nextElementSibling;
-      else body.insertBefore(root, cursor);
+    this.#sorted ??= [...this.#collection.items.values()].sort(this.#options.order);
+    this.#found ??= this.#sorted.filter((it) => this.#matches(it));
+    const all = this.#found.slice(0, this.#shown), body = this.#section.querySelector("tbody");
+    const places = this.#places(all, body);
+    this.#prune(new Set(places.map((i) => all[i].obj.metadata.uid)));
+    const many = all.length > MOST_ROWS;
+    let cursor = body.firstElementChild, next = 0, gaps = 0;
+    const put = (node) => {
+      if (node === cursor) cursor = cursor.nextElementSibling;
+      else body.insertBefore(node, cursor);
+    };
+    const skipTo = (place) => {
+      if (place > next) put(this.#gap(gaps++, (place - next) * this.#height.mean));
+    };
+    for (const place of places) {
+      skipTo(place);
+      const { root } = this.#row(all[place]);
+      if (many) root.setAttribute("aria-rowindex", place + 2);
+      else root.removeAttribute("aria-rowindex");
+      put(root);
+      next = place + 1;
     }
+    skipTo(all.length);
+    for (const gap of this.#gaps.splice(gaps)) gap.remove();
+    if (many) body.parentElement.setAttribute("aria-rowcount", all.length + 1);
+    else body.parentElement.removeAttribute("aria-rowcount");
     this.#dirty.clear();
-    this.#sum(found.length, visible.length);
+    this.#sum(this.#found.length, all.length);
+    if (many) this.#measure();
+  }
+
+  /** places are those of all whose rows are in the document, rising. */
+  #places(all, body) {
+    if (all.length <= MOST_ROWS) return all.map((_, i) => i);
+    const { mean, least } = this.#height.mean ? this.#height : { mean: ROW_HEIGHT, least: ROW_HEIGHT };
+    this.#height.mean = mean;
+    const above = Math.max(0, -body.getBoundingClientRect().top);
+    const first = Math.min(Math.floor(above / mean) - MARGIN, all.length - 1);
+    const last = first + Math.ceil(innerHeight / (least || mean)) + 2 * MARGIN;
+    const places = new Set();
+    for (let i = Math.max(0, first); i <= Math.min(last, all.length - 1); i++) places.add(i);
+    // The row with the focus stays where it is, also out of sight.
+    const focused = [...this.#rows].find(([, row]) => row.root.contains(document.activeElement))?.[0];
+    const place = focused ? all.findIndex((it) => it.obj.metadata.uid === focused) : -1;
+    if (place >= 0) places.add(place);
+    return [...places].sort((a, b) => a - b);
+  }
+
+  /** gap is the n-th row that stands for others. */
+  #gap(n, height) {
+    if (!this.#gaps[n]) {
+      const gap = document.createElement("tr");
+      gap.className = "gap";
+      gap.setAttribute("aria-hidden", "true");
+      gap.append(document.createElement("td"));
+      this.#gaps[n] = gap;
+    }
+    const pixels = `${Math.round(height)}px`;
+    if (this.#gaps[n].style.height !== pixels) this.#gaps[n].style.height = pixels;
+    return this.#gaps[n];
+  }
+
+  /** measure learns how high rows are, once for each width of the window, so that the gaps keep still. */
+  #measure() {
+    if (this.#height.width === innerWidth) return;
+    const heights = [...this.#rows.values()].map((row) => row.root.getBoundingClientRect().height).filter((h) => h > 0);
+    if (heights.length === 0) return;
+    const mean = heights.reduce((a, b) => a + b) / heights.length;
+    this.#height = { mean, least: Math.min(...heights), width: innerWidth };
+    this.draw();
   }
 
   /** row is the item's row, made or brought up to date. */
@@ -102,18 +187,18 @@ export class Table {
   #prune(keep) {
     for (const [uid, row] of this.#rows) {
       if (keep.has(uid)) continue;
-      if (row.root.contains(document.activeElement)) this.#section.querySelector("h2").focus();
+      if (row.root.contains(document.activeElement)) this.#section.querySelector("h2").focus({ preventScroll: true });
       row.root.remove();
       this.#rows.delete(uid);
     }
   }
 
   #sum(found, visible) {
-    const total = this.#collection.items.size, { loaded } = this.#collection;
-    write(this.#section.querySelector(".count"), !loaded ? "" : found === total ? total : `${found} of ${total}`);
+    const total = this.#collection.items.size, { loaded, denied } = this.#collection;
+    write(this.#section.querySelector(".count"), !loaded || denied ? "" : found === total ? total : `${found} of ${total}`);
     const empty = this.#section.querySelector(".empty");
     empty.hidden = found > 0;
-    if (found === 0) write(empty, !loaded ? "Loading…" : total > 0 ? "Nothing matches the filter." : empty.dataset.none);
+    if (found === 0) write(empty, !loaded ? "Loading…" : denied ? empty.dataset.denied : total > 0 ? "Nothing matches the filter." : empty.dataset.none);
     const more = this.#section.querySelector(".more");
     if (more) more.hidden = visible === found;
     if (more && !more.hidden) write(more, `Show more (${found - visible} older)`);
@@ -133,5 +218,5 @@ export function setMoment(node, ms) {
   if (Number.isNaN(ms)) return;
   const moment = new Date(ms);
   node.dateTime = moment.toISOString();
-  node.title = moment.toLocaleString();
+  node.title = MOMENT.format(moment);
 }

@@ -3,25 +3,35 @@
 import { ApiError, fromStatus, send } from "./api.js";
 
 const FIRST_WAIT = 300, LONGEST_WAIT = 20_000;
+// What the user may not list is asked for again now and then: roles change.
+const DENIED_WAIT = 60_000;
 // A watch hears a bookmark every minute; one that is silent for longer is dead.
 const SILENCE = 150_000;
 
 /**
  * Keeps a collection equal to what the server holds until signal aborts or the
  * session ends. resource: { path, accept }. tell(err) is called with null when
- * the collection is live and with the reason when it is not.
+ * the collection is live and with the reason when it is not. What the user may not
+ * list is no trouble: the collection is denied.
  */
 export async function follow(resource, collection, tell, signal) {
   const at = { version: "", columns: [], wait: FIRST_WAIT };
   while (!signal.aborted) {
-    let reason = null;
+    let reason = null, denied = false;
     try {
       if (!at.version) await list(resource, collection, at, signal);
       await watch(resource, collection, at, tell, signal);
     } catch (err) {
       if (signal.aborted || err.code === 401) return;
-      if (err.code === 410) at.version = "";
-      else reason = err;
+      denied = err.code === 403 && !at.version;
+      if (err.code === 410 || err.code === 403) at.version = "";
+      if (err.code !== 410 && !denied) reason = err;
+    }
+    if (denied) {
+      collection.deny();
+      tell(null);
+      await pause(DENIED_WAIT, signal);
+      continue;
     }
     if (reason) tell(reason);
     await pause(at.wait * (0.75 + Math.random() / 2), signal);

@@ -1,0 +1,159 @@
+package web_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/auth"
+	"monopod/testdata/harness"
+)
+
+// A token shows what it may, and offers nothing that it may not.
+func TestRights(t *testing.T) {
+	a := serve(t)
+	create(t, a, machine())
+	a.runs(t, create(t, a, podNamed("web-1")), 0)
+	other := podNamed("other")
+	other.Namespace = metav1.NamespaceSystem
+	create(t, a, other)
+	create(t, a, replicaSet("web", 2))
+	create(t, a, event("e1", "Normal", "Started", "web-1", "Container started", time.Now()))
+	grant(t, a, "sees", "", &rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "events", "replicasets"}})
+	p := open(t, a.url)
+	enter := func(token string) {
+		p.sees(`document.body.dataset.view === "out"`)
+		p.fill("#token", token)
+		p.click("#sign-in button")
+		p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
+	}
+
+	enter(viewToken)
+	p.sees(`%s === "Running"`, cell("pods", "web-1", ".c-status"))
+	p.sees(`%s`, cell("events", "pod/web-1", ".c-message"))
+	p.sees(`%s === "You are not allowed to list nodes."`, text("#no-node"))
+	p.sees(`%s === "2"`, cell("replicasets", "web", "[data-part=fixed]"))
+	const buttons = `[...document.querySelectorAll("main button, main input")].filter((b) => b.checkVisibility()).length`
+	p.sees(buttons + ` === 0`)
+
+	// Edit in one namespace gives buttons there.
+	p.click("#sign-out")
+	grant(t, a, "edits", "default", &rbacv1.PolicyRule{Verbs: []string{"delete"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		&rbacv1.PolicyRule{Verbs: []string{"patch"}, APIGroups: []string{"apps"}, Resources: []string{"replicasets/scale"}})
+	enter(viewToken)
+	p.sees(`document.querySelector("[aria-label='Delete pod web-1']")?.checkVisibility()`)
+	p.sees(`document.querySelector("[aria-label='One pod more for web']")?.checkVisibility()`)
+	p.sees(`document.querySelector("[aria-label='Delete pod other']")?.checkVisibility() === false`)
+
+	// Without any role there is nothing to see, in words, and no error.
+	p.click("#sign-out")
+	enter(robotToken)
+	for id, kind := range map[string]string{"pods": "pods", "replicasets": "ReplicaSets", "events": "events", "nodes": "nodes"} {
+		p.sees(`%s === "You are not allowed to list %s."`, text("#"+id+" .empty"), kind)
+	}
+	if got := p.value(`document.querySelectorAll("main tbody tr").length`); got != 0.0 {
+		t.Errorf("%v rows", got)
+	}
+	p.click("#sign-out")
+	enter(token)
+	p.sees(`document.querySelector("[aria-label='Delete pod other']")?.checkVisibility()`)
+	p.clean()
+}
+
+// grant binds a role with the rules to the viewer, for one namespace or for all, and
+// waits until it counts.
+func grant(t *testing.T, a *api, name, namespace string, rules ...*rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, r := range rules {
+		role.Rules = append(role.Rules, *r)
+	}
+	create(t, a, role)
+	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: auth.Viewer.Name}}
+	if namespace == "" {
+		create(t, a, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects})
+	} else {
+		create(t, a, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects})
+	}
+	for _, r := range rules {
+		resource, subresource, _ := strings.Cut(r.Resources[0], "/")
+		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
+			r.Verbs[0], r.APIGroups[0], resource, subresource, namespace)
+		if !harness.Eventually(harness.Enough, func() bool {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Authorization", "Bearer "+viewToken)
+			request.Header.Set("Content-Type", "application/json")
+			response, err := a.server.Client().Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			answer, err := io.ReadAll(response.Body)
+			return err == nil && strings.Contains(string(answer), `"allowed":true`)
+		}) {
+			t.Fatalf("%s: the role never counts", name)
+		}
+	}
+}
+
+// Five thousand pods are there, and filtered, at once.
+func TestFiveThousandPods(t *testing.T) {
+	a := serve(t)
+	create(t, a, machine())
+	const many = 5000
+	for i := range many {
+		a.runs(t, create(t, a, podNamed(fmt.Sprintf("crowd-%04d", i))), 0)
+	}
+	p := open(t, a.url)
+	p.fill("#token", token)
+	p.click("#sign-in button")
+	const shown = `(document.querySelector("#pods .count")?.innerText === "5000" && document.querySelectorAll("#pods tbody tr:not(.gap)").length > 10)`
+	p.sees(shown)
+
+	for range 3 { // as reloads, from the beginning of the navigation
+		p.load(a.url)
+		p.value(`{const look = () => { if (` + shown + `) window.shownAt = performance.now(); else requestAnimationFrame(look); }; look(); true}`)
+		p.sees(`window.shownAt`)
+		p.measured("rows of 5,000 pods", `window.shownAt`, 2*time.Second)
+	}
+	for range 3 {
+		for _, words := range []string{"crowd-49 running", "app=web 4", "none of them", ""} {
+			p.value(fmt.Sprintf(`{
+				const filter = document.querySelector("#filter"), begin = performance.now();
+				window.filtered = 0;
+				filter.value = %q;
+				filter.dispatchEvent(new Event("input"));
+				requestAnimationFrame(() => setTimeout(() => window.filtered = performance.now() - begin));
+				true
+			}`, words))
+			p.sees(`window.filtered`)
+			p.measured("filter "+words, `window.filtered`, 100*time.Millisecond)
+		}
+	}
+	p.sees(shown)
+	p.clean()
+}
+
+// measured compares milliseconds that the page has measured with three times what
+// they should be on two idle cores, as the server has the race detector here.
+// docs/benchmarks.md has the figures without it.
+func (p page) measured(what, expression string, most time.Duration) {
+	p.t.Helper()
+	ms, _ := p.value(expression).(float64)
+	took := time.Duration(ms * float64(time.Millisecond))
+	p.t.Logf("%s: %v", what, took.Round(time.Millisecond))
+	if took > 3*most && took > harness.Scaled(3*most) {
+		p.t.Errorf("%s took %v, want at most %v", what, took, most)
+	}
+}
