@@ -428,7 +428,7 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	})
 	p.log.Info("ready", zap.String("address", p.access.Address), zap.String("kubeconfig", p.cfg.path("admin.kubeconfig")),
 		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
-	p.cfg.Log.Greet(os.Stderr, p.access.Address, p.cfg.DataDir)
+	p.cfg.Log.Greet(os.Stderr, p.access.Reachable(), p.cfg.DataDir)
 	return group.Wait()
 }
 

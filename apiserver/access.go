@@ -132,8 +132,8 @@ func (a *Access) Advertised() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(host.Unmap(), at.Port()), nil
 }
 
-// reachable is the address as a client on this machine can use it.
-func (a *Access) reachable() string {
+// Reachable is the address as a client on this machine can use it.
+func (a *Access) Reachable() string {
 	host, port, _ := net.SplitHostPort(a.Address)
 	if isUnspecified(host) {
 		host = "127.0.0.1"

@@ -180,3 +180,16 @@ func TestServingCheck(t *testing.T) {
 		}
 	}
 }
+
+// The kubeconfig and the greeting name an address that a client can dial.
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"[::]:6443": "127.0.0.1:6443", "0.0.0.0:1": "127.0.0.1:1", "192.0.2.1:6443": "192.0.2.1:6443",
+		"[2001:db8::1]:6443": "[2001:db8::1]:6443", "[fe80::1%eth0]:6443": "[fe80::1%25eth0]:6443",
+	} {
+		if got := (&Access{Address: address}).Reachable(); got != want {
+			t.Errorf("%s: got %s, want %s", address, got, want)
+		}
+	}
+}

@@ -85,7 +85,7 @@ func (a *Access) renew() error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := auth.Kubeconfig("https://"+a.reachable(), a.CA, admin, token)
+	kubeconfig, err := auth.Kubeconfig("https://"+a.Reachable(), a.CA, admin, token)
 	if err != nil {
 		return err
 	}
