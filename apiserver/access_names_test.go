@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,9 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 		if err := dial("127.0.0.1", name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if slices.ContainsFunc(a.current.Load().serving.Leaf.IPAddresses, net.IP.IsUnspecified) {
+		t.Error("the certificate contains an address that nobody can dial")
 	}
 	if err := dial("127.0.0.1", "127.9.9.9"); err == nil {
 		t.Error("an address that nobody dialled is in the certificate")

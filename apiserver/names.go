@@ -77,7 +77,10 @@ func (a *Access) hosts() []string {
 	var out []string
 	for _, name := range names {
 		if ip, err := netip.ParseAddr(name); err == nil {
-			name = ip.Unmap().WithZone("").String()
+			if ip = ip.Unmap().WithZone(""); ip.IsUnspecified() {
+				continue
+			}
+			name = ip.String()
 		} else if name = strings.ToLower(name); !isName(name) {
 			continue
 		}
