@@ -13,6 +13,9 @@ const (
 	// lookPeriod is how often the folder is read though nothing told of a change
 	// (upstream: fileCheckFrequency).
 	lookPeriod = 20 * time.Second
+	// firstWait is how long a folder that cannot be read at the start is left alone,
+	// doubled up to lookPeriod.
+	firstWait = 100 * time.Millisecond
 	// lookPause is how long files must lie still: one half written is no pod.
 	lookPause = 100 * time.Millisecond
 	// reasonBroken is why an event is about a file (upstream).
@@ -55,8 +58,9 @@ func NewSource(deps Deps, config Config) *Source {
 // start.
 func (s *Source) Updates() <-chan []*corev1.Pod { return s.updates }
 
-// Run reads the folder once, and again whenever it may have changed, until ctx
-// ends. The first pods, if only none, are always told.
+// Run reads the folder until that works once, and again whenever it may have changed,
+// until ctx ends. The first pods, if only none, are always told: until then nobody can
+// say which pods that run are still wanted.
 func (s *Source) Run(ctx context.Context) {
 	if s.dir.Path == "" {
 		s.send(ctx, nil)
@@ -68,10 +72,28 @@ func (s *Source) Run(ctx context.Context) {
 	} else {
 		defer stop()
 	}
-	first, _ := s.read()
+	first, ok := s.read()
+	for wait := firstWait; !ok && s.sleep(ctx, wait); wait = min(2*wait, lookPeriod) {
+		first, ok = s.read()
+	}
+	if !ok {
+		return
+	}
 	s.Recall(ctx, first)
 	if s.send(ctx, first) {
 		s.follow(ctx, changed, first)
+	}
+}
+
+// sleep returns false when ctx ends first.
+func (s *Source) sleep(ctx context.Context, d time.Duration) bool {
+	timer := s.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
 	}
 }
 
