@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/admission"
-	"monopod/agent/evictor"
-	"monopod/agent/resize"
-	"monopod/agent/status"
+	"monopod/agent/pod/resize"
+	"monopod/agent/pod/status"
+	"monopod/agent/pressure/evictor"
 )
 
 // admitHandlers are asked in this order; the first refusal counts.

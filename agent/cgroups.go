@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"monopod/agent/cgroup"
-	"monopod/agent/host"
-	"monopod/agent/reserve"
-	"monopod/agent/spec"
+	"monopod/agent/node/host"
+	"monopod/agent/pod/spec"
+	"monopod/agent/resources/cgroup"
+	"monopod/agent/resources/reserve"
 )
 
 // newCgroups are the cgroups of pods; nil where the runtime has a place of its own.

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent"
-	"monopod/agent/fake"
+	"monopod/agent/runtime/fake"
 	"monopod/apiserver/client"
 	"monopod/testdata/harness"
 )

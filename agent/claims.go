@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/guard"
-	"monopod/agent/mount"
-	"monopod/agent/provision"
-	"monopod/agent/volume"
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/provision"
+	"monopod/agent/storage/volume"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/process/guard"
 )
 
 // volumesDir is where volumes of the node's own provisioner lie.

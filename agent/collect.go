@@ -7,10 +7,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/collector"
-	"monopod/agent/garbage"
+	"monopod/agent/images/collector"
+	"monopod/agent/images/garbage"
 	"monopod/agent/logs"
-	"monopod/agent/status"
+	"monopod/agent/pod/status"
 )
 
 func (a *Agent) newCollector() (*collector.Collector, error) {

@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
-	"monopod/agent/garbage"
+	"monopod/agent/images/garbage"
 	"monopod/apiserver/client"
 )
 

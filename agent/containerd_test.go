@@ -17,8 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent"
-	"monopod/agent/cri"
-	"monopod/agent/mount"
+	"monopod/agent/runtime/cri"
+	"monopod/agent/storage/mount"
 	"monopod/apiserver/client"
 	"monopod/testdata/harness"
 	"monopod/testdata/web/image"

@@ -16,9 +16,9 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"monopod/agent"
-	"monopod/agent/deviceplugin"
-	"monopod/agent/numa/numatest"
-	"monopod/agent/topology"
+	"monopod/agent/resources/deviceplugin"
+	"monopod/agent/resources/numa/numatest"
+	"monopod/agent/resources/topology"
 	"monopod/apiserver/client"
 	"monopod/testdata/deviceplugin/plugin"
 )

@@ -24,25 +24,28 @@
 // machine's (drain.go), static pods (statics.go), the making of all these parts
 // (prepare.go).
 //
-// The packages below know nothing of Agent:
+// The packages below know nothing of Agent. Each room is a subject, what decides in it
+// beside what acts:
 //
-//   - what to do: plan, resize, status, spec, env, eviction, garbage, admission, amount,
-//     cutoff, abilities, backoff, turns, pleg, security
-//   - doing it for one pod: volume, mount, cgroup, image, probe, logs, logdir, token,
-//     claims, statuswriter, userns
-//   - doing it for the node, each with a Run of its own: registrar (Node and lease),
-//     evictor, collector, logs.Rotator, provision with its Feed, preload, mirror (static
-//     pods in the API), shutdown/logind
-//   - what containers have for themselves: placement, over topology, which asks
-//     cpumanager, memorymanager and deviceplugin; podresources tells of it
-//   - hearing of it: source (the API), static (files), inventory (the runtime), shutdown
-//   - telling of it: stats, stream (logs, exec and the like), socket, host/notify (systemd)
-//   - reading the machine: host, numa, oom, reserve
-//   - state that outlives the process, beside what the runtime's labels say:
-//     checkpoint, shutdown/times
-//   - memory that is not needed any more goes back to the system: frugal
+//   - source: which pods the node is to run: those of the API, static ones of files, and
+//     the mirror of these in the API
+//   - admission: whether a pod is let in, its security settings included
+//   - pod: what one pod is to be and is: spec, env, plan, resize, probe, status and who
+//     writes it; turns, in which pods start
+//   - runtime: what the agent asks of a container runtime, in CRI's words; cri over
+//     containerd and fake in memory, runtimetest the contract of both; inventory and pleg
+//     tell what the runtime has
+//   - images: pulls, archives that are imported at the start, garbage and its collector
+//   - storage: volume and mount, claims, the provisioner of local volumes, tokens
+//   - network: cni, the pod network
+//   - resources: cgroup, and what containers have for themselves: placement, over
+//     topology, which asks cpumanager, memorymanager and deviceplugin; podresources tells
+//     of it, checkpoint keeps it; numa, reserve, amount and userns
+//   - pressure: eviction and its evictor, oom
+//   - logs: rotation, and the folders they lie in
+//   - node: the Node and its lease (registrar), its shutdown, what it tells: server (what
+//     a kubelet serves), stream (logs, exec and the like), stats, socket; host reads the
+//     machine
 //
-// A Runtime is what package runtime says: cri over containerd, with cni beneath it, or
-// fake in memory; runtimetest is the contract of both. Above all: launch, which runs
-// the agent on one of them.
+// Above all: launch, which runs the agent on one of the two runtimes.
 package agent

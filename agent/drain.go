@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/admission"
-	"monopod/agent/checkpoint"
-	"monopod/agent/evictor"
-	"monopod/agent/shutdown"
-	"monopod/agent/shutdown/logind"
-	"monopod/agent/shutdown/times"
-	"monopod/agent/status"
+	"monopod/agent/node/shutdown"
+	"monopod/agent/node/shutdown/logind"
+	"monopod/agent/node/shutdown/times"
+	"monopod/agent/pod/status"
+	"monopod/agent/pressure/evictor"
+	"monopod/agent/resources/checkpoint"
 )
 
 // drain stops the pods of the node before the machine goes down.

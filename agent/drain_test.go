@@ -11,7 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
-	"monopod/agent/shutdown"
+	"monopod/agent/node/shutdown"
 	"monopod/apiserver/client"
 )
 

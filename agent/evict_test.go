@@ -15,7 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
-	"monopod/agent/eviction"
+	"monopod/agent/pressure/eviction"
 	"monopod/apiserver/client"
 )
 

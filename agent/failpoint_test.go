@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/mount"
 	"monopod/agent/runtime"
+	"monopod/agent/storage/mount"
 )
 
 // story is a pod's whole life, told by what a user sees and does: it holds however

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/security"
-	"monopod/agent/spec"
-	"monopod/agent/userns"
+	"monopod/agent/admission/security"
+	"monopod/agent/pod/spec"
+	"monopod/agent/resources/userns"
 	"monopod/apiserver/registry"
 )
 
@@ -60,7 +60,7 @@ func podSettings() map[string]setting {
 			bad: ofPod(func(s *sc) { s.FSGroup = new(int64(-1)) }), at: "spec.securityContext.fsGroup"},
 		"Sysctls": {set: ofPod(func(s *sc) { s.Sysctls = []corev1.Sysctl{{Name: "net.core.somaxconn", Value: "1"}} }), cri: true, refused: "SysctlForbidden",
 			bad: ofPod(func(s *sc) { s.Sysctls = []corev1.Sysctl{{Name: "a b"}} }), at: "spec.securityContext.sysctls[0].name"},
-		"FSGroupChangePolicy": {set: ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.FSGroupChangeOnRootMismatch) }), other: "agent/volume",
+		"FSGroupChangePolicy": {set: ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.FSGroupChangeOnRootMismatch) }), other: "agent/storage/volume",
 			bad: ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.PodFSGroupChangePolicy("x")) }), at: "spec.securityContext.fsGroupChangePolicy"},
 		"SeccompProfile": {set: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault} }), cri: true,
 			bad: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost} }), at: "spec.securityContext.seccompProfile.localhostProfile"},

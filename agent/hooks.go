@@ -8,10 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/cutoff"
-	"monopod/agent/probe"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/cutoff"
 )
 
 // postStartLimit bounds a postStart hook that says nothing itself.

@@ -11,8 +11,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
-	"monopod/agent/abilities"
-	"monopod/agent/env"
+	"monopod/agent/pod/env"
+	"monopod/agent/runtime/abilities"
 )
 
 // bringImages brings what a container's image volumes show, which the runtime must

@@ -9,11 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/guard"
-	"monopod/agent/plan"
-	"monopod/agent/probe"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/apiserver/process/guard"
 )
 
 // minGrace is what a container always gets after its preStop hook, and what one

@@ -6,8 +6,8 @@ import (
 	"go.uber.org/zap"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/inventory"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
 )
 
 // lists are what the loop asked the runtime for, which may take its time to answer.

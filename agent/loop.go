@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/backoff"
-	"monopod/agent/inventory"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
 	"monopod/agent/source"
+	"monopod/apiserver/process/backoff"
 )
 
 // loop is the heart: it hands what changed, in the API or the runtime, to the

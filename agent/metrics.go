@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"monopod/agent/status"
-	"monopod/agent/volume"
+	"monopod/agent/pod/status"
+	"monopod/agent/storage/volume"
 )
 
 // metrics have kubelet's names and buckets.

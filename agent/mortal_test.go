@@ -11,9 +11,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
-	"monopod/agent/mount"
 	"monopod/agent/runtime"
-	"monopod/agent/volume"
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/volume"
 	"monopod/apiserver/client"
 )
 

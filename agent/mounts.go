@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/abilities"
-	"monopod/agent/claims"
-	"monopod/agent/env"
-	"monopod/agent/status"
-	"monopod/agent/volume"
+	"monopod/agent/pod/env"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/abilities"
+	"monopod/agent/storage/claims"
+	"monopod/agent/storage/volume"
 	"monopod/apiserver/client/claim"
 )
 

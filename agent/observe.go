@@ -9,12 +9,12 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/inventory"
 	"monopod/agent/logs"
-	"monopod/agent/probe"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
 	"monopod/agent/runtime"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/runtime/inventory"
 )
 
 // apply puts an event into what is known. The runtime's own status follows some

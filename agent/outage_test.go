@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/fake"
+	"monopod/agent/runtime/fake"
 )
 
 // exists is when a call finds that the runtime, before it died, had started the

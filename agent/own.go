@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/deviceplugin"
-	"monopod/agent/placement"
-	"monopod/agent/status"
-	"monopod/agent/topology"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/deviceplugin"
+	"monopod/agent/resources/placement"
+	"monopod/agent/resources/topology"
 )
 
 // newPlacement is about what pods have for themselves.

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/guard"
+	"monopod/apiserver/process/guard"
 )
 
 // panicked is the end of a step that panicked. What the worker believes may be half

@@ -12,10 +12,10 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"monopod/agent"
-	"monopod/agent/cpumanager"
-	"monopod/agent/memorymanager"
-	"monopod/agent/numa/numatest"
-	"monopod/agent/topology"
+	"monopod/agent/resources/cpumanager"
+	"monopod/agent/resources/memorymanager"
+	"monopod/agent/resources/numa/numatest"
+	"monopod/agent/resources/topology"
 )
 
 // laptop has four cores of two threads: 0,4 1,5 2,6 3,7.

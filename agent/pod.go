@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/evictor"
-	"monopod/agent/status"
-	"monopod/agent/stream"
+	"monopod/agent/node/stream"
+	"monopod/agent/pod/status"
+	"monopod/agent/pressure/evictor"
 )
 
 // What follows is what other parts see of a worker. It may be used on any goroutine.

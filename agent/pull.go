@@ -10,9 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/cutoff"
-	"monopod/agent/image"
-	"monopod/agent/status"
+	"monopod/agent/images/image"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/cutoff"
 	"monopod/apiserver/client"
 )
 

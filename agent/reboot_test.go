@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/fake"
+	"monopod/agent/runtime/fake"
 	"monopod/apiserver/client"
 )
 

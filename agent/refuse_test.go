@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/claims"
-	"monopod/agent/image"
-	"monopod/agent/status"
-	"monopod/agent/statuswriter"
+	"monopod/agent/images/image"
+	"monopod/agent/pod/status"
+	"monopod/agent/pod/statuswriter"
+	"monopod/agent/storage/claims"
 )
 
 // counter counts the events that it is told.

@@ -6,11 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/cutoff"
-	"monopod/agent/plan"
-	"monopod/agent/resize"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/resize"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/cutoff"
 )
 
 // allocate takes over next as the pod to run, but with the resources that its

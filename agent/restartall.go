@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/plan"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
 )
 
 // restartingAll is what upstream says of containers that end, and wait, because all

@@ -9,10 +9,10 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/security"
-	"monopod/agent/spec"
-	"monopod/agent/status"
-	"monopod/agent/userns"
+	"monopod/agent/admission/security"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/userns"
 	"monopod/apiserver/client"
 )
 

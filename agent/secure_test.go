@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/fake"
+	"monopod/agent/runtime/fake"
 	"monopod/apiserver/client"
 )
 

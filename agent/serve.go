@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/server"
-	"monopod/agent/status"
+	"monopod/agent/node/server"
+	"monopod/agent/pod/status"
 )
 
 var _ server.Node = (*Agent)(nil)

@@ -15,10 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/env"
-	"monopod/agent/host"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/node/host"
+	"monopod/agent/pod/env"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
 	"monopod/apiserver/client"
 )
 

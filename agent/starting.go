@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/cutoff"
-	"monopod/agent/status"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/cutoff"
 )
 
 // startError is what the runtime, and the agent, call the end of a container that

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/inventory"
-	"monopod/agent/mirror"
-	"monopod/agent/spec"
-	"monopod/agent/static"
+	"monopod/agent/pod/spec"
+	"monopod/agent/runtime/inventory"
+	"monopod/agent/source/mirror"
+	"monopod/agent/source/static"
 )
 
 // statics are the static pods as the loop, whose goroutine they belong to, has

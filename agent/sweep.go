@@ -4,8 +4,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/folder"
-	"monopod/agent/volume"
+	"monopod/agent/storage/volume"
+	"monopod/apiserver/process/folder"
 )
 
 // sweep removes, at the start, what a crash or an older life has left.

@@ -14,12 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/env"
-	"monopod/agent/guard"
-	"monopod/agent/plan"
-	"monopod/agent/spec"
-	"monopod/agent/status"
-	"monopod/agent/volume"
+	"monopod/agent/pod/env"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/storage/volume"
+	"monopod/apiserver/process/guard"
 )
 
 // sync brings the pod nearer to running: it carries out plans until none has

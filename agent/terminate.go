@@ -10,10 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/agent/guard"
-	"monopod/agent/spec"
-	"monopod/agent/status"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 // terminate ends the pod: containers stopped gracefully, the final status stored,

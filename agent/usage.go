@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/spec"
-	"monopod/agent/stats"
-	"monopod/agent/status"
+	"monopod/agent/node/stats"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
 	metricsapi "monopod/apiserver/client/metrics"
 )
 

@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/backoff"
-	"monopod/agent/guard"
-	"monopod/agent/probe"
-	"monopod/agent/resize"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/resize"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
 	"monopod/agent/runtime"
-	"monopod/agent/spec"
-	"monopod/agent/status"
-	"monopod/agent/volume"
+	"monopod/agent/storage/volume"
+	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
 )
 
 // workState is where a pod is on its one-way road.

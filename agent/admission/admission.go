@@ -11,9 +11,9 @@ import (
 	compresource "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"monopod/agent/amount"
-	"monopod/agent/deviceplugin"
-	"monopod/agent/status"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/amount"
+	"monopod/agent/resources/deviceplugin"
 )
 
 // Handler says why a pod cannot run on node beside others; nil: it can.

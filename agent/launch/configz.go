@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"monopod/agent/eviction"
+	"monopod/agent/pressure/eviction"
 )
 
 // configz is what is in force, as kubelet.config.k8s.io/v1beta1 KubeletConfiguration

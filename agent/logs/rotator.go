@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/guard"
+	"monopod/apiserver/process/guard"
 )
 
 // While a file grows it is looked at so often: sooner where it would reach its bound

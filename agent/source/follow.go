@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/backoff"
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/backoff"
 )
 
 // Follower follows kinds of objects in the API.

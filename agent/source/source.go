@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"monopod/agent/guard"
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 // Update is news of the pods this node is to run: all of them, or one.

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/cri"
+	"monopod/agent/runtime/cri"
 	"monopod/testdata/harness"
 )
 

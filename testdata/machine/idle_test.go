@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent"
-	"monopod/agent/fake"
+	"monopod/agent/runtime/fake"
 	"monopod/apiserver/auth/rbac"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"

@@ -21,7 +21,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/prometheus/procfs"
 
-	"monopod/agent/cri"
+	"monopod/agent/runtime/cri"
 )
 
 // inventory is what a monopod has on this machine because of its pods: by kind,

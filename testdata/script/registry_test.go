@@ -5,8 +5,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"monopod/agent/image"
-	"monopod/agent/runtimetest/registrytest"
+	"monopod/agent/images/image"
+	"monopod/agent/runtime/runtimetest/registrytest"
 )
 
 type registryKey struct{}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/abilities"
+	"monopod/agent/runtime/abilities"
 	"monopod/store/etcd/etcdtest"
 	"monopod/testdata/harness"
 )

@@ -5,7 +5,7 @@ import (
 	"io"
 	"io/fs"
 
-	"monopod/agent/image"
+	"monopod/agent/images/image"
 )
 
 // Name is the sample image's.

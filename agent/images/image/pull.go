@@ -1,0 +1,275 @@
+// Package image brings images to the node: archives from the disk, and pulls.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/images/image/keyring"
+	"monopod/agent/runtime/cutoff"
+	"monopod/apiserver/process/backoff"
+)
+
+// Runtime is where images are.
+type Runtime interface {
+	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
+	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
+}
+
+// Reasons a container waits for its image, as kubectl shows them.
+const (
+	ReasonPull        = "ErrImagePull"
+	ReasonBackOff     = "ImagePullBackOff"
+	ReasonNever       = "ErrImageNeverPull"
+	ReasonInspect     = "ImageInspectError"
+	ReasonInvalid     = "InvalidImageName"
+	ReasonUnavailable = "RegistryUnavailable"
+	ReasonSignature   = "SignatureValidationFailed"
+)
+
+// Error says why an image is not there, and when to try again.
+type Error struct {
+	Reason  string
+	Message string
+	Retry   time.Duration
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Note tells of what a user may want to know: the type, reason and text of an event.
+type Note func(eventType, reason, message string)
+
+// Puller brings images by their pull policy, each image of each pod with a backoff
+// of its own.
+type Puller struct {
+	Runtime    Runtime
+	Clock      clock.PassiveClock
+	Limits     Limits
+	ConfigFile string   // credentials of the node, as docker login writes them; empty: none
+	Metrics    *Metrics // nil: none
+
+	mu      sync.Mutex // guards what follows
+	backoff backoff.Backoff
+	failed  map[string]failure
+	slots   chan struct{}
+	ready   bool // slots is made
+}
+
+type failure struct {
+	at      time.Time
+	message string // with its reason
+}
+
+// Request is one container's need of an image.
+type Request struct {
+	Image   string
+	Policy  corev1.PullPolicy
+	Owner   string // whose backoff it is: the pod
+	Secrets []*corev1.Secret
+	Sandbox *cri.PodSandboxConfig
+	Note    Note
+}
+
+// Present answers at once: the image, if it is here and the policy does not ask
+// for a pull; nil if it must be pulled. An error that is not an Error tells of the
+// runtime, which went away.
+func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
+	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
+		return nil, r.refuse(ReasonInvalid, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
+	}
+	if r.Policy == corev1.PullAlways {
+		return nil, nil
+	}
+	img, err := p.Runtime.ImageStatus(ctx, Named(r.Image))
+	switch {
+	case cutoff.Lost(err):
+		return nil, err
+	case err != nil:
+		return nil, r.refuse(ReasonInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
+	case img != nil:
+		return img, nil
+	case r.Policy == corev1.PullNever:
+		return nil, r.refuse(ReasonNever, ReasonNever, fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
+	}
+	return nil, nil
+}
+
+// refuse tells of an image that no pull would bring, and is asked for again later.
+func (r Request) refuse(reason, event, message string) *Error {
+	r.Note(corev1.EventTypeWarning, event, message)
+	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
+	return &Error{Reason: reason, Message: message, Retry: backoff.Initial}
+}
+
+// Pull pulls the image, unless it failed too short a time ago, and returns it. It
+// waits for its turn where Limits want that. An error that is not an Error is none of
+// the image's: it may be pulled again at once.
+func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
+	key := r.Owner + "_" + r.Image
+	if err := p.waits(key, r); err != nil {
+		return nil, err
+	}
+	r.Note(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
+	asked := p.Clock.Now()
+	release, err := take(ctx, p.places())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	began := p.Clock.Now()
+	img, err := p.pull(ctx, r)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case cutoff.Broken(err):
+		return nil, err
+	case err != nil:
+		return nil, p.note(key, r, err)
+	}
+	p.forget(key)
+	took, whole := p.Clock.Since(began).Truncate(time.Millisecond), p.Clock.Since(asked).Truncate(time.Millisecond)
+	p.Metrics.pulled(img.Size, whole)
+	r.Note(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", r.Image, took, whole, img.Size))
+	return img, nil
+}
+
+func (p *Puller) places() chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ready {
+		p.slots, p.ready = p.Limits.slots(), true
+	}
+	return p.slots
+}
+
+// pull tries the credentials of the pod, then those of the node; without any it
+// comes as nobody.
+func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
+	auths, unread := p.credentials(r)
+	var errs []error
+	for _, auth := range auths {
+		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth, r.Sandbox)
+		if err == nil {
+			return p.arrived(ctx, ref, r.Image)
+		}
+		if cutoff.Broken(err) {
+			return nil, err
+		}
+		errs = append(errs, err)
+	}
+	if unread != nil { // perhaps what was needed
+		errs = append(errs, unread)
+	}
+	return nil, utilerrors.NewAggregate(errs)
+}
+
+// credentials are never none: nil stands for nobody's.
+func (p *Puller) credentials(r Request) ([]*cri.AuthConfig, error) {
+	ring, err := keyring.OfSecrets(r.Secrets)
+	auths := ring.Lookup(r.Image)
+	if p.ConfigFile != "" {
+		node, err2 := keyring.OfFile(p.ConfigFile)
+		auths, err = append(auths, node.Lookup(r.Image)...), errors.Join(err, err2)
+	}
+	if len(auths) == 0 {
+		auths = []*cri.AuthConfig{nil}
+	}
+	return auths, err
+}
+
+// arrived is the image just pulled.
+func (p *Puller) arrived(ctx context.Context, ref, name string) (*cri.Image, error) {
+	img, err := p.Runtime.ImageStatus(ctx, ref)
+	if err == nil && img == nil {
+		img, err = p.Runtime.ImageStatus(ctx, Named(name))
+	}
+	if err == nil && img == nil {
+		err = fmt.Errorf("image %q is gone right after its pull", name)
+	}
+	return img, err
+}
+
+func (p *Puller) waits(key string, r Request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.failed[key]
+	if !ok {
+		return nil
+	}
+	rest, _ := p.backoff.Remaining(key, f.at, p.Clock.Now())
+	if rest <= 0 {
+		return nil
+	}
+	message := fmt.Sprintf("Back-off pulling image %q", r.Image)
+	r.Note(corev1.EventTypeNormal, "BackOff", message)
+	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+ReasonBackOff)
+	return &Error{Reason: ReasonBackOff, Retry: rest, Message: message + ": " + f.message}
+}
+
+func (p *Puller) note(key string, r Request, err error) error {
+	now := p.Clock.Now()
+	reason, message := judge(r.Image, err)
+	p.mu.Lock()
+	p.backoff.Attempt(key, now, now)
+	if p.failed == nil {
+		p.failed = map[string]failure{}
+	}
+	p.failed[key] = failure{now, reason + ": " + message}
+	p.mu.Unlock()
+	r.Note(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", r.Image, err))
+	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
+	// At once again: that attempt only says ImagePullBackOff and how long.
+	return &Error{Reason: reason, Message: message, Retry: time.Second}
+}
+
+// judge is the reason of a failed pull, and what is said of it: the runtime may
+// name two others before its own words.
+func judge(image string, err error) (reason, message string) {
+	text := status.Convert(err).Message()
+	if rest, ok := strings.CutPrefix(text, ReasonUnavailable); ok {
+		return ReasonUnavailable, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)
+	}
+	if rest, ok := strings.CutPrefix(text, ReasonSignature); ok {
+		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
+	}
+	return ReasonPull, err.Error()
+}
+
+func (p *Puller) forget(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.failed, key)
+	p.backoff.Forget(key)
+}
+
+// Forget drops what is known of an owner's failures.
+func (p *Puller) Forget(owner string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range p.failed {
+		if strings.HasPrefix(key, owner+"_") {
+			delete(p.failed, key)
+			p.backoff.Forget(key)
+		}
+	}
+}
+
+// Named gives an image without tag or digest the tag latest.
+func Named(image string) string {
+	rest := image[strings.LastIndex(image, "/")+1:]
+	if strings.ContainsAny(rest, ":@") {
+		return image
+	}
+	return image + ":latest"
+}

@@ -1,0 +1,223 @@
+// Package preload imports the image archives of a folder, those that lie there at
+// the start and those that arrive, and remembers which it has imported.
+package preload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/images/image"
+)
+
+// arrival is how long an archive must lie still before it is imported.
+const arrival = 500 * time.Millisecond
+
+// imported is what is known of an archive that was imported, so that a restart
+// need not do it again.
+type imported struct {
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
+	Images   []string  `json:"images"`
+}
+
+// Runtime is what of the agent's runtime an Importer needs; see runtime.Runtime.
+type Runtime interface {
+	Version(ctx context.Context) (*cri.VersionResponse, error)
+	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
+	ImportImages(ctx context.Context, path string) ([]string, error)
+}
+
+// Config of an Importer. All but Dir is required.
+type Config struct {
+	Dir     string // of the archives; empty: there are none
+	Record  string // the file that remembers what was imported
+	Runtime Runtime
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	// Arrived is called after images came that were not known.
+	Arrived func()
+}
+
+// Importer imports archives.
+type Importer struct {
+	Config
+	first chan struct{}
+}
+
+// New returns an importer; Run starts it.
+func New(cfg Config) *Importer { return &Importer{Config: cfg, first: make(chan struct{})} }
+
+// First closes when what lay there at the start is imported.
+func (i *Importer) First() <-chan struct{} { return i.first }
+
+// Names are the images that came from archives.
+func (i *Importer) Names() map[string]bool {
+	names := map[string]bool{}
+	for _, archive := range i.known() {
+		for _, name := range archive.Images {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// Run imports the archives, then those that arrive, until ctx ends.
+func (i *Importer) Run(ctx context.Context) {
+	if i.Dir == "" {
+		close(i.first)
+		return
+	}
+	watch, err := i.watch()
+	if err != nil {
+		i.Log.Warn("images that arrive will not be noticed", zap.String("dir", i.Dir), zap.Error(err))
+	} else {
+		defer watch.Close()
+	}
+	i.awaitRuntime(ctx)
+	i.importAll(ctx)
+	close(i.first)
+	if watch != nil {
+		i.importArrivals(ctx, watch)
+	}
+}
+
+func (i *Importer) watch() (*fsnotify.Watcher, error) {
+	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	watch, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := watch.Add(i.Dir); err != nil {
+		return nil, errors.Join(err, watch.Close())
+	}
+	return watch, nil
+}
+
+// importArrivals waits until a burst of changes is over, then imports what is new.
+func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) {
+	timer := i.Clock.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-watch.Errors:
+			i.Log.Warn("images that arrive may not be noticed", zap.Error(err))
+		case ev := <-watch.Events:
+			if isArchive(ev.Name) && !ev.Has(fsnotify.Remove) {
+				timer.Reset(arrival)
+			}
+		case <-timer.C():
+			i.importAll(ctx)
+		}
+	}
+}
+
+func isArchive(name string) bool {
+	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(ext string) bool { return strings.HasSuffix(name, ext) })
+}
+
+// importAll imports every archive that has not been.
+func (i *Importer) importAll(ctx context.Context) {
+	known := i.known()
+	before := maps.Clone(known)
+	entries, err := os.ReadDir(i.Dir)
+	if err != nil {
+		i.Log.Error("image archives not imported", zap.Error(err))
+	}
+	for _, e := range entries {
+		if name := e.Name(); isArchive(name) && ctx.Err() == nil {
+			if err := i.importOne(ctx, name, known); err != nil && ctx.Err() == nil {
+				i.Log.Error("image archive not imported", zap.String("archive", name), zap.Error(err))
+			}
+		}
+	}
+	if maps.EqualFunc(before, known, func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
+		return
+	}
+	if err := i.keep(known); err != nil {
+		i.Log.Warn("imported images not noted down", zap.Error(err))
+	}
+	i.Arrived()
+}
+
+func (i *Importer) known() map[string]imported {
+	known := map[string]imported{}
+	if b, err := os.ReadFile(i.Record); err == nil {
+		_ = json.Unmarshal(b, &known) // what cannot be read is imported again
+	}
+	return known
+}
+
+func (i *Importer) keep(known map[string]imported) error {
+	b, err := json.Marshal(known)
+	if err != nil {
+		return err
+	}
+	temp := i.Record + ".tmp"
+	if err := os.WriteFile(temp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, i.Record)
+}
+
+func (i *Importer) importOne(ctx context.Context, name string, known map[string]imported) error {
+	path := filepath.Join(i.Dir, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	was, ok := known[name]
+	if ok && was.Size == info.Size() && was.Modified.Equal(info.ModTime()) && i.allPresent(ctx, was.Images) {
+		return nil
+	}
+	delete(known, name)
+	start := i.Clock.Now()
+	images, err := i.Runtime.ImportImages(ctx, path)
+	if err != nil {
+		return err
+	}
+	known[name] = imported{info.Size(), info.ModTime(), images}
+	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images), zap.Duration("took", i.Clock.Since(start)))
+	return nil
+}
+
+// awaitRuntime waits for a runtime that is not there yet: what it cannot answer
+// for would be imported again.
+func (i *Importer) awaitRuntime(ctx context.Context) {
+	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+		if _, err := i.Runtime.Version(ctx); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.Clock.After(delay):
+		}
+	}
+}
+
+func (i *Importer) allPresent(ctx context.Context, images []string) bool {
+	for _, name := range images {
+		if img, err := i.Runtime.ImageStatus(ctx, image.Named(name)); err != nil || img == nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,111 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/process/guard"
+)
+
+// WatchUsage calls passed once all processes together use more memory by what left
+// said last, in bytes, until ctx ends; with 0 and less it waits for what left says
+// next. It fails where the kernel has no such notice, which is cgroup v1's. Between
+// notices it costs nothing.
+func WatchUsage(ctx context.Context, left <-chan int64, passed func()) error {
+	return watchUsage(ctx, "/sys/fs/cgroup/memory", left, passed)
+}
+
+func watchUsage(ctx context.Context, dir string, left <-chan int64, passed func()) error {
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.event_control")); err != nil {
+		return err
+	}
+	var armed *bound
+	defer func() { armed.drop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-armed.reached():
+			armed.drop()
+			armed = nil
+			passed()
+		case more := <-left:
+			armed.drop()
+			armed = nil
+			if more <= 0 {
+				continue
+			}
+			var err error
+			if armed, err = newBound(dir, more); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// bound is one notice that the kernel owes us; nil: none.
+type bound struct {
+	file *os.File      // an eventfd
+	done chan struct{} // closed when it was read, or closed
+}
+
+// newBound asks for a notice when usage has grown by more bytes.
+func newBound(dir string, more int64) (*bound, error) {
+	usage, err := os.Open(filepath.Join(dir, "memory.usage_in_bytes"))
+	if err != nil {
+		return nil, err
+	}
+	defer usage.Close()
+	var text [32]byte
+	n, err := usage.Read(text[:])
+	if err != nil {
+		return nil, err
+	}
+	now, err := strconv.ParseInt(strings.TrimSpace(string(text[:n])), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", usage.Name(), err)
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	b := &bound{file: os.NewFile(uintptr(fd), "eventfd"), done: make(chan struct{})}
+	order := fmt.Sprintf("%d %d %d", fd, usage.Fd(), now+more)
+	guard.Spawn(b.wait)
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.event_control"), []byte(order), 0); err != nil {
+		b.drop()
+		return nil, errors.Join(errors.New("ask for a notice of memory in use"), err)
+	}
+	return b, nil
+}
+
+// wait sleeps in the poller until the kernel counts the eventfd up.
+func (b *bound) wait() error {
+	defer close(b.done)
+	var count [8]byte
+	_, _ = b.file.Read(count[:]) // fails when it is dropped
+	return nil
+}
+
+func (b *bound) reached() <-chan struct{} {
+	if b == nil {
+		return nil
+	}
+	return b.done
+}
+
+// drop takes the request back and waits for the reader.
+func (b *bound) drop() {
+	if b == nil {
+		return
+	}
+	b.file.Close()
+	<-b.done
+}

@@ -1,0 +1,157 @@
+package registrar
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/node/shutdown"
+)
+
+const (
+	imagesListed = 50
+
+	// conditionCgroups is there only where pods' cgroups cannot be limited.
+	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
+	// conditionRestored is there until the next start after a snapshot took the
+	// place of the state.
+	conditionRestored = corev1.NodeConditionType("StateRestored")
+)
+
+// status is the node as it is now; conditions have no times yet.
+func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
+	s := corev1.NodeStatus{NodeInfo: r.info, Addresses: r.addresses()}
+	s.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
+	s.Capacity, s.Allocatable = r.Resources()
+	ready := r.readyCondition(ctx)
+	if ready.Status == corev1.ConditionTrue {
+		r.describe(ctx)
+		r.Ready(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images
+	s.RuntimeHandlers, s.Features = capabilities(r.can)
+	s.DeclaredFeatures = declared()
+	s.Conditions = append(r.pressures(), ready)
+	if missing := r.lacks.why(); missing != "" {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{
+			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: missing,
+		})
+	}
+	if lost := r.cfg.StateRestored; lost != "" {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{
+			Type: conditionRestored, Status: corev1.ConditionTrue, Reason: "StateFileDamaged", Message: lost,
+		})
+	}
+	return s
+}
+
+func (r *Registrar) addresses() []corev1.NodeAddress {
+	var out []corev1.NodeAddress
+	for _, ip := range r.cfg.HostIPs {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.cfg.NodeName})
+}
+
+// readyCondition asks the runtime; only its two conditions count.
+func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
+	if r.Down() {
+		c.Message = shutdown.NotReady
+		return c
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.HeartbeatPeriod)
+	defer cancel()
+	resp, err := r.Runtime.Status(ctx)
+	if err != nil {
+		c.Message = fmt.Sprintf("container runtime is down: %v", err)
+		return c
+	}
+	r.mu.Lock()
+	r.can = resp
+	r.mu.Unlock()
+	status := resp.GetStatus()
+	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
+		i := slices.IndexFunc(status.Conditions, func(rc *cri.RuntimeCondition) bool { return rc.Type == want })
+		if i < 0 || !status.Conditions[i].Status {
+			c.Message = notReady(want, status.Conditions, i)
+			return c
+		}
+	}
+	if err := r.Learns(); err != nil {
+		c.Message = fmt.Sprintf("PLEG is not healthy: %v", err)
+		return c
+	}
+	c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletReady", "monopod is posting ready status"
+	return c
+}
+
+func notReady(want string, list []*cri.RuntimeCondition, i int) string {
+	if i < 0 {
+		return fmt.Sprintf("container runtime status check may not have completed yet: no %s", want)
+	}
+	return fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, list[i].Reason, list[i].Message)
+}
+
+// describe reads what changes seldom: the runtime's version once, the images
+// when they changed.
+func (r *Registrar) describe(ctx context.Context) {
+	r.mu.Lock()
+	version, stale := r.info.ContainerRuntimeVersion, r.stale
+	r.mu.Unlock()
+	if version == "" {
+		if v, err := r.Runtime.Version(ctx); err == nil {
+			version = v.RuntimeName + "://" + v.RuntimeVersion
+		}
+	}
+	var images []corev1.ContainerImage
+	if stale {
+		images = r.listImages(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.info.ContainerRuntimeVersion = version
+	if images != nil {
+		r.images, r.stale = images, false
+	}
+}
+
+// listImages are the largest images.
+func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
+	list, err := r.Runtime.ListImages(ctx)
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(list, func(a, b *cri.Image) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Id, b.Id))
+	})
+	out := []corev1.ContainerImage{}
+	for _, img := range list[:min(len(list), imagesListed)] {
+		names := slices.Concat(img.RepoDigests, img.RepoTags)
+		out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.Size)})
+	}
+	return out
+}
+
+// pressures are the three conditions of scarcity.
+func (r *Registrar) pressures() []corev1.NodeCondition {
+	under := r.Pressure()
+	return []corev1.NodeCondition{
+		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
+		pressed(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
+		pressed(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
+	}
+}
+
+func pressed(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good, words string) corev1.NodeCondition {
+	if slices.Contains(under, t) {
+		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " + words}
+	}
+	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: "monopod has sufficient " + words}
+}

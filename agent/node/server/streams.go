@@ -1,0 +1,193 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"monopod/agent/pod/spec"
+	"monopod/apiserver/client/query"
+)
+
+// maxCommand is the largest body of a request to run a command, in bytes.
+const maxCommand = 1 << 20
+
+// streams adds what leads into a pod. A path may have the pod's uid before the
+// container's name.
+func (s *server) streams(mux *http.ServeMux) {
+	const pod = "{namespace}/{pod}"
+	for path, do := range map[string]func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error{
+		"POST /run/": s.run, "POST /exec/": s.exec, "GET /exec/": s.exec, "POST /attach/": s.attach, "GET /attach/": s.attach,
+	} {
+		mux.HandleFunc(path+pod+"/{container}", s.on(do))
+		mux.HandleFunc(path+pod+"/{uid}/{container}", s.on(do))
+	}
+	for _, method := range []string{"GET", "POST"} {
+		mux.HandleFunc(method+" /portForward/"+pod, s.on(s.portForward))
+		mux.HandleFunc(method+" /portForward/"+pod+"/{uid}", s.on(s.portForward))
+	}
+	mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", s.on(s.containerLogs))
+}
+
+// on finds the pod that the path names.
+func (s *server) on(do func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		name := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("pod")}
+		pod, ok := s.Node.Pod(name)
+		uid, container := r.PathValue("uid"), r.PathValue("container")
+		var err error
+		switch {
+		case !ok, uid != "" && string(pod.UID) != uid:
+			err = notFound("pod %q does not exist", name)
+		case container != "" && spec.Find(pod, container) == nil:
+			err = notFound("container %q not found in pod %q", container, name.Name)
+		default:
+			err = do(w, r, pod)
+		}
+		if err != nil {
+			fail(w, err)
+		}
+	}
+}
+
+func notFound(format string, args ...any) error {
+	err := apierrors.NewNotFound(corev1.Resource("pods"), "")
+	err.ErrStatus.Message = fmt.Sprintf(format, args...)
+	return err
+}
+
+func (s *server) exec(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
+	o, err := streamsOf(r)
+	if err != nil {
+		return err
+	}
+	to, err := s.Node.Exec(r.Context(), pod, &corev1.PodExecOptions{
+		Container: r.PathValue("container"), Command: r.URL.Query()[corev1.ExecCommandParam],
+		Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY})
+	return passOn(w, r, to, err)
+}
+
+func (s *server) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
+	o, err := streamsOf(r)
+	if err != nil {
+		return err
+	}
+	o.Container = r.PathValue("container")
+	to, err := s.Node.Attach(r.Context(), pod, o)
+	return passOn(w, r, to, err)
+}
+
+// streamsOf reads which streams a client wants. A terminal has no standard error of
+// its own.
+func streamsOf(r *http.Request) (*corev1.PodAttachOptions, error) {
+	o, q := &corev1.PodAttachOptions{}, r.URL.Query()
+	for name, into := range map[string]*bool{
+		corev1.ExecStdinParam: &o.Stdin, corev1.ExecStdoutParam: &o.Stdout, corev1.ExecStderrParam: &o.Stderr, corev1.ExecTTYParam: &o.TTY,
+	} {
+		var err error
+		if *into, err = query.Bool(q, name); err != nil {
+			return nil, err
+		}
+	}
+	if o.TTY {
+		o.Stderr = false
+	}
+	if !o.Stdin && !o.Stdout && !o.Stderr {
+		return nil, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return o, nil
+}
+
+func (s *server) portForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
+	opts := &corev1.PodPortForwardOptions{}
+	for _, list := range r.URL.Query()[corev1.PortHeader] {
+		for p := range strings.SplitSeq(list, ",") {
+			port, err := strconv.ParseUint(p, 10, 16)
+			if err != nil || port == 0 {
+				return apierrors.NewBadRequest(fmt.Sprintf("unable to parse %q as a port", p))
+			}
+			opts.Ports = append(opts.Ports, int32(port))
+		}
+	}
+	to, err := s.Node.PortForward(r.Context(), pod, opts)
+	return passOn(w, r, to, err)
+}
+
+// passOn hands the connection through to where the runtime serves the stream.
+func passOn(w http.ResponseWriter, r *http.Request, to *url.URL, err error) error {
+	if err == nil {
+		proxy.NewUpgradeAwareHandler(to, nil, false, true, responder{}).ServeHTTP(w, r)
+	}
+	return err
+}
+
+// responder tells a client why the stream did not begin.
+type responder struct{}
+
+// Error implements proxy.ErrorResponder.
+func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
+
+// run runs a command whose words are parted by blanks, and answers with its output.
+func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxCommand)
+	cmd := r.FormValue("cmd")
+	if cmd == "" {
+		return apierrors.NewBadRequest("cmd is required: the command to run, as in cmd=ls%20-l")
+	}
+	out, err := s.Node.RunInContainer(r.Context(), pod, r.PathValue("container"), strings.Split(cmd, " "))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json") // as upstream has it
+	_, _ = w.Write(out)                                // the client may be gone
+	return nil
+}
+
+// containerLogs answers with a container's log. "tail" is an old name of "tailLines".
+func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
+	q := r.URL.Query()
+	if tail := q.Get("tail"); tail != "" {
+		q.Set("tailLines", tail)
+		if tail == "all" {
+			q.Del("tailLines")
+		}
+	}
+	opts, err := query.PodLogOptions(q)
+	if err != nil {
+		return err
+	}
+	if errs := query.ValidatePodLogOptions(opts); len(errs) > 0 {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), pod.Name, errs)
+	}
+	opts.Container = r.PathValue("container")
+	out := &flushed{w: w, flush: http.NewResponseController(w).Flush}
+	if err := s.Node.Logs(r.Context(), pod, opts, out); err != nil && !out.started {
+		return err
+	}
+	return nil
+}
+
+// flushed sends every write on at once.
+type flushed struct {
+	w       http.ResponseWriter
+	flush   func() error
+	started bool
+}
+
+// Write implements io.Writer.
+func (f *flushed) Write(p []byte) (int, error) {
+	if !f.started {
+		f.started = true
+		f.w.Header().Set("Content-Type", "text/plain")
+	}
+	n, err := f.w.Write(p)
+	return n, errors.Join(err, f.flush())
+}

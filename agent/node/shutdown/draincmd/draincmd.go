@@ -1,0 +1,111 @@
+// Package draincmd is `monopod drain`: it has a running monopod stop its pods, by
+// their priority, before the machine goes down.
+package draincmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"monopod/agent/node/shutdown"
+)
+
+type command struct {
+	dataDir  string
+	shutdown bool
+	periods  shutdown.Periods
+}
+
+// New is the command; dataDir is the default of --data-dir.
+func New(dataDir string) *cobra.Command {
+	c := &command{periods: shutdown.Default()}
+	cmd := &cobra.Command{
+		Use:   "drain --shutdown",
+		Short: "Stop all pods of the node, critical ones last, before the machine goes down",
+		Long: "drain --shutdown has the monopod that runs on the folder stop the pods of its node within\n" +
+			"a bound: first those that are not critical, then the others. They end as Failed, with the\n" +
+			"reason Terminated; the node is not ready and refuses new ones until monopod starts again,\n" +
+			"or until a shutdown that serve waits for (--shutdown-grace-period) is called off.\n" +
+			"Ending monopod itself leaves pods running. kubectl drain empties a node that stays up.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f := cmd.Flags(); f.Changed(shutdown.PriorityFlag) && !f.Changed(shutdown.TotalFlag) && !f.Changed(shutdown.CriticalFlag) {
+				c.periods.Total, c.periods.Critical = 0, 0
+			}
+			return c.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&c.dataDir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
+	cmd.Flags().BoolVar(&c.shutdown, "shutdown", false, "Terminate all pods because the machine is about to shut down.")
+	c.periods.Flags(cmd.Flags())
+	return cmd
+}
+
+// pollPeriod is between questions how far it is.
+const pollPeriod = 100 * time.Millisecond
+
+func (c *command) run(ctx context.Context, out io.Writer) error {
+	if !c.shutdown {
+		return errors.New("drain stops the pods for good: say --shutdown; kubectl drain is for a node that stays up")
+	}
+	if err := c.periods.Check(); err != nil {
+		return err
+	}
+	body, err := json.Marshal(c.periods)
+	if err != nil {
+		return err
+	}
+	p, err := c.ask(ctx, http.MethodPost, body)
+	for err == nil && !p.Done {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pollPeriod):
+		}
+		p, err = c.ask(ctx, http.MethodGet, nil)
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.Unknown:
+		return fmt.Errorf("the node did not learn in %v which pods it has: does the container runtime answer?", c.periods.Bound())
+	case len(p.Running) > 0:
+		return fmt.Errorf("not all pods ended in %v: %s", c.periods.Bound(), strings.Join(p.Running, ", "))
+	}
+	fmt.Fprintln(out, "all pods have ended")
+	return nil
+}
+
+// ask the monopod that runs on the folder.
+func (c *command) ask(ctx context.Context, method string, body []byte) (p shutdown.Progress, err error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.dataDir, "monopod.sock"))
+	}}
+	req, err := http.NewRequestWithContext(ctx, method, "http://monopod"+shutdown.Path, bytes.NewReader(body))
+	if err != nil {
+		return p, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return p, fmt.Errorf("no monopod runs on %s: %w", c.dataDir, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return p, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return p, errors.New(strings.TrimSpace(string(answer)))
+	}
+	return p, json.Unmarshal(answer, &p)
+}

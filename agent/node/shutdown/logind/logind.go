@@ -1,0 +1,261 @@
+// Package logind has the machine wait with going down until the pods of its node
+// have ended: it holds an inhibitor of systemd-logind, of mode delay, and gives it
+// back when they have.
+//
+// Logind waits no longer than its InhibitDelayMaxSec (5 s where nobody set it), and
+// then goes on. Where that is less than the pods may take, they get less; nothing is
+// written into systemd's configuration.
+package logind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/node/shutdown"
+	"monopod/apiserver/process/guard"
+)
+
+// Node is whose pods end.
+type Node interface {
+	// StopPods ends them within the periods, and lets no new ones in. It returns when
+	// that is done, or ctx ends.
+	StopPods(ctx context.Context, p shutdown.Periods)
+	// StayUp lets pods in again: the machine does not go down after all.
+	StayUp()
+}
+
+// Reasons of events: that of upstream, and those for which it writes a log only.
+const (
+	reasonShutdown = "Shutdown"
+	reasonNoWait   = "ShutdownNotDelayed"
+	reasonTooShort = "ShutdownDelayTooShort"
+)
+
+// Config of a Delay. Node is required.
+type Config struct {
+	Node    Node
+	Periods shutdown.Periods
+	// Event tells of the node; nil: nobody is told.
+	Event func(eventType, reason, message string)
+	// Bus is the address of the system's bus; empty: where DBUS_SYSTEM_BUS_ADDRESS or
+	// convention say.
+	Bus   string
+	Clock clock.Clock // nil: the real one
+	Log   *zap.Logger // nil: none
+}
+
+// Delay is the machine's waiting.
+type Delay struct {
+	cfg Config
+
+	// What follows belongs to Run's goroutine.
+	lock  *os.File      // while it is held, the machine waits; nil: it does not
+	down  *descent      // nil: the machine stays up
+	limit time.Duration // how long logind waits, as last told
+	mute  bool          // it was told that the machine does not wait
+}
+
+// descent is the machine's way down.
+type descent struct {
+	cancel context.CancelFunc
+	over   chan struct{}
+}
+
+// New returns a delay that is not in force yet.
+func New(cfg Config) *Delay {
+	if cfg.Event == nil {
+		cfg.Event = func(string, string, string) {}
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Delay{cfg: cfg}
+}
+
+// How long to wait before the bus is asked again that could not be reached.
+const (
+	redialFirst = time.Second // upstream's
+	redialMost  = time.Minute
+)
+
+// Run holds the inhibitor until ctx ends, and takes it anew when the bus or logind
+// went away.
+func (d *Delay) Run(ctx context.Context) {
+	defer d.letGo()
+	for wait := redialFirst; ctx.Err() == nil; wait = min(2*wait, redialMost) {
+		worked, err := d.session(ctx)
+		if worked { // which a bus that is started anew is no reason to complain of
+			wait = redialFirst
+		} else if ctx.Err() == nil {
+			d.complain(err)
+		}
+		timer := d.cfg.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// letGo ends what Run began.
+func (d *Delay) letGo() {
+	if d.down != nil {
+		d.down.cancel()
+		<-d.down.over
+	}
+	d.release(nil)
+}
+
+// release gives back the inhibitor; next, if any, takes its place.
+func (d *Delay) release(next *os.File) {
+	if d.lock != nil {
+		_ = d.lock.Close()
+	}
+	d.lock = next
+}
+
+// complain tells, once, that pods will not end in time.
+func (d *Delay) complain(err error) {
+	if d.mute {
+		return
+	}
+	d.mute = true
+	d.cfg.Log.Warn("logind cannot be asked to wait for the pods when the machine goes down; it is tried again", zap.Error(err))
+	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait, fmt.Sprintf("Pods do not end in order when the machine goes down: %v", err))
+}
+
+var errHungUp = errors.New("the connection to the system's bus broke")
+
+// session lasts as long as a connection does; worked says that all was as it should
+// be before that ended.
+func (d *Delay) session(ctx context.Context) (worked bool, err error) {
+	conn, err := connect(ctx, d.cfg.Bus)
+	if err != nil {
+		return false, fmt.Errorf("connect to the system's bus: %w", err)
+	}
+	defer conn.Close()
+	bus := manager{conn}
+	news, err := bus.listen(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := d.see(ctx, bus, bus.goesDown); err != nil { // what was told before
+		return false, err
+	}
+	return true, d.follow(ctx, bus, news)
+}
+
+// follow the news until there are no more.
+func (d *Delay) follow(ctx context.Context, bus manager, news <-chan *dbus.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case n, ok := <-news:
+			if !ok {
+				return errHungUp
+			}
+			if ask := bus.ask(n); ask != nil {
+				if err := d.see(ctx, bus, ask); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// see makes of it what must be.
+func (d *Delay) see(ctx context.Context, bus manager, ask func(context.Context) (bool, error)) error {
+	down, err := ask(ctx)
+	switch {
+	case err != nil:
+		return err
+	case down && d.down == nil:
+		d.goDown(ctx, bus)
+	case !down:
+		d.comeBack()
+		return d.take(ctx, bus)
+	}
+	return nil
+}
+
+// take takes a new inhibitor; the old one is held until there is one.
+func (d *Delay) take(ctx context.Context, bus manager) error {
+	lock, err := bus.inhibit(ctx)
+	if err != nil {
+		return err
+	}
+	d.release(lock)
+	limit, err := bus.limit(ctx)
+	if err != nil {
+		return err
+	}
+	d.mute = false
+	if limit != d.limit {
+		d.limit = limit
+		d.cfg.Log.Info("the machine waits for the pods to end when it goes down", zap.Duration("most", limit))
+		d.warn(limit)
+	}
+	return nil
+}
+
+// warn tells what to do about a logind that waits for less than the pods may take.
+func (d *Delay) warn(limit time.Duration) {
+	want := d.cfg.Periods.Bound()
+	if limit >= want {
+		return
+	}
+	d.cfg.Log.Warn("logind waits for less time than the pods may take: they get less", zap.Duration("waits", limit), zap.Duration("wanted", want))
+	d.cfg.Event(corev1.EventTypeWarning, reasonTooShort, fmt.Sprintf("systemd-logind waits %v for pods to end, they may take %v: they get less. "+
+		"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: systemctl kill -s HUP systemd-logind",
+		limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
+}
+
+// goDown ends the pods, then lets the machine go on.
+func (d *Delay) goDown(ctx context.Context, bus manager) {
+	d.cfg.Event(corev1.EventTypeNormal, reasonShutdown, "Shutdown manager detected shutdown event")
+	periods, lock := d.cfg.Periods, d.lock
+	d.lock = nil
+	if limit, err := bus.limit(ctx); err == nil {
+		periods = periods.Within(limit)
+	} else if d.limit > 0 {
+		periods = periods.Within(d.limit)
+	}
+	// The connection may end with the system's bus: this does not.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.down = &descent{cancel: cancel, over: make(chan struct{})}
+	over := d.down.over
+	guard.Spawn(func() error {
+		defer close(over)
+		if lock != nil {
+			defer lock.Close()
+		}
+		d.cfg.Node.StopPods(ctx, periods)
+		return nil
+	})
+}
+
+// comeBack undoes goDown, as far as that can be.
+func (d *Delay) comeBack() {
+	if d.down == nil {
+		return
+	}
+	d.down.cancel()
+	<-d.down.over
+	d.down = nil
+	d.cfg.Event(corev1.EventTypeNormal, reasonShutdown, "Shutdown manager detected shutdown cancellation")
+	d.cfg.Node.StayUp()
+}

@@ -1,0 +1,200 @@
+package logind_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"monopod/agent/node/shutdown"
+	"monopod/agent/node/shutdown/logind"
+	"monopod/agent/node/shutdown/logind/logindtest"
+	"monopod/testdata/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node has pods that end when it is told so.
+type node struct {
+	mu     sync.Mutex // guards what follows
+	did    []string
+	events []string
+	end    chan struct{} // closed: the pods have ended
+}
+
+func (n *node) does(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.did = append(n.did, what)
+}
+
+func (n *node) StopPods(ctx context.Context, p shutdown.Periods) {
+	n.does("stop within " + p.Bound().String())
+	select {
+	case <-ctx.Done():
+		n.does("called off")
+	case <-n.end:
+		n.does("stopped")
+	}
+}
+
+func (n *node) StayUp() { n.does("up") }
+
+func (n *node) event(eventType, reason, message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events = append(n.events, eventType+" "+reason+": "+message)
+}
+
+func (n *node) story() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.did, ", ")
+}
+
+func (n *node) told(part string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Count(strings.Join(n.events, "\n"), part)
+}
+
+// until waits for what happens in other processes.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if !harness.Eventually(harness.Enough, ok) {
+		t.Fatalf("never came: %s", what)
+	}
+}
+
+func startBus(t *testing.T) *logindtest.Bus {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bus") // short: socket paths have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus, err := logindtest.StartBus(dir)
+	if errors.Is(err, logindtest.ErrNoDaemon) {
+		t.Skip("left out: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		bus.Stop()
+		os.RemoveAll(dir)
+	})
+	return bus
+}
+
+func startLogind(t *testing.T, bus *logindtest.Bus, most time.Duration) *logindtest.Logind {
+	t.Helper()
+	l, err := logindtest.Start(bus, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Stop)
+	return l
+}
+
+// run has the machine wait for n until the test ends, or stop is called.
+func run(t *testing.T, bus *logindtest.Bus, n *node) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	d := logind.New(logind.Config{Node: n, Event: n.event, Bus: bus.Address, Periods: shutdown.Default()})
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+func holds(l *logindtest.Logind, n int) func() bool { return func() bool { return l.Held() == n } }
+
+func TestTheMachineWaitsUntilPodsHaveEnded(t *testing.T) {
+	t.Parallel()
+	bus := startBus(t)
+	l := startLogind(t, bus, time.Minute)
+	n := &node{end: make(chan struct{})}
+	run(t, bus, n)
+	until(t, "held", holds(l, 1))
+	if asked := strings.Join(l.Asked(), "; "); asked != "shutdown of monopod: Pods need time to end (delay)" {
+		t.Error(asked)
+	}
+	if err := l.PowerOff(true); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })
+	if l.Held() != 1 {
+		t.Error("the machine goes on though pods have not ended")
+	}
+	close(n.end)
+	until(t, "given back", holds(l, 0))
+	if n.told("Normal Shutdown: Shutdown manager detected shutdown event") != 1 || n.story() != "stop within 30s, stopped" {
+		t.Errorf("%s, %q", n.story(), n.events)
+	}
+}
+
+func TestAShutdownIsCalledOff(t *testing.T) {
+	t.Parallel()
+	bus := startBus(t)
+	l := startLogind(t, bus, time.Minute)
+	n := &node{end: make(chan struct{})}
+	stop := run(t, bus, n)
+	until(t, "held", holds(l, 1))
+	for _, down := range []bool{true, false} {
+		if err := l.PowerOff(down); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "held anew", func() bool { return len(l.Asked()) == 2 && l.Held() == 1 })
+	if n.story() != "stop within 30s, called off, up" || n.told("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
+		t.Errorf("%s, %q", n.story(), n.events)
+	}
+	stop()
+	until(t, "given back", holds(l, 0))
+}
+
+func TestLogindWaitsForLessThanItShould(t *testing.T) {
+	t.Parallel()
+	bus := startBus(t)
+	l := startLogind(t, bus, 5*time.Second)
+	n := &node{end: make(chan struct{})}
+	run(t, bus, n)
+	until(t, "it is told", func() bool {
+		return n.told("systemd-logind waits 5s for pods to end, they may take 30s: they get less. Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
+	})
+	if err := l.PowerOff(true); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "pods are stopped in less", func() bool { return n.story() == "stop within 3s" })
+}
+
+func TestLogindIsAskedAgainWhenItOrTheBusComeBack(t *testing.T) {
+	t.Parallel()
+	bus := startBus(t)
+	n := &node{end: make(chan struct{})}
+	run(t, bus, n)
+	until(t, "no logind", func() bool { return n.told("Warning ShutdownNotDelayed: ") == 1 })
+	l := startLogind(t, bus, time.Minute)
+	until(t, "held", holds(l, 1))
+
+	l.Stop()
+	next := startLogind(t, bus, time.Minute)
+	until(t, "held at the next one", holds(next, 1))
+	until(t, "no longer at the first one", holds(l, 0))
+
+	bus.Stop()
+	if err := bus.Start(); err != nil {
+		t.Fatal(err)
+	}
+	last := startLogind(t, bus, time.Minute)
+	if err := last.PowerOff(true); err != nil { // which nobody may have heard
+		t.Fatal(err)
+	}
+	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })
+}

@@ -1,0 +1,78 @@
+// Package shutdown is how the pods of a node end before the machine does: those
+// that are not critical first, then the others, all within a bound.
+//
+//   - Periods: how long that may take.
+//   - Stage: who ends when.
+//   - Progress: how far it is, as Handler tells whoever asked for it.
+package shutdown
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/status"
+)
+
+// Path is where a running monopod is asked to stop its pods, with POST and Periods,
+// and how far it is, with GET.
+const Path = "/monopod/shutdown"
+
+// What pods say that ended for it, and those that came too late (upstream's).
+const (
+	reason      = "Terminated"
+	message     = "Pod was terminated in response to imminent node shutdown."
+	Refused     = "NodeShutdown"
+	RefusedText = "Pod was rejected as the node is shutting down."
+	NotReady    = "node is shutting down"
+)
+
+// Failure is why a pod ends.
+func Failure() *status.Failure {
+	return &status.Failure{Reason: reason, Message: message, Disruption: corev1.PodReasonTerminationByKubelet}
+}
+
+// Progress is how far the node is.
+type Progress struct {
+	Done    bool     `json:"done"`              // nothing more will be ended
+	Running []string `json:"running,omitempty"` // namespace/name of pods that have not ended
+	Unknown bool     `json:"unknown,omitempty"` // it is not known which pods there are
+}
+
+// Node is what Handler talks to.
+type Node interface {
+	// Shutdown begins to stop the pods, unless it has begun already.
+	Shutdown(Periods)
+	// Progress is nil while nobody asked for it.
+	Progress() *Progress
+}
+
+// Handler answers at Path. The node is nil while there is none.
+func Handler(node func() Node) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := node()
+		if n == nil {
+			http.Error(w, "the node is still starting", http.StatusServiceUnavailable)
+			return
+		}
+		if r.Method == http.MethodPost {
+			p, err := read(r)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			n.Shutdown(p)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(n.Progress()) // the client may be gone
+	})
+}
+
+func read(r *http.Request) (p Periods, err error) {
+	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<10)).Decode(&p); err != nil {
+		return p, errors.New("the body is no JSON with shutdownGracePeriod and shutdownGracePeriodCriticalPods in nanoseconds")
+	}
+	return p, p.Check()
+}

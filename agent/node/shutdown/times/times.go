@@ -1,0 +1,81 @@
+// Package times remembers when the node last stopped its pods before the machine
+// went down, so that it can be seen after the machine has started again, too.
+package times
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"monopod/agent/resources/checkpoint"
+)
+
+// Record is when that was: as metrics with kubelet's names, and in a file.
+type Record struct {
+	file       checkpoint.File
+	start, end prometheus.Gauge
+	last       span
+}
+
+// span has a zero end while the pods have not ended, or were cut short.
+type span struct {
+	Start time.Time `json:"startTime"`
+	End   time.Time `json:"endTime"`
+}
+
+// New is a record whose metrics r serves; they are 0 until there was a shutdown.
+func New(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
+	t := &Record{
+		file:  file,
+		start: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "When the node last began to stop its pods before a shutdown, in seconds since 1970."}),
+		end:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "When that was done, in seconds since 1970."}),
+	}
+	for _, g := range []prometheus.Gauge{t.start, t.end} {
+		if err := r.Register(g); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Load reads what an earlier process noted. After an error it is as if there had been
+// nothing; a damaged file is set aside, and the error says where to.
+func (t *Record) Load() error {
+	var last span
+	_, err := t.file.Load(&last)
+	if errors.Is(err, checkpoint.ErrDamaged) {
+		lost, err := t.file.StartOver(err, "the metrics of the last shutdown are 0")
+		return errors.Join(lost, err)
+	}
+	if err != nil {
+		return err
+	}
+	t.show(last)
+	return nil
+}
+
+// Begin notes the start of a shutdown.
+func (t *Record) Begin(now time.Time) error {
+	t.show(span{Start: now})
+	return t.file.Save(t.last)
+}
+
+// End notes that the pods have ended.
+func (t *Record) End(now time.Time) error {
+	t.show(span{Start: t.last.Start, End: now})
+	return t.file.Save(t.last)
+}
+
+func (t *Record) show(s span) {
+	t.last = s
+	t.start.Set(seconds(s.Start))
+	t.end.Set(seconds(s.End))
+}
+
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.Unix())
+}

@@ -1,0 +1,253 @@
+// Package stats tells what the node, its pods and their containers use. Nothing is
+// measured until somebody asks.
+//
+//   - Source reads: containers from the runtime, pods from their cgroups, the node
+//     from /proc, folders by walking them.
+//   - Summary is upstream's /stats/summary.
+//   - Nodes and Pods are the metrics.k8s.io API.
+//   - Handler serves the summary, /metrics/resource and, from the files of cgroups
+//     alone, /metrics/cadvisor.
+//
+// Use of the processor is known as a sum since the start; a rate needs two
+// looks. Source keeps the sums of the last looks and, where there are none, takes
+// two a short while apart.
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/node/host"
+	"monopod/agent/pod/spec"
+	"monopod/agent/resources/cgroup"
+)
+
+// Runtime is the part of the agent's runtime that has statistics.
+type Runtime interface {
+	ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error)
+	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
+}
+
+// Pod is a pod that has containers running.
+type Pod struct {
+	*corev1.Pod
+	Started map[string]time.Time // by container id
+	// Instances are its sandbox and the containers that run.
+	Instances []Instance
+	Claims    []Claim
+	LogDir    string
+	Dir       string // volumes/ lies below it
+}
+
+// Config is what a Source reads from; all but Cgroups is required.
+type Config struct {
+	Node      string
+	Labels    map[string]string // of the containers that are ours
+	Runtime   Runtime
+	Cgroups   *cgroup.Manager // nil: a pod is the sum of its containers
+	Clock     clock.Clock
+	Pods      func() []Pod
+	Dir       string // on the node's own file system
+	ImageRoot string // on the one of the images
+}
+
+// Source measures.
+type Source struct {
+	cfg  Config
+	turn chan struct{} // holds one token: who has it owns what follows
+	base *reading      // an older look; nil: none
+	last *reading      // the last one that is minWindow younger than base
+}
+
+// New prepares a Source.
+func New(cfg Config) *Source {
+	s := &Source{cfg: cfg, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	return s
+}
+
+// How far apart two looks are that make a rate: at least; at most; and when
+// there has been none.
+const (
+	minWindow   = time.Second
+	maxWindow   = 5 * time.Minute
+	firstWindow = 500 * time.Millisecond
+)
+
+// ErrNone says that the runtime has no statistics.
+var ErrNone = errors.New("the container runtime has no statistics")
+
+// container is what one container used up to a moment.
+type container struct {
+	id, name string
+	uid      types.UID
+	attempt  uint32
+	started  time.Time // zero: not known
+	stats    *cri.ContainerStats
+}
+
+func (c *container) cpu() uint64 { return c.stats.GetCpu().GetUsageCoreNanoSeconds().GetValue() }
+
+func (c *container) memory() uint64 { return c.stats.GetMemory().GetWorkingSetBytes().GetValue() }
+
+// reading is one look at everything.
+type reading struct {
+	at         time.Time
+	node       host.Usage
+	pods       []Pod
+	containers map[types.UID][]*container
+	cgroups    map[types.UID]cgroup.Usage
+	sums       map[string]uint64 // processor time by node, pod/<uid>, container id
+}
+
+const nodeKey = "node"
+
+func podKey(uid types.UID) string { return "pod/" + string(uid) }
+
+// read looks at the processors and memory of all there is.
+func (s *Source) read(ctx context.Context) (*reading, error) {
+	r := &reading{pods: s.cfg.Pods(), containers: map[types.UID][]*container{}, cgroups: map[types.UID]cgroup.Usage{}, sums: map[string]uint64{}}
+	list, err := s.cfg.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: s.cfg.Labels})
+	if status.Code(err) == codes.Unimplemented {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("statistics of containers: %w", err)
+	}
+	if r.node, err = host.Used(); err != nil {
+		return nil, fmt.Errorf("statistics of the node: %w", err)
+	}
+	r.at = s.cfg.Clock.Now()
+	r.sums[nodeKey] = r.node.CPU
+	for _, c := range list {
+		r.add(c)
+	}
+	for _, p := range r.pods {
+		s.readPod(r, p)
+	}
+	return r, nil
+}
+
+// add takes in a container; of two of one name the later attempt counts.
+func (r *reading) add(stats *cri.ContainerStats) {
+	a := stats.GetAttributes()
+	uid := types.UID(spec.IdentityOf(a.GetLabels()).UID)
+	c := &container{id: a.GetId(), uid: uid, stats: stats, name: a.GetLabels()[spec.LabelContainerName], attempt: a.GetMetadata().GetAttempt()}
+	for i, other := range r.containers[uid] {
+		if other.name == c.name {
+			if c.attempt > other.attempt {
+				r.containers[uid][i] = c
+			}
+			return
+		}
+	}
+	r.containers[uid] = append(r.containers[uid], c)
+}
+
+// readPod adds the pod as a whole: its cgroup, else the sum of its containers.
+func (s *Source) readPod(r *reading, p Pod) {
+	var sum cgroup.Usage
+	for _, c := range r.containers[p.UID] {
+		c.started = p.Started[c.id]
+		r.sums[c.id] = c.cpu()
+		m := c.stats.GetMemory()
+		sum.CPU += c.cpu()
+		sum.WorkingSet += c.memory()
+		sum.Memory += m.GetUsageBytes().GetValue()
+		sum.RSS += m.GetRssBytes().GetValue()
+		sum.PageFaults += m.GetPageFaults().GetValue()
+		sum.MajorFault += m.GetMajorPageFaults().GetValue()
+	}
+	if s.cfg.Cgroups != nil {
+		if u, err := s.cfg.Cgroups.Usage(p.Pod); err == nil { // else it ends just now
+			sum = u
+		}
+	}
+	r.cgroups[p.UID], r.sums[podKey(p.UID)] = sum, sum.CPU
+}
+
+// look is a new reading and the older one that rates are measured from; nil when
+// there is none. With wait there always is one: the first asker waits for it.
+func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err error) {
+	select {
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case <-s.turn:
+	}
+	defer func() { s.turn <- struct{}{} }()
+	if now, err = s.read(ctx); err != nil {
+		return nil, nil, err
+	}
+	if s.last == nil || now.at.Sub(s.last.at) > maxWindow {
+		s.base, s.last = nil, now
+		if !wait {
+			return now, nil, nil
+		}
+		return s.second(ctx)
+	}
+	if now.at.Sub(s.last.at) >= minWindow {
+		s.base, s.last = s.last, now
+	}
+	if s.base == nil && wait {
+		return s.second(ctx)
+	}
+	return now, s.base, nil
+}
+
+// second looks again, a short while after the first look.
+func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
+	timer := s.cfg.Clock.NewTimer(firstWindow)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case <-timer.C():
+	}
+	if now, err = s.read(ctx); err != nil {
+		return nil, nil, err
+	}
+	s.base, s.last = s.last, now
+	return now, s.base, nil
+}
+
+// rate is how many nanocores key used between two readings; started is when it
+// began, in case it is younger than from. False: it cannot be said.
+func (r *reading) rate(from *reading, key string, started time.Time) (nanocores uint64, ok bool) {
+	if from == nil {
+		return 0, false
+	}
+	since, before := from.at, from.sums[key]
+	if _, known := from.sums[key]; !known {
+		if started.IsZero() || started.Before(from.at) {
+			return 0, false
+		}
+		since = started
+	}
+	window, sum := r.at.Sub(since), r.sums[key]
+	if window <= 0 || sum < before {
+		return 0, false
+	}
+	return uint64(float64(sum-before) / window.Seconds()), true
+}
+
+// emptyDirs are the volumes of the pod on disk, by name.
+func (p Pod) emptyDirs() map[string]string {
+	out := map[string]string{}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault {
+			out[v.Name] = filepath.Join(p.Dir, "volumes", "kubernetes.io~empty-dir", v.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,182 @@
+// Package stream is what users see of containers as it happens: their logs, and the
+// streams of exec, attach and port-forward, which the runtime serves.
+package stream
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/logs/logdir"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/apiserver/client"
+)
+
+// Runtime is the part of the agent's runtime that serves streams.
+type Runtime interface {
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
+	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
+	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
+	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
+}
+
+// Pod is one that the node runs.
+type Pod interface {
+	// Seen is what the runtime has of it, to be read only; nil: nobody has looked yet.
+	Seen() *status.Observed
+	// Changes closes when there is more to see than before it was called.
+	Changes() <-chan struct{}
+	// Done closes when nothing is left of it.
+	Done() <-chan struct{}
+}
+
+// Deps are what Streams work with. All are required.
+type Deps struct {
+	Runtime Runtime
+	Clock   clock.WithTicker
+	Dir     *logdir.Dir
+	// Pod is one of the node's, if it is there.
+	Pod func(types.UID) (Pod, bool)
+	// Known closes when the node knows which pods it has.
+	Known <-chan struct{}
+	// Behind is the pod of the node that a pod of the API shows; itself, mostly.
+	Behind func(*corev1.Pod) *corev1.Pod
+}
+
+// Streams are those of a node's containers.
+type Streams struct{ deps Deps }
+
+var _ client.Node = (*Streams)(nil)
+
+// New makes Streams.
+func New(deps Deps) *Streams { return &Streams{deps} }
+
+// findTime bounds find.
+const findTime = 10 * time.Second
+
+// find is the pod of the node; false: there is none. Right after a start pods run that
+// are yet to be found: it waits until they have been.
+func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
+	if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
+		return s.deps.Pod(pod.UID)
+	}
+	limit := s.deps.Clock.NewTimer(findTime)
+	defer limit.Stop()
+	wait := s.deps.Known
+	for {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return s.deps.Pod(pod.UID)
+		case <-limit.C():
+			return s.deps.Pod(pod.UID)
+		}
+		p, ok := s.deps.Pod(pod.UID)
+		if !ok {
+			return nil, false
+		}
+		changes := p.Changes()
+		if p.Seen() != nil {
+			return p, true
+		}
+		wait = changes
+	}
+}
+
+// running finds the pod, and that it has such a container.
+func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
+	p, ok := s.find(ctx, pod)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: ContainerCreating", container, pod.Name))
+	}
+	if spec.Find(pod, container) != nil {
+		return p, nil
+	}
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", container, pod.Name))
+}
+
+// alive is the id of a container that can be talked to.
+func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
+	p, err := s.running(ctx, pod, container)
+	if err != nil {
+		return "", err
+	}
+	if seen := p.Seen(); seen != nil {
+		if c := seen.Latest(container); c != nil && c.State == status.Running {
+			return c.ID, nil
+		}
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("container not found (%q)", container))
+}
+
+// Exec prepares a command in a container; see client.Node.
+func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
+	pod = s.deps.Behind(pod)
+	id, err := s.alive(ctx, pod, opts.Container)
+	if err != nil {
+		return nil, err
+	}
+	return parse(s.deps.Runtime.Exec(ctx, &cri.ExecRequest{
+		ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+	}))
+}
+
+// RunInContainer runs a command until it ends and returns what it wrote, first to
+// standard output. An exit code other than 0 is an error.
+func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error) {
+	pod = s.deps.Behind(pod)
+	id, err := s.alive(ctx, pod, container)
+	if err != nil {
+		return nil, err
+	}
+	stdout, stderr, code, err := s.deps.Runtime.ExecSync(ctx, id, cmd, 0)
+	out := append(stdout, stderr...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, out)
+	}
+	return out, err
+}
+
+// Attach prepares a connection to a container's own streams; see client.Node.
+func (s *Streams) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
+	pod = s.deps.Behind(pod)
+	id, err := s.alive(ctx, pod, opts.Container)
+	if err != nil {
+		return nil, err
+	}
+	return parse(s.deps.Runtime.Attach(ctx, &cri.AttachRequest{
+		ContainerId: id, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+	}))
+}
+
+// PortForward prepares connections to a pod's ports; see client.Node.
+func (s *Streams) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
+	pod = s.deps.Behind(pod)
+	p, ok := s.find(ctx, pod)
+	if !ok {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
+	}
+	seen := p.Seen()
+	if seen == nil || seen.Sandbox() == nil || !seen.Sandbox().Ready {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %q does not run", pod.Name))
+	}
+	return parse(s.deps.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: seen.Sandbox().ID, Port: opts.Ports}))
+}
+
+func parse(raw string, err error) (*url.URL, error) {
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(raw)
+}

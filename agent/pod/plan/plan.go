@@ -1,0 +1,227 @@
+// Package plan decides what a pod needs next: which sandbox, which containers to
+// start, which to kill. It is pure; the agent carries the plan out.
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+)
+
+// Kill is one container to stop, and why, in words for an event.
+type Kill struct {
+	Container *status.Container
+	Message   string
+}
+
+// Plan is what to do, in this order.
+type Plan struct {
+	// RestartAll is the container whose end makes all start anew, ephemeral ones
+	// excepted: those in Kill are to end at once, and when none of them runs all are to
+	// be removed, this one last. Nothing else is planned beside; nil: no such thing.
+	RestartAll *status.Container
+
+	NewSandbox bool   // stop what is left of the old one, then make a new one
+	Attempt    uint32 // of the new sandbox
+	Kill       []Kill
+	// Start names the containers to start now: ephemeral ones, then init containers,
+	// then the others. One that crashed may have to wait out its backoff.
+	Start []*corev1.Container
+}
+
+// Input is what a plan depends on.
+type Input struct {
+	Pod     *corev1.Pod
+	Seen    *status.Observed
+	Started func(id string) bool           // startup probe passed
+	Failed  func(id string) (string, bool) // the probe that wants a container killed
+}
+
+// For makes the plan of a pod that is to run.
+func For(in Input) Plan {
+	if trigger := status.RestartsAll(in.Pod, in.Seen); trigger != nil {
+		return in.restartAll(trigger)
+	}
+	sandbox := in.Seen.Sandbox()
+	if sandbox == nil || !sandbox.Ready {
+		return in.fresh(sandbox)
+	}
+	var p Plan
+	in.kills(&p)
+	in.ephemeral(&p)
+	if in.initialized(&p, sandbox.ID) {
+		for i := range in.Pod.Spec.Containers {
+			in.want(&p, &in.Pod.Spec.Containers[i])
+		}
+	}
+	return p
+}
+
+// restartAll plans the end of every container that is not ephemeral.
+func (in *Input) restartAll(trigger *status.Container) Plan {
+	p := Plan{RestartAll: trigger}
+	why := fmt.Sprintf("Container %s exited with code %d, all containers will be restarted", trigger.Name, trigger.ExitCode)
+	for _, c := range in.Seen.Alive() {
+		if !in.isEphemeral(c.Name) {
+			p.Kill = append(p.Kill, Kill{c, why})
+		}
+	}
+	return p
+}
+
+func (in *Input) isEphemeral(name string) bool {
+	return slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
+}
+
+// fresh plans a pod without a living sandbox. One that will not restart anything
+// gets none.
+func (in *Input) fresh(old *status.Sandbox) Plan {
+	if !in.anythingToRun() {
+		return Plan{}
+	}
+	p := Plan{NewSandbox: true}
+	if old != nil {
+		p.Attempt = old.Attempt + 1
+	}
+	if len(in.Pod.Spec.InitContainers) > 0 {
+		p.Start = []*corev1.Container{&in.Pod.Spec.InitContainers[0]}
+		return p
+	}
+	for i := range in.Pod.Spec.Containers {
+		if c := &in.Pod.Spec.Containers[i]; in.restarts(c) {
+			p.Start = append(p.Start, c)
+		}
+	}
+	return p
+}
+
+func (in *Input) anythingToRun() bool {
+	for i := range in.Pod.Spec.Containers {
+		if in.restarts(&in.Pod.Spec.Containers[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// exitUnknown is the code of a container whose end nobody saw, as upstream has it.
+const exitUnknown = 137
+
+// restarts says whether a container that does not run should: by its last end
+// and the restart policy. Its own state is not looked at otherwise.
+func (in *Input) restarts(c *corev1.Container) bool {
+	last := in.Seen.Latest(c.Name)
+	if last == nil || last.State == status.Created || status.Sidecar(c) {
+		return true
+	}
+	code := last.ExitCode
+	if last.State != status.Exited {
+		code = exitUnknown
+	}
+	return status.Restarts(in.Pod, c, code)
+}
+
+// kills finds running containers that a probe condemns or whose spec changed, and
+// those that the runtime lost, as it was killed while it made them.
+func (in *Input) kills(p *Plan) {
+	for _, list := range [][]corev1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
+		for i := range list {
+			c := in.Seen.Latest(list[i].Name)
+			if c != nil && c.State == status.Unknown {
+				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
+			}
+			if c == nil || c.State != status.Running {
+				continue
+			}
+			if why, ok := in.Failed(c.ID); ok {
+				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, why)})
+			} else if c.Hash != "" && c.Hash != spec.Hash(&list[i]) {
+				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
+			}
+		}
+	}
+}
+
+// ephemeral adds the ephemeral containers that have not run: they run once,
+// whatever becomes of the others.
+func (in *Input) ephemeral(p *Plan) {
+	for _, c := range spec.Ephemeral(in.Pod) {
+		if last := in.Seen.Latest(c.Name); last != nil && last.State != status.Created || last == nil && in.ran(c.Name) {
+			continue
+		}
+		p.Start = append(p.Start, c)
+	}
+}
+
+// ran says whether the ephemeral container has run and the runtime forgot it.
+func (in *Input) ran(name string) bool {
+	for i := range in.Pod.Status.EphemeralContainerStatuses {
+		if s := &in.Pod.Status.EphemeralContainerStatuses[i]; s.Name == name {
+			return status.Ran(s)
+		}
+	}
+	return false
+}
+
+// want adds a container to the plan unless it runs, will be killed first, or is
+// done for good.
+func (in *Input) want(p *Plan, c *corev1.Container) {
+	last := in.Seen.Latest(c.Name)
+	if last != nil && (last.State == status.Running || last.State == status.Unknown) {
+		return
+	}
+	if in.restarts(c) {
+		p.Start = append(p.Start, c)
+	}
+}
+
+// initialized adds the init container whose turn it is and says whether the
+// regular containers may start. Once one of those has run in this sandbox the
+// init containers are done, but sidecars are kept running.
+func (in *Input) initialized(p *Plan, sandbox string) bool {
+	done := in.ranIn(sandbox)
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
+		last := in.Seen.Latest(c.Name)
+		if last != nil && last.SandboxID != sandbox {
+			last = nil
+		}
+		switch {
+		case status.Sidecar(c):
+			if last == nil || last.State == status.Exited || last.State == status.Created {
+				p.Start = append(p.Start, c)
+				if !done {
+					return false
+				}
+			} else if !done && !in.Started(last.ID) {
+				return false
+			}
+		case done:
+		case last == nil || last.State == status.Created:
+			p.Start = append(p.Start, c)
+			return false
+		case last.State != status.Exited:
+			return false
+		case last.ExitCode != 0:
+			if status.Restarts(in.Pod, c, last.ExitCode) {
+				p.Start = append(p.Start, c)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+func (in *Input) ranIn(sandbox string) bool {
+	for i := range in.Pod.Spec.Containers {
+		c := in.Seen.Latest(in.Pod.Spec.Containers[i].Name)
+		if c != nil && c.SandboxID == sandbox && c.State != status.Created {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,245 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/guard"
+)
+
+// Kind of probe.
+type Kind int
+
+// The kinds of probes.
+const (
+	Startup Kind = iota
+	Liveness
+	Readiness
+)
+
+func (k Kind) String() string { return [...]string{"Startup", "Liveness", "Readiness"}[k] }
+
+// Container is a running container with probes.
+type Container struct {
+	Spec *corev1.Container
+	Target
+	// Adopted: it ran before this agent did. Its first probes are spread over their
+	// period, and what was known of it holds until they speak.
+	Adopted        bool
+	Ready, Started bool // what was known
+}
+
+// Events hears of changes. They may be called from any goroutine and must not wait.
+type Events struct {
+	// Changed: a result of the container is no longer what it was.
+	Changed func(id string)
+	// Failed: one probe failed; the threshold may not be reached yet. An
+	// UnknownError does not count.
+	Failed func(id string, kind Kind, err error)
+	// Warned: one probe succeeded, but the user should hear what it met.
+	Warned func(id string, kind Kind, warning string)
+}
+
+// Manager runs the probes of one pod's containers. Its methods are safe for
+// concurrent use.
+type Manager struct {
+	Caller Caller
+	Clock  clock.Clock
+	Events Events
+	// Metrics count the probes as those of Pod; nil: nobody counts.
+	Metrics *Metrics
+	Pod     *corev1.Pod
+	Guard   *guard.Guard // nil: panics are recovered, and nobody is told
+
+	wg sync.WaitGroup
+	mu sync.Mutex // guards containers
+	// by container id
+	containers map[string]*probed
+}
+
+type probed struct {
+	started, ready bool
+	failed         *Kind // the startup or liveness probe that wants it killed
+	cancel         context.CancelFunc
+}
+
+// Add starts the probes of a container; of one already known it does nothing.
+func (m *Manager) Add(ctx context.Context, c Container) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.containers[c.ContainerID] != nil {
+		return
+	}
+	if m.containers == nil {
+		m.containers = map[string]*probed{}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &probed{cancel: cancel}
+	p.started = c.Spec.StartupProbe == nil || c.Adopted && c.Started
+	p.ready = c.Spec.ReadinessProbe == nil || c.Adopted && c.Ready
+	m.containers[c.ContainerID] = p
+	if c.Spec.StartupProbe != nil && !p.started {
+		m.keep(ctx, func() { m.startup(ctx, c, p) })
+		return
+	}
+	m.rest(ctx, c, p)
+}
+
+// keep runs a probe on a goroutine of its own; one that panics starts again.
+func (m *Manager) keep(ctx context.Context, probe func()) {
+	m.Guard.Go(&m.wg, "probe", func() { m.Guard.Keep(ctx, m.Clock, "probe", probe) })
+}
+
+// startup runs the startup probe, then the others.
+func (m *Manager) startup(ctx context.Context, c Container, p *probed) {
+	m.loop(ctx, c, p, Startup, c.Spec.StartupProbe)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.started && ctx.Err() == nil {
+		m.rest(ctx, c, p)
+	}
+}
+
+// rest starts the probes that wait for startup.
+func (m *Manager) rest(ctx context.Context, c Container, p *probed) {
+	if probe := c.Spec.LivenessProbe; probe != nil {
+		m.keep(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
+	}
+	if probe := c.Spec.ReadinessProbe; probe != nil {
+		m.keep(ctx, func() { m.loop(ctx, c, p, Readiness, probe) })
+	}
+}
+
+// loop runs one probe until it has said its last word or ctx ends.
+func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, probe *corev1.Probe) {
+	period := time.Duration(max(probe.PeriodSeconds, 1)) * time.Second
+	delay := time.Duration(probe.InitialDelaySeconds) * time.Second
+	if c.Adopted {
+		delay = rand.N(period)
+	}
+	streak := streak{}
+	for m.sleep(ctx, delay) {
+		timeout := time.Duration(max(probe.TimeoutSeconds, 1)) * time.Second
+		from := m.Clock.Now()
+		warning, err := m.Caller.Do(ctx, &probe.ProbeHandler, c.Target, timeout)
+		if ctx.Err() != nil {
+			return
+		}
+		m.Metrics.observe(m.Pod, c.Spec.Name, kind, m.Clock.Since(from), err)
+		if err != nil && m.Events.Failed != nil {
+			m.Events.Failed(c.ContainerID, kind, err)
+		}
+		if warning != "" && m.Events.Warned != nil {
+			m.Events.Warned(c.ContainerID, kind, warning)
+		}
+		delay = period
+		if unknown := (*UnknownError)(nil); errors.As(err, &unknown) {
+			continue
+		}
+		if verdict, ok := streak.add(err == nil, probe); ok && m.settle(c.ContainerID, p, kind, verdict) {
+			return
+		}
+	}
+}
+
+func (m *Manager) sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := m.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C():
+		return true
+	}
+}
+
+// streak counts equal results in a row.
+type streak struct {
+	ok bool
+	n  int32
+}
+
+// add returns the verdict once a streak reaches its threshold.
+func (s *streak) add(ok bool, probe *corev1.Probe) (verdict, reached bool) {
+	if s.ok != ok {
+		s.ok, s.n = ok, 0
+	}
+	s.n++
+	threshold := max(probe.FailureThreshold, 1)
+	if ok {
+		threshold = max(probe.SuccessThreshold, 1)
+	}
+	return ok, s.n >= threshold
+}
+
+// settle records a verdict and says whether it is the probe's last.
+func (m *Manager) settle(id string, p *probed, kind Kind, ok bool) (last bool) {
+	m.mu.Lock()
+	changed := false
+	switch {
+	case kind == Readiness:
+		changed, p.ready = p.ready != ok, ok
+	case !ok:
+		changed, last, p.failed = true, true, &kind
+	case kind == Startup:
+		changed, last, p.started = true, true, true
+	}
+	m.mu.Unlock()
+	if changed && m.Events.Changed != nil {
+		m.Events.Changed(id)
+	}
+	return last
+}
+
+// Ready says whether a container is; one without probes is.
+func (m *Manager) Ready(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.containers[id]
+	return p == nil || p.ready && p.started
+}
+
+// Started says whether a container's startup probe, if any, succeeded.
+func (m *Manager) Started(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.containers[id]
+	return p == nil || p.started
+}
+
+// Failed is the probe that wants a container killed.
+func (m *Manager) Failed(id string) (Kind, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.containers[id]; p != nil && p.failed != nil {
+		return *p.failed, true
+	}
+	return 0, false
+}
+
+// Keep ends the probes of all containers that keep does not want.
+func (m *Manager) Keep(keep func(id string) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, p := range m.containers {
+		if !keep(id) {
+			p.cancel()
+			delete(m.containers, id)
+		}
+	}
+}
+
+// Stop ends all probes and waits for them.
+func (m *Manager) Stop() {
+	m.Keep(func(string) bool { return false })
+	m.wg.Wait()
+}

@@ -1,0 +1,160 @@
+// Package resize decides what becomes of pods that ask for other resources while they
+// run: whether there is room for that, which containers must start again for it, and
+// what they have until then.
+package resize
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/admission"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/amount"
+)
+
+// Containers are those that can be resized, and the plain init containers. They are
+// the spec's own.
+func Containers(s *corev1.PodSpec) []*corev1.Container {
+	var out []*corev1.Container
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			out = append(out, &list[i])
+		}
+	}
+	return out
+}
+
+// Asked says whether a container of next has other resources than in old.
+func Asked(next, old *corev1.PodSpec) bool {
+	return anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
+}
+
+// Requested says whether a container of next requests another amount than in old.
+func Requested(next, old *corev1.PodSpec, name corev1.ResourceName) bool {
+	return anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return !amount.Same(a.Requests, b.Requests, name) })
+}
+
+// anyOther says whether a container of next differs from the one in old.
+func anyOther(next, old *corev1.PodSpec, differ func(a, b *corev1.ResourceRequirements) bool) bool {
+	had := Containers(old)
+	return slices.ContainsFunc(Containers(next), func(c *corev1.Container) bool {
+		i := slices.IndexFunc(had, func(o *corev1.Container) bool { return o.Name == c.Name })
+		return i >= 0 && differ(&c.Resources, &had[i].Resources)
+	})
+}
+
+// changed are those of cpu and memory that differ.
+func changed(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
+	var out []corev1.ResourceName
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if !amount.Same(a.Requests, b.Requests, name) || !amount.Same(a.Limits, b.Limits, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Keep is next with the resources that the containers of had have.
+func Keep(next, had *corev1.Pod) *corev1.Pod {
+	return with(next, func(name string) *corev1.ResourceRequirements {
+		if c := spec.Find(had, name); c != nil {
+			return &c.Resources
+		}
+		return nil
+	})
+}
+
+// Allocated is the pod as an agent before this one ran it, when it was waiting for
+// room.
+func Allocated(pod *corev1.Pod) *corev1.Pod {
+	if status.Condition(pod.Status.Conditions, corev1.PodResizePending) == nil {
+		return pod
+	}
+	return with(pod, func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
+}
+
+// with is a copy of the pod in which each container has what of says.
+func with(pod *corev1.Pod, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
+	kept := pod.DeepCopy()
+	for _, c := range Containers(&kept.Spec) {
+		if had := of(c.Name); had != nil {
+			c.Resources = *had.DeepCopy()
+		}
+	}
+	return kept
+}
+
+// Stored is what the status says that a container has, or the instance of it with
+// the id. It is shared; nil: nothing.
+func Stored(pod *corev1.Pod, name, id string) *corev1.ResourceRequirements {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name && (id == "" || list[i].ContainerID == "containerd://"+id) {
+				return list[i].Resources
+			}
+		}
+	}
+	return nil
+}
+
+// Room says why the node, which runs others too, cannot give a pod what it asks for:
+// never, or not now; nil: it can.
+func Room(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Resize {
+	if f := admission.Resources(pod, nil, node); f != nil {
+		return pending(corev1.PodReasonInfeasible, f.Message)
+	}
+	if f := admission.Resources(pod, others, node); f != nil {
+		return pending(corev1.PodReasonDeferred, f.Message)
+	}
+	return nil
+}
+
+// Infeasible is what can never be, for the reason given.
+func Infeasible(why string) *status.Resize { return pending(corev1.PodReasonInfeasible, why) }
+
+func pending(reason, message string) *status.Resize {
+	return &status.Resize{Type: corev1.PodResizePending, Reason: reason, Message: strings.TrimPrefix(message, "Pod was rejected: ")}
+}
+
+// Plan says which of the containers that run have other resources than the pod gives
+// them: those that have to start again for it, and those that do not.
+func Plan(pod *corev1.Pod, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
+	for _, c := range Containers(&pod.Spec) {
+		now := seen.Latest(c.Name)
+		if now == nil || now.State != status.Running || now.Resources == nil {
+			continue
+		}
+		switch names := changed(&c.Resources, now.Resources); {
+		case len(names) == 0:
+		case restarts(c, names):
+			restart = append(restart, plan.Kill{Container: now, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+		default:
+			change = append(change, c)
+		}
+	}
+	return restart, change
+}
+
+// restarts says whether a container starts again when it gets other amounts of these.
+func restarts(c *corev1.Container, names []corev1.ResourceName) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+		return p.RestartPolicy == corev1.RestartContainer && slices.Contains(names, p.ResourceName)
+	})
+}
+
+// Widest is the pod with the larger of what its containers have and are to have.
+func Widest(pod *corev1.Pod, seen *status.Observed) *corev1.Pod {
+	wide := pod.DeepCopy()
+	for _, c := range Containers(&wide.Spec) {
+		if now := seen.Latest(c.Name); now != nil && now.Resources != nil {
+			c.Resources.Limits = amount.Larger(c.Resources.Limits, now.Resources.Limits)
+			c.Resources.Requests = amount.Larger(c.Resources.Requests, now.Resources.Requests)
+		}
+	}
+	return wide
+}

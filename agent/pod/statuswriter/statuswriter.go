@@ -1,0 +1,191 @@
+// Package statuswriter stores pods' statuses, as kubelet's status manager does: at
+// once, the newest only, one write of a pod at a time, again until it is stored or
+// the pod is gone.
+package statuswriter
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/pod/status"
+	"monopod/agent/source/static"
+	"monopod/apiserver/client"
+	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
+)
+
+// Writer stores pods' statuses. It writes on goroutines of its own, as long as the
+// context of the call that made them is alive; Wait for them.
+type Writer struct {
+	client client.Client
+	clock  clock.Clock
+	log    *zap.Logger
+	writes sync.WaitGroup
+
+	mu   sync.Mutex // guards pods and the slots
+	pods map[types.UID]*slot
+}
+
+// slot is what one pod's status should be and whether it is.
+type slot struct {
+	pod     *corev1.Pod
+	want    *corev1.PodStatus
+	version int // of want
+	stored  int
+	writing bool
+	gone    bool
+	changed chan struct{} // closed and replaced whenever stored or gone moves
+}
+
+// New returns a writer of statuses to c.
+func New(c client.Client, clk clock.Clock, log *zap.Logger) *Writer {
+	return &Writer{client: c, clock: clk, log: log, pods: map[types.UID]*slot{}}
+}
+
+// Set makes want the status of pod, which it equals or will soon.
+func (w *Writer) Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.pods[pod.UID]
+	if s == nil {
+		s = &slot{changed: make(chan struct{})}
+		w.pods[pod.UID] = s
+	}
+	s.pod, s.want = pod, want
+	w.renew(ctx, s)
+}
+
+// renew has the slot written, by the writer that it has or a new one. mu is held.
+func (w *Writer) renew(ctx context.Context, s *slot) {
+	s.version++
+	if !s.writing {
+		s.writing = true
+		guard.Logging(w.log).Go(&w.writes, "status", func() { w.write(ctx, s) })
+	}
+}
+
+// Again stores the status once more: a static pod has got another mirror.
+func (w *Writer) Again(ctx context.Context, uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.pods[uid]; s != nil {
+		s.gone = false
+		w.renew(ctx, s)
+	}
+}
+
+// Flush waits until the status last set is stored, or the pod is gone.
+func (w *Writer) Flush(ctx context.Context, uid types.UID) error {
+	for {
+		w.mu.Lock()
+		s := w.pods[uid]
+		if s == nil || s.gone || s.stored == s.version {
+			w.mu.Unlock()
+			return nil
+		}
+		changed := s.changed
+		w.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// Forget drops a pod that is over.
+func (w *Writer) Forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.pods[uid]; s != nil {
+		s.gone = true
+		delete(w.pods, uid)
+	}
+}
+
+// Wait waits for writes to end.
+func (w *Writer) Wait() { w.writes.Wait() }
+
+// write stores the newest status until there is no newer one.
+func (w *Writer) write(ctx context.Context, s *slot) {
+	delay := backoff.WriteInitial
+	for {
+		pod, want, version, ok := w.next(s)
+		if !ok {
+			return
+		}
+		var stored *corev1.Pod
+		err := guard.Call(func() (err error) {
+			stored, err = w.store(ctx, pod, want)
+			return err
+		})
+		switch {
+		case err == nil, isGone(err):
+			w.done(s, version, stored)
+			delay = backoff.WriteInitial
+			continue
+		case ctx.Err() == nil:
+			w.log.Warn("pod status not stored", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.clock.After(delay):
+			delay = min(2*delay, backoff.WriteMax)
+		}
+	}
+}
+
+// next is what to write now; false ends the writing.
+func (w *Writer) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.gone || s.stored == s.version {
+		s.writing = false
+		return nil, nil, 0, false
+	}
+	return s.pod, s.want, s.version, true
+}
+
+// done notes that a version is stored, as part of that pod, or that there is no pod
+// any more. From then on nothing is kept that the store has too.
+func (w *Writer) done(s *slot, version int, stored *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.stored = version
+	switch {
+	case version != s.version:
+	case stored == nil:
+		s.gone = true
+	case stored.UID == s.pod.UID: // not a mirror
+		s.pod, s.want = stored, &stored.Status
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// errReplaced: another pod has the name now.
+var errReplaced = errors.New("pod was replaced")
+
+func isGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
+
+// store returns the pod as it is stored now.
+func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) (*corev1.Pod, error) {
+	return client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
+		if shows, _ := static.Mirrored(cur); cur.UID != pod.UID && shows != pod.UID {
+			return errReplaced
+		}
+		next := status.Merge(&cur.Status, want)
+		if !status.Same(&cur.Status, next) {
+			cur.Status = *next
+		}
+		return nil
+	})
+}

@@ -1,0 +1,79 @@
+package eviction
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+
+	"monopod/agent/pod/status"
+)
+
+// Disk is what a pod takes of the node's disk, in bytes.
+type Disk struct {
+	Volumes    map[string]int64 // emptyDirs that are not in memory, by name
+	Containers map[string]int64 // written layer and logs, by name
+}
+
+// Limited says whether anything of the pod's disk has a limit, so that it is worth
+// a look.
+func Limited(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if _, ok := sizeLimit(&pod.Spec.Volumes[i]); ok {
+			return true
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if q, ok := pod.Spec.Containers[i].Resources.Limits[corev1.ResourceEphemeralStorage]; ok && !q.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// sizeLimit of an emptyDir on disk; one in memory is bounded by its file system.
+func sizeLimit(v *corev1.Volume) (int64, bool) {
+	e := v.EmptyDir
+	if e == nil || e.Medium != corev1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() <= 0 {
+		return 0, false
+	}
+	return e.SizeLimit.Value(), true
+}
+
+// Exceeded says which limit the pod is beyond; nil: none. Volumes are looked at
+// first, then the pod as a whole, then its containers.
+func Exceeded(pod *corev1.Pod, d Disk) *status.Failure {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if limit, ok := sizeLimit(v); ok && d.Volumes[v.Name] > limit {
+			return failure(Reason, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()))
+		}
+	}
+	if f := podExceeds(pod, d); f != nil {
+		return f
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if q, ok := c.Resources.Limits[corev1.ResourceEphemeralStorage]; ok && !q.IsZero() && d.Containers[c.Name] > q.Value() {
+			return failure(Reason, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()))
+		}
+	}
+	return nil
+}
+
+func podExceeds(pod *corev1.Pod, d Disk) *status.Failure {
+	limit, ok := resource.PodLimits(pod, resource.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
+	if !ok || limit.IsZero() {
+		return nil
+	}
+	var used int64
+	for _, part := range []map[string]int64{d.Volumes, d.Containers} {
+		for _, n := range part {
+			used += n
+		}
+	}
+	if used <= limit.Value() {
+		return nil
+	}
+	return failure(Reason, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()))
+}

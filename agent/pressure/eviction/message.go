@@ -1,0 +1,84 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/status"
+)
+
+// Reasons of pods that go.
+const (
+	Reason           = "Evicted"
+	ReasonPreempting = "Preempting"
+)
+
+// kubeletEnds is the reason of the condition DisruptionTarget.
+const kubeletEnds = corev1.PodReasonTerminationByKubelet
+
+// Because is why a pod goes for a threshold that is met.
+func Because(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
+	name := m.Signal.Resource()
+	var text strings.Builder
+	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)
+	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", m.Signal.quantity(m.Value.Of(m.Amount.Total)), m.Signal.quantity(m.Amount.Free))
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		used, known := usage.Containers[c.Name][name]
+		asked := c.Resources.Requests[name]
+		if known && used > asked.Value() {
+			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name, m.Signal.quantity(used), asked.String(), name)
+		}
+	}
+	return failure(Reason, text.String())
+}
+
+func failure(reason, message string) *status.Failure {
+	return &status.Failure{Reason: reason, Message: message, Disruption: kubeletEnds}
+}
+
+// Preempted is why a pod goes that makes room for a critical one.
+func Preempted() *status.Failure {
+	return failure(ReasonPreempting, "Preempted in order to admit critical pod")
+}
+
+// Admit says why a pod may not come in under these conditions; nil: it may. A
+// critical pod always may, and under pressure of memory alone all but those that
+// ask for nothing and do not tolerate the taint.
+func Admit(pod *corev1.Pod, critical bool, pressure []corev1.NodeConditionType) *status.Failure {
+	if len(pressure) == 0 || critical {
+		return nil
+	}
+	if slices.Equal(pressure, []corev1.NodeConditionType{corev1.NodeMemoryPressure}) &&
+		(status.QOS(pod) != corev1.PodQOSBestEffort || tolerates(pod, corev1.TaintNodeMemoryPressure)) {
+		return nil
+	}
+	return &status.Failure{Reason: Reason, Message: fmt.Sprintf("The node had condition: %v. ", pressure)}
+}
+
+func tolerates(pod *corev1.Pod, key string) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return (t.Key == key || t.Key == "" && t.Operator == corev1.TolerationOpExists) &&
+			(t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) &&
+			(t.Operator == corev1.TolerationOpExists || t.Value == "")
+	})
+}
+
+// What marks a critical pod.
+const (
+	criticalPriority   = 2_000_000_000 // upstream: SystemCriticalPriority
+	criticalAnnotation = "scheduler.alpha.kubernetes.io/critical-pod"
+)
+
+// Critical says whether a pod is one that never goes, by what is written in it;
+// static pods are critical too. byAnnotation counts the annotation of old.
+func Critical(pod *corev1.Pod, byAnnotation bool) bool {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || priority(pod) >= criticalPriority {
+		return true
+	}
+	value, annotated := pod.Annotations[criticalAnnotation]
+	return byAnnotation && annotated && value == "" && pod.Namespace == "kube-system"
+}

@@ -1,0 +1,105 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	compresource "k8s.io/component-helpers/resource"
+
+	"monopod/agent/pod/status"
+)
+
+// Victims are the pods that make room for a critical one, as few and as lowly as
+// do; false: not even all of candidates would. used is what is in use now,
+// candidates' share included; both pods and resources count.
+func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1.ResourceList) ([]*corev1.Pod, bool) {
+	missing := shortage(pod, used, allocatable)
+	lowly := slices.Clone(candidates)
+	slices.SortStableFunc(lowly, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(priority(a), priority(b)), cmp.Compare(rankOf(a), rankOf(b)))
+	})
+	var taken []*corev1.Pod
+	for _, p := range lowly {
+		if len(missing) == 0 {
+			break
+		}
+		if gives(p, missing) {
+			taken = append(taken, p)
+			missing = less(missing, p)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, false
+	}
+	return spare(taken, shortage(pod, used, allocatable)), true
+}
+
+// rankOf orders the classes: those that asked for nothing go first.
+func rankOf(p *corev1.Pod) int {
+	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed}, status.QOS(p))
+}
+
+// Asks is what a pod takes of a node, itself counted.
+func Asks(pod *corev1.Pod) corev1.ResourceList {
+	out := compresource.PodRequests(pod, compresource.PodResourcesOptions{}).DeepCopy()
+	if out == nil {
+		out = corev1.ResourceList{}
+	}
+	out[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return out
+}
+
+// shortage is what is missing for the pod to fit.
+func shortage(pod *corev1.Pod, used, allocatable corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, want := range Asks(pod) {
+		if want.IsZero() {
+			continue
+		}
+		need := want.DeepCopy()
+		need.Add(used[name])
+		need.Sub(allocatable[name])
+		if need.Sign() > 0 {
+			out[name] = need
+		}
+	}
+	return out
+}
+
+func gives(p *corev1.Pod, missing corev1.ResourceList) bool {
+	for name, q := range Asks(p) {
+		if _, ok := missing[name]; ok && !q.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+func less(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
+	out, asks := corev1.ResourceList{}, Asks(p)
+	for name, q := range missing {
+		left := q.DeepCopy()
+		left.Sub(asks[name])
+		if left.Sign() > 0 {
+			out[name] = left
+		}
+	}
+	return out
+}
+
+// spare lets go those of taken that are not needed after all, the highest first.
+func spare(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
+	for i := len(taken) - 1; i >= 0; i-- {
+		rest := slices.Delete(slices.Clone(taken), i, i+1)
+		left := missing
+		for _, p := range rest {
+			left = less(left, p)
+		}
+		if len(left) == 0 {
+			taken = rest
+		}
+	}
+	return taken
+}

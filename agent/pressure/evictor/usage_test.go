@@ -1,0 +1,27 @@
+package evictor_test
+
+import (
+	"testing"
+
+	"monopod/agent/node/host"
+	"monopod/agent/pressure/eviction"
+	"monopod/agent/pressure/evictor"
+)
+
+func TestSignalsOfImagesAreOfTheirFileSystem(t *testing.T) {
+	t.Parallel()
+	const other = "/dev/shm" // a file system of its own on every Linux
+	disk, err := host.Disk(other)
+	if err != nil || disk.Total == 0 {
+		t.Skipf("no %s here: %v", other, err)
+	}
+	got := evictor.Machine(t.TempDir(), other)
+	if got[eviction.ImageFs].Total != disk.Total {
+		t.Errorf("the file system of images has %d bytes, want %d", got[eviction.ImageFs].Total, disk.Total)
+	}
+	for _, s := range []eviction.Signal{eviction.Memory, eviction.PID, eviction.NodeFs} {
+		if got[s].Total == 0 {
+			t.Errorf("%s is not read", s)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package evictor
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/pressure/eviction"
+	"monopod/agent/resources/amount"
+)
+
+// Walks through folders may take half a percent of the time, but come at least
+// every walkMost.
+const (
+	walkShare = 200
+	walkMost  = 30 * time.Second
+)
+
+// choose evicts the first pod in line; nil: there is none.
+func (e *Evictor) choose(ctx context.Context, met eviction.Met) Pod {
+	all, pods := e.evictable()
+	usage := e.usage(ctx, met.Signal)
+	eviction.Rank(pods, usage, met.Signal)
+	for _, pod := range pods {
+		if !all[pod.UID].Evict(eviction.Because(met, pod, usage[pod.UID]), e.grace(met, pod)) {
+			continue
+		}
+		e.evicted.WithLabelValues(string(met.Signal)).Inc()
+		return all[pod.UID]
+	}
+	return nil
+}
+
+func (e *Evictor) grace(met eviction.Met, pod *corev1.Pod) time.Duration {
+	if !met.Soft {
+		return hardGrace
+	}
+	return min(e.policy.MaxGrace, spec.Grace(pod))
+}
+
+// evictable are the pods that use something and may go, the oldest first.
+func (e *Evictor) evictable() (map[types.UID]Pod, []*corev1.Pod) {
+	all := e.Pods()
+	var pods []*corev1.Pod
+	for _, p := range all {
+		pod := p.Object()
+		if !status.Finished(pod.Status.Phase) && !p.Ending() && !e.Critical(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	return all, pods
+}
+
+// overLimits evicts the pods that take more disk than they may.
+func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
+	all, pods := e.evictable()
+	limited := map[types.UID]bool{}
+	for _, pod := range pods {
+		if eviction.Limited(pod) {
+			limited[pod.UID] = true
+		}
+	}
+	start := e.Clock.Now()
+	if len(limited) == 0 || start.Before(e.walk) {
+		return nil
+	}
+	disks, err := e.Usage.Disks(ctx, func(p *corev1.Pod) bool { return limited[p.UID] })
+	if err != nil {
+		e.Log.Warn("the disk use of pods is not known", zap.Error(err))
+		return nil
+	}
+	e.walk = start.Add(min(walkShare*e.Clock.Since(start), walkMost))
+	for _, pod := range pods {
+		if f := eviction.Exceeded(pod, eviction.Disk(disks[pod.UID])); f != nil && all[pod.UID].Evict(f, hardGrace) {
+			e.evicted.WithLabelValues("ephemeral-storage").Inc()
+			gone = append(gone, all[pod.UID])
+		}
+	}
+	return gone
+}
+
+// MakeRoom tells pods to go so that pod, a critical one, fits that was refused with
+// f for want of resources beside others. False: it cannot be done.
+func (e *Evictor) MakeRoom(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, f *status.Failure) (victims []Pod, ok bool) {
+	resource, ok := strings.CutPrefix(f.Reason, "OutOf")
+	if !ok {
+		return nil, false
+	}
+	used := corev1.ResourceList{}
+	var candidates []*corev1.Pod
+	for _, other := range others {
+		amount.Add(used, eviction.Asks(other))
+		if !e.Critical(other) {
+			candidates = append(candidates, other)
+		}
+	}
+	lowly, ok := eviction.Victims(pod, candidates, used, node.Status.Allocatable)
+	if !ok || len(lowly) == 0 {
+		return nil, false
+	}
+	all := e.Pods()
+	for _, victim := range lowly {
+		if p := all[victim.UID]; p != nil { // else it is gone by itself
+			p.Evict(eviction.Preempted(), spec.Grace(victim))
+			victims = append(victims, p)
+		}
+	}
+	e.preempted.WithLabelValues(resource).Inc()
+	return victims, true
+}

@@ -1,0 +1,163 @@
+// Package cgroup makes, limits and removes the cgroups of pods, on v1, v2 and
+// machines that mix them, with the cgroupfs or the systemd driver: those of all
+// pods, of the classes below, of the pods below these. The runtime makes
+// containers' cgroups in a pod's, sets no pod limits and never removes what it made
+// for the pod: that is done here.
+package cgroup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/pod/status"
+)
+
+// Config says where cgroups are and how they are made. Mount and Root are required.
+type Config struct {
+	Mount string // /sys/fs/cgroup
+	Root  string // ours, such as /monopod
+	// MaxPIDs is how many processes a pod may have; 0 and less: any number.
+	MaxPIDs int64
+	// HugePages are the sizes of the machine's huge pages, in bytes.
+	HugePages []int64
+	// Units make it the systemd driver: every cgroup is a slice; nil: cgroupfs.
+	Units Units
+}
+
+// Manager keeps the cgroups below one root. Its methods may be called at once.
+type Manager struct {
+	Config
+	v2 bool // all of it
+
+	mu        sync.Mutex          // guards what follows
+	burstable map[types.UID]int64 // CPU requests of the pods of that class, in millicores
+
+	// writing guards shares, and is held while they are written: what is written last
+	// is what was counted last.
+	writing sync.Mutex
+	shares  int64 // of that class; 0: not written yet
+}
+
+// New finds out what the machine has mounted.
+func New(config Config) *Manager {
+	config.Root = filepath.Clean("/" + config.Root)
+	_, err := os.Stat(filepath.Join(config.Mount, "cgroup.controllers"))
+	return &Manager{Config: config, v2: err == nil, burstable: map[types.UID]int64{}}
+}
+
+// Parent is the pod's cgroup as the runtime is told: below <root>/kubepods,
+// guaranteed pods directly, others in the folder of their class.
+func (m *Manager) Parent(pod *corev1.Pod) string {
+	return m.dir(m.name(status.QOS(pod), "pod"+string(pod.UID)))
+}
+
+// name are the parts of a cgroup's path: the class, which Guaranteed has none of,
+// and more below it.
+func (m *Manager) name(class corev1.PodQOSClass, more ...string) []string {
+	name := []string{"kubepods"}
+	if m.Root != "/" {
+		name = append(strings.Split(m.Root[1:], "/"), name...)
+	}
+	if class != corev1.PodQOSGuaranteed {
+		name = append(name, strings.ToLower(string(class)))
+	}
+	return append(name, more...)
+}
+
+// dir is a cgroup's folder, below the mount or that of a hierarchy.
+func (m *Manager) dir(name []string) string {
+	if m.Units != nil {
+		return expand(slice(name))
+	}
+	return "/" + filepath.Join(name...)
+}
+
+// Create makes the pod's cgroup and sets its limits. Where one controller is
+// missing the others are still set.
+func (m *Manager) Create(pod *corev1.Pod) error {
+	name := m.name(status.QOS(pod), "pod"+string(pod.UID))
+	return errors.Join(m.set(name, m.podLimits(pod)), m.Hold(pod))
+}
+
+// Remove takes the pod's cgroup away in every hierarchy, with whatever empty
+// folders are left below. EBUSY means a process still lives there.
+func (m *Manager) Remove(pod *corev1.Pod) error {
+	classes := []corev1.PodQOSClass{status.QOS(pod)}
+	if len(pod.Spec.Containers) == 0 { // known only by its uid
+		classes = []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}
+	}
+	errs := []error{m.release(pod.UID)}
+	for _, class := range classes {
+		errs = append(errs, m.remove(m.name(class, "pod"+string(pod.UID))))
+	}
+	return errors.Join(errs...)
+}
+
+// Pods are the uids of the pods that have cgroups, whoever made them.
+func (m *Manager) Pods() []types.UID {
+	seen := map[types.UID]bool{}
+	var out []types.UID
+	for _, class := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
+		for _, h := range m.hierarchies() {
+			for _, name := range folders(filepath.Join(h, m.dir(m.name(class)))) {
+				uid, ok := m.uid(name)
+				if ok && !seen[uid] {
+					seen[uid], out = true, append(out, uid)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// uid is whose a pod's folder of that name is.
+func (m *Manager) uid(folder string) (types.UID, bool) {
+	if m.Units != nil {
+		folder = strings.TrimSuffix(folder[strings.LastIndexByte(folder, '-')+1:], ".slice")
+		folder = strings.ReplaceAll(folder, "_", "-")
+	}
+	uid, ok := strings.CutPrefix(folder, "pod")
+	return types.UID(uid), ok && uid != ""
+}
+
+// Close removes the empty cgroups of the classes, of all pods and of the root;
+// those still in use stay.
+func (m *Manager) Close() {
+	for _, class := range []corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed} {
+		m.drop(m.name(class))
+	}
+	for name := m.name(corev1.PodQOSGuaranteed); len(name) > 1; {
+		name = name[:len(name)-1]
+		m.drop(name)
+	}
+}
+
+// drop removes a cgroup without any below it.
+func (m *Manager) drop(name []string) {
+	for _, h := range m.hierarchies() {
+		if len(folders(filepath.Join(h, m.dir(name)))) > 0 {
+			return
+		}
+	}
+	_ = m.remove(name) // or it is in use after all
+}
+
+// Discard removes all cgroups below the root, of both drivers, once nothing runs
+// there any more.
+func Discard(mount, root string) error {
+	var errs []error
+	for _, units := range []Units{nil, noUnits{}} {
+		m := New(Config{Mount: mount, Root: root, Units: units})
+		name := m.name(corev1.PodQOSGuaranteed)
+		for _, h := range m.hierarchies() {
+			errs = append(errs, removeTree(filepath.Join(h, m.dir(name[:max(1, len(name)-1)]))))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,34 @@
+package cgroup_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"monopod/agent/resources/cgroup"
+)
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	systemd := ""
+	if _, err := os.Lstat("/run/systemd/system"); err != nil {
+		systemd = "--cgroup-driver: systemd does not run this machine (/run/systemd/system is not there); use cgroupfs"
+	}
+	for flag, want := range map[string]string{
+		"--pod-max-pids=7":         "",
+		"--cgroup-driver=cgroupfs": "",
+		"--cgroup-driver=systemd":  systemd,
+		"--cgroup-driver=docker":   `--cgroup-driver: "docker" is neither cgroupfs nor systemd`,
+	} {
+		var o cgroup.Options
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.Flags(f)
+		if err := f.Parse([]string{flag}); err != nil {
+			t.Fatal(err)
+		}
+		if got := errorText(o.Check()); got != want {
+			t.Errorf("%s: %s", flag, got)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package cgroup
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+
+	"monopod/agent/node/host"
+	"monopod/agent/pod/spec"
+)
+
+// Limits are what the processes of a cgroup may have together; 0: nothing is set.
+type Limits struct {
+	Shares int64 // cpu.shares
+	Quota  int64 // of the processors, in µs per 100 ms
+	Memory int64 // bytes
+	PIDs   int64
+	// HugePages are bytes by the size of the pages.
+	HugePages map[int64]int64
+}
+
+// Shares are the CPU shares of the pod's cgroup.
+func (m *Manager) Shares(pod *corev1.Pod) int64 { return m.podLimits(pod).Shares }
+
+// podLimits are the sums over the pod's containers, unless the pod says so itself.
+func (m *Manager) podLimits(pod *corev1.Pod) Limits {
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	limits := limitsOf(pod)
+	l := Limits{
+		Shares: spec.Shares(requests.Cpu().MilliValue()), Memory: limits.Memory().Value(), PIDs: max(m.MaxPIDs, 0),
+		HugePages: map[int64]int64{},
+	}
+	if milli := limits.Cpu().MilliValue(); milli > 0 {
+		l.Quota = spec.Quota(milli)
+	}
+	for _, size := range m.HugePages {
+		q := limits[host.HugePage(size)]
+		l.HugePages[size] = q.Value()
+	}
+	return l
+}
+
+// limitsOf are the limits of a pod whose every container has one; a resource that
+// some container may use freely has none, unless the pod as a whole has.
+func limitsOf(pod *corev1.Pod) corev1.ResourceList {
+	limits := resource.PodLimits(pod, resource.PodResourcesOptions{})
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				if q := list[i].Resources.Limits[name]; q.IsZero() && !limitsItself(pod, name) {
+					delete(limits, name)
+				}
+			}
+		}
+	}
+	return limits
+}
+
+func limitsItself(pod *corev1.Pod, name corev1.ResourceName) bool {
+	if pod.Spec.Resources == nil {
+		return false
+	}
+	q := pod.Spec.Resources.Limits[name]
+	return !q.IsZero()
+}
+
+// value is what is written to a file; optional ones only where the kernel has them.
+type value struct {
+	file, value string
+	optional    bool
+}
+
+// values are the files of a controller.
+func (l Limits) values(controller string, v2 bool) []value {
+	switch controller {
+	case "cpu":
+		return l.cpu(v2)
+	case "memory":
+		return one(l.Memory, v2, "memory.max", "memory.limit_in_bytes")
+	case "pids":
+		return one(l.PIDs, v2, "pids.max", "pids.max")
+	}
+	return l.hugePages(v2)
+}
+
+func (l Limits) cpu(v2 bool) []value {
+	if v2 {
+		out := one(weight(l.Shares), v2, "cpu.weight", "")
+		if l.Quota > 0 {
+			out = append(out, value{file: "cpu.max", value: itoa(l.Quota) + " 100000"})
+		}
+		return out
+	}
+	out := one(l.Shares, v2, "", "cpu.shares")
+	if l.Quota > 0 {
+		out = append(out, value{file: "cpu.cfs_period_us", value: "100000"}, value{file: "cpu.cfs_quota_us", value: itoa(l.Quota)})
+	}
+	return out
+}
+
+func one(amount int64, v2 bool, fileV2, fileV1 string) []value {
+	switch {
+	case amount <= 0:
+		return nil
+	case v2:
+		return []value{{file: fileV2, value: itoa(amount)}}
+	}
+	return []value{{file: fileV1, value: itoa(amount)}}
+}
+
+// hugePages bounds both the pages used and, since Linux 5.7, those set aside.
+func (l Limits) hugePages(v2 bool) []value {
+	var out []value
+	for _, size := range sizes(l.HugePages) {
+		for _, kind := range []string{"", "rsvd."} {
+			file := "hugetlb." + spec.PageName(size) + "." + kind + "limit_in_bytes"
+			if v2 {
+				file = "hugetlb." + spec.PageName(size) + "." + kind + "max"
+			}
+			out = append(out, value{file: file, value: itoa(l.HugePages[size]), optional: kind != ""})
+		}
+	}
+	return out
+}
+
+func sizes(pages map[int64]int64) []int64 {
+	var out []int64
+	for size := range pages {
+		out = append(out, size)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// needs says that the controller's absence is a loss.
+func (l Limits) needs(controller string) bool {
+	if controller != "hugetlb" {
+		return len(l.values(controller, false)) > 0
+	}
+	for _, amount := range l.HugePages {
+		if amount > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// weight maps cpu.shares 2…262144 to cpu.weight 1…10000 such that 1024, a
+// processor's, is 100, which is what everybody has who says nothing: as runc does
+// since 1.3.2 and kubelet since 1.35.
+func weight(shares int64) int64 {
+	if shares <= 2 {
+		return min(shares, 1)
+	}
+	l := math.Log2(float64(min(shares, 262144)))
+	return min(int64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34))), 10000)
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// missing says which controllers a cgroup lacks that needs them.
+func missing(controllers []string) error {
+	if len(controllers) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the kernel has no cgroup controller %s here", strings.Join(controllers, ", "))
+}

@@ -1,0 +1,346 @@
+// Package cpumanager gives containers of Guaranteed pods that ask for whole
+// processors processors of their own, as kubelet's CPU manager with policy static
+// does. All other containers share the rest.
+//
+//   - Config: kubelet's flags.
+//   - Manager: who has which processors; it remembers them in a file.
+//   - packer: which processors to take; pure.
+//
+// Nothing of this is there with policy none.
+package cpumanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/checkpoint"
+	"monopod/agent/resources/numa"
+	"monopod/agent/resources/topology"
+)
+
+// FileName of the state below the data folder is upstream's.
+const FileName = "cpu_manager_state"
+
+// Deps are what a Manager works with; all but ReservedCPUs are required.
+type Deps struct {
+	Machine *numa.Machine
+	// ReservedCPUs are given to nobody; empty: as many as Reserved.Cpu() says, the
+	// first of the machine.
+	ReservedCPUs cpuset.CPUSet
+	Reserved     corev1.ResourceList
+	File         checkpoint.File
+	Log          *zap.Logger
+	Metrics      prometheus.Registerer
+	// Changed is called when the shared processors are others than before. It must
+	// not wait.
+	Changed func()
+}
+
+// Manager gives out processors. It is for policy static.
+type Manager struct {
+	Deps
+	packer   packer
+	all      cpuset.CPUSet
+	reserved cpuset.CPUSet
+	lost     error // why the file was set aside; nil: it was not
+	fresh    bool  // there is no file: Recover writes it
+	requests prometheus.Counter
+	failures prometheus.Counter
+
+	saving sync.Mutex // guards the file: one write of it at a time
+
+	mu    sync.Mutex // guards what follows
+	given map[types.UID]map[string]cpuset.CPUSet
+}
+
+var _ topology.Provider = (*Manager)(nil)
+
+// New reads who has what. A file that cannot be true any more is set aside, which
+// Lost tells: then Recover learns it from the containers, as far as that can still be.
+func New(deps Deps, cfg Config) (*Manager, error) {
+	choices, err := cfg.choices()
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		Deps: deps, packer: packer{deps.Machine, choices}, all: deps.Machine.All(),
+		given: map[types.UID]map[string]cpuset.CPUSet{},
+	}
+	if err := m.reserve(); err != nil {
+		return nil, err
+	}
+	if err := m.restore(); err != nil {
+		return nil, err
+	}
+	return m, m.measure()
+}
+
+// reserve finds the processors that nobody gets.
+func (m *Manager) reserve() error {
+	want := int((m.Reserved.Cpu().MilliValue() + 999) / 1000)
+	m.reserved = m.ReservedCPUs
+	switch {
+	case m.reserved.IsEmpty() && want == 0:
+		return errors.New("--cpu-manager-policy: static requires that cpu of --kube-reserved and --system-reserved is greater than zero, or --reserved-cpus")
+	case !m.reserved.IsSubsetOf(m.all):
+		return fmt.Errorf("--reserved-cpus: %s: this machine has the processors %s", m.reserved, m.all)
+	case !m.reserved.IsEmpty():
+		return nil
+	}
+	var err error
+	first := packer{machine: m.Machine}
+	if m.reserved, err = first.choose(m.all, want); err != nil {
+		return fmt.Errorf("--kube-reserved and --system-reserved: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) measure() error {
+	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_cpu_manager_pinning_requests_total", Help: "Containers that asked for processors of their own."})
+	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_cpu_manager_pinning_errors_total", Help: "Containers that asked for processors of their own and got none."})
+	shared := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_cpu_manager_shared_pool_size_millicores", Help: "Thousandths of processors that containers share.",
+	}, func() float64 { return float64(1000 * m.Shared().Size()) })
+	exclusive := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_cpu_manager_exclusive_cpu_allocation_count", Help: "Processors that one container has for itself.",
+	}, func() float64 { return float64(m.taken().Size()) })
+	var errs []error
+	for _, c := range []prometheus.Collector{m.requests, m.failures, shared, exclusive} {
+		errs = append(errs, m.Metrics.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+// Lost says why what was given out before this start is not known; nil: it is.
+func (m *Manager) Lost() error { return m.lost }
+
+// Whole is how many processors of its own the container is to have; 0: it shares.
+// Pods with resources of their own, as a whole, share, as upstream.
+func Whole(pod *corev1.Pod, c *corev1.Container) int {
+	cpu := c.Resources.Requests.Cpu()
+	if cpu.IsZero() || cpu.MilliValue()%1000 != 0 || pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
+		return 0
+	}
+	return int(cpu.Value())
+}
+
+// Allocate implements topology.Provider.
+func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
+	need := Whole(pod, c)
+	if need == 0 {
+		return nil
+	}
+	m.requests.Inc()
+	if !m.Exclusive(pod.UID, c.Name).IsEmpty() {
+		return nil
+	}
+	if err := m.give(pod, c, need, hint.Nodes); err != nil {
+		m.failures.Inc()
+		return err
+	}
+	m.save()
+	m.Changed()
+	return nil
+}
+
+// give notes the processors that are c's from now on.
+func (m *Manager) give(pod *corev1.Pod, c *corev1.Container, need int, nodes topology.Nodes) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	free := m.free().Union(m.reusable(pod, c))
+	if err := m.aligned(free, need); err != nil {
+		return err
+	}
+	cpus, err := m.near(free, need, nodes)
+	if err != nil {
+		return err
+	}
+	m.note(pod.UID, c.Name, cpus)
+	m.Log.Info("a container has processors of its own", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
+		zap.String("container", c.Name), zap.Stringer("cpus", cpus))
+	return nil
+}
+
+// note says that the container has the processors. mu is held.
+func (m *Manager) note(uid types.UID, container string, cpus cpuset.CPUSet) {
+	if m.given[uid] == nil {
+		m.given[uid] = map[string]cpuset.CPUSet{}
+	}
+	m.given[uid][container] = cpus
+}
+
+// near takes from the nodes first, as far as they go, then from anywhere.
+func (m *Manager) near(free cpuset.CPUSet, need int, nodes topology.Nodes) (cpuset.CPUSet, error) {
+	var first cpuset.CPUSet
+	if nodes != 0 {
+		around := ids(m.packer.listed(free.Intersection(m.around(nodes))))
+		var err error
+		if first, err = m.packer.choose(around, min(need, around.Size())); err != nil {
+			return first, err
+		}
+	}
+	rest, err := m.packer.choose(free.Difference(first), need-first.Size())
+	if err != nil {
+		return rest, shortage(need, free.Size())
+	}
+	return first.Union(rest), nil
+}
+
+// around are the processors of the nodes, or of their sockets.
+func (m *Manager) around(nodes topology.Nodes) cpuset.CPUSet {
+	sockets := m.sockets(nodes)
+	return m.Machine.Where(func(c numa.CPU) bool {
+		return nodes.Has(c.Node) || m.packer.BySocket && sockets[c.Socket]
+	})
+}
+
+func (m *Manager) sockets(nodes topology.Nodes) map[int]bool {
+	out := map[int]bool{}
+	for _, c := range m.Machine.CPUs {
+		if nodes.Has(c.Node) {
+			out[c.Socket] = true
+		}
+	}
+	return out
+}
+
+// aligned refuses what would leave parts of cores to others (full-pcpus-only).
+func (m *Manager) aligned(free cpuset.CPUSet, need int) error {
+	threads := m.Machine.ThreadsPerCore()
+	if !m.packer.FullCores {
+		return nil
+	}
+	if need%threads != 0 {
+		return alignment(fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", need, threads))
+	}
+	if whole := len(m.packer.listed(free)); need > whole {
+		return alignment(fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, need, threads))
+	}
+	return nil
+}
+
+// alignment is the refusal of a pod that would share a core; reason and messages
+// are upstream's.
+type alignment string
+
+var _ topology.Refusal = alignment("")
+
+// Error implements error.
+func (e alignment) Error() string { return string(e) }
+
+// Reason implements topology.Refusal.
+func (e alignment) Reason() string { return "SMTAlignmentError" }
+
+// free are the processors that somebody may get. mu is held.
+func (m *Manager) free() cpuset.CPUSet { return m.all.Difference(m.reserved).Difference(m.union()) }
+
+func (m *Manager) union() cpuset.CPUSet {
+	var sets []cpuset.CPUSet
+	for _, containers := range m.given {
+		sets = slices.AppendSeq(sets, maps.Values(containers))
+	}
+	return cpuset.New().Union(sets...)
+}
+
+// reusable are the processors that init containers of the pod have left to c when
+// it starts: a container that runs beside others keeps its own. mu is held.
+func (m *Manager) reusable(pod *corev1.Pod, c *corev1.Container) cpuset.CPUSet {
+	has := m.given[pod.UID]
+	var left, kept cpuset.CPUSet
+	for i := range pod.Spec.InitContainers {
+		earlier := &pod.Spec.InitContainers[i]
+		if earlier.Name == c.Name {
+			return left.Difference(kept)
+		}
+		if status.Sidecar(earlier) {
+			kept = kept.Union(has[earlier.Name])
+		} else {
+			left = left.Union(has[earlier.Name])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		kept = kept.Union(has[pod.Spec.Containers[i].Name])
+	}
+	return left.Difference(kept)
+}
+
+func (m *Manager) taken() cpuset.CPUSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.union()
+}
+
+// Shared are the processors on which containers run that have none of their own.
+// Where strict reservation leaves them none, they share the reserved ones rather
+// than anybody's own.
+func (m *Manager) Shared() cpuset.CPUSet {
+	shared := m.all.Difference(m.taken())
+	if m.packer.Strict {
+		shared = shared.Difference(m.reserved)
+	}
+	if shared.IsEmpty() {
+		return m.reserved
+	}
+	return shared
+}
+
+// Exclusive are the processors that the container has for itself; empty: none.
+func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.given[uid][container]
+}
+
+// CPUs are the processors that the container is to run on.
+func (m *Manager) CPUs(uid types.UID, container string) cpuset.CPUSet {
+	if own := m.Exclusive(uid, container); !own.IsEmpty() {
+		return own
+	}
+	return m.Shared()
+}
+
+// Allocatable are the processors that somebody has or may get.
+func (m *Manager) Allocatable() cpuset.CPUSet { return m.all.Difference(m.reserved) }
+
+// Allotment implements topology.Provider.
+func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
+	own := m.Exclusive(pod.UID, c.Name)
+	if own.IsEmpty() {
+		return topology.Allotment{CPUs: m.Shared().String()}, nil
+	}
+	out := topology.Allotment{CPUs: own.String(), Exclusive: true}
+	out.Annotate(annotation, own.String())
+	return out, nil
+}
+
+// Release implements topology.Provider.
+func (m *Manager) Release(uid types.UID) {
+	m.Retain(func(other types.UID) bool { return other != uid })
+}
+
+// Retain implements topology.Provider.
+func (m *Manager) Retain(alive func(types.UID) bool) {
+	m.mu.Lock()
+	before := len(m.given)
+	maps.DeleteFunc(m.given, func(uid types.UID, _ map[string]cpuset.CPUSet) bool { return !alive(uid) })
+	same := len(m.given) == before
+	m.mu.Unlock()
+	if same {
+		return
+	}
+	m.save()
+	m.Changed()
+}

@@ -1,0 +1,267 @@
+package cpumanager
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/utils/cpuset"
+
+	"monopod/agent/resources/numa"
+	"monopod/agent/resources/topology"
+)
+
+// packer chooses processors so that they lie together: on one NUMA node if that
+// can be, else on one socket, and by whole cores, so that a container shares
+// neither a core nor a cache more than it must. All ties go to the lower number.
+type packer struct {
+	machine *numa.Machine
+	Choices
+}
+
+// shortage says that there are not enough processors; the words are upstream's.
+func shortage(need, free int) error {
+	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", need, free)
+}
+
+// choose takes need of the free processors.
+func (p packer) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
+	list := p.listed(free)
+	if len(list) < need {
+		return cpuset.CPUSet{}, shortage(need, len(list))
+	}
+	if p.AcrossNUMA && need%p.machine.ThreadsPerCore() == 0 {
+		if out := p.spread(list, need); out != nil {
+			return ids(out), nil
+		}
+	}
+	return ids(p.take(list, need, p.levels())), nil
+}
+
+// listed are the processors that may be taken: with FullCores only those of whole
+// free cores.
+func (p packer) listed(free cpuset.CPUSet) []numa.CPU {
+	var out []numa.CPU
+	for _, c := range p.machine.CPUs {
+		if free.Contains(c.ID) && (!p.FullCores || p.core(c.Core).IsSubsetOf(free)) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (p packer) core(id int) cpuset.CPUSet {
+	return p.machine.Where(func(c numa.CPU) bool { return c.Core == id })
+}
+
+func ids(list []numa.CPU) cpuset.CPUSet {
+	out := make([]int, 0, len(list))
+	for _, c := range list {
+		out = append(out, c.ID)
+	}
+	return cpuset.New(out...)
+}
+
+// level says which group of its kind a processor is in.
+type level func(numa.CPU) int
+
+func byCore(c numa.CPU) int   { return c.Core }
+func byCache(c numa.CPU) int  { return c.Cache }
+func byNode(c numa.CPU) int   { return c.Node }
+func bySocket(c numa.CPU) int { return c.Socket }
+
+// levels are the groups to stay within, the smallest first.
+func (p packer) levels() []level {
+	out := []level{byNode, bySocket}
+	if len(groups(p.machine.CPUs, bySocket)) > len(groups(p.machine.CPUs, byNode)) {
+		out = []level{bySocket, byNode} // a node of several sockets
+	}
+	if p.Uncore {
+		out = append([]level{byCache}, out...)
+	}
+	return out
+}
+
+// groups parts a list by level, in the order of their numbers.
+func groups(list []numa.CPU, by level) [][]numa.CPU {
+	parts := map[int][]numa.CPU{}
+	for _, c := range list {
+		parts[by(c)] = append(parts[by(c)], c)
+	}
+	var out [][]numa.CPU
+	for _, id := range slices.Sorted(maps.Keys(parts)) {
+		out = append(out, parts[id])
+	}
+	return out
+}
+
+// take chooses need of list. The smallest group that holds all is it; where none
+// does, the one that holds most is taken as a whole, and the rest anew.
+func (p packer) take(list []numa.CPU, need int, levels []level) []numa.CPU {
+	if need == 0 {
+		return nil
+	}
+	for i, by := range levels {
+		fits := p.tightest(groups(list, by), need)
+		switch {
+		case fits == nil:
+		case i == 0:
+			return p.cores(fits, need)
+		default:
+			return p.largestFirst(fits, need, levels[:i])
+		}
+	}
+	return p.largestFirst(list, need, levels)
+}
+
+// largestFirst takes the largest group of the widest level, if all of it is needed.
+func (p packer) largestFirst(list []numa.CPU, need int, levels []level) []numa.CPU {
+	all := groups(list, levels[len(levels)-1])
+	most := slices.MaxFunc(all, func(a, b []numa.CPU) int { return len(a) - len(b) })
+	if len(most) > need || len(all) == 1 && len(levels) == 1 {
+		return p.cores(list, need)
+	}
+	if len(all) == 1 {
+		return p.take(list, need, levels[:len(levels)-1])
+	}
+	rest := slices.DeleteFunc(slices.Clone(list), func(c numa.CPU) bool { return slices.Contains(most, c) })
+	return append(slices.Clone(most), p.take(rest, need-len(most), levels)...)
+}
+
+// tightest is the group that holds need with the least to spare, before all one
+// that holds it in whole cores; nil: none does.
+func (p packer) tightest(all [][]numa.CPU, need int) []numa.CPU {
+	threads := p.machine.ThreadsPerCore()
+	var best []numa.CPU
+	var bestBroken bool
+	for _, g := range all {
+		if len(g) < need {
+			continue
+		}
+		broken := p.inWholeCores(g) < need/threads*threads
+		if best == nil || bestBroken && !broken || bestBroken == broken && len(g) < len(best) {
+			best, bestBroken = g, broken
+		}
+	}
+	return best
+}
+
+// inWholeCores counts the processors whose core is free as a whole.
+func (p packer) inWholeCores(list []numa.CPU) int {
+	n := 0
+	for _, core := range groups(list, byCore) {
+		if p.whole(core) {
+			n += len(core)
+		}
+	}
+	return n
+}
+
+func (p packer) whole(core []numa.CPU) bool { return len(core) == p.core(core[0].Core).Size() }
+
+// cores takes whole cores, then single threads of those of which the others are
+// taken already. AcrossCores takes one thread of each core before a second of any.
+func (p packer) cores(list []numa.CPU, need int) []numa.CPU {
+	all := groups(list, byCore)
+	if p.AcrossCores {
+		return threadwise(all, need)
+	}
+	var out, rest []numa.CPU
+	slices.SortStableFunc(all, func(a, b []numa.CPU) int { return cmp.Compare(len(a), len(b)) })
+	for _, core := range all {
+		if p.whole(core) && len(core) <= need-len(out) {
+			out = append(out, core...)
+		} else {
+			rest = append(rest, core...)
+		}
+	}
+	return append(out, rest[:need-len(out)]...)
+}
+
+// threadwise takes the first thread of each core, then the second of each.
+func threadwise(cores [][]numa.CPU, need int) []numa.CPU {
+	slices.SortStableFunc(cores, func(a, b []numa.CPU) int { return cmp.Compare(len(b), len(a)) })
+	var out []numa.CPU
+	for thread := 0; len(out) < need; thread++ {
+		for _, core := range cores {
+			if thread < len(core) && len(out) < need {
+				out = append(out, core[thread])
+			}
+		}
+	}
+	return out
+}
+
+// spread takes the same number of processors, give or take a core, from each of as
+// few NUMA nodes as can be, those which leaves what is free on all nodes most
+// even. nil: no nodes can.
+func (p packer) spread(list []numa.CPU, need int) []numa.CPU {
+	nodes := groups(list, byNode)
+	if len(nodes) > topologyNodes || need == 0 {
+		return nil
+	}
+	var best []numa.CPU
+	bestSize, bestUneven := len(nodes)+1, 0
+	for set := topology.Nodes(1); set < 1<<len(nodes); set++ {
+		size := set.Count()
+		if size > bestSize {
+			continue
+		}
+		shares := p.shares(nodes, set, need)
+		if shares == nil {
+			continue
+		}
+		uneven := unevenness(nodes, shares)
+		if size < bestSize || uneven < bestUneven {
+			bestSize, bestUneven, best = size, uneven, p.dealt(nodes, shares)
+		}
+	}
+	return best
+}
+
+// topologyNodes bounds the subsets that are tried.
+const topologyNodes = 12
+
+// shares is what each of the nodes in set gives; what does not divide comes, core
+// by core, from those with most. nil: one has too little.
+func (p packer) shares(nodes [][]numa.CPU, set topology.Nodes, need int) []int {
+	threads, members := p.machine.ThreadsPerCore(), set.IDs()
+	each := need / len(members) / threads * threads
+	out := make([]int, len(nodes))
+	for _, i := range members {
+		out[i] = each
+	}
+	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(len(nodes[b]), len(nodes[a])) })
+	for i, rest := 0, need-each*len(members); rest > 0; i, rest = i+1, rest-threads {
+		out[members[i%len(members)]] += threads
+	}
+	for i, n := range out {
+		if n > len(nodes[i]) {
+			return nil
+		}
+	}
+	return out
+}
+
+// unevenness is the sum of squares of what stays free, which is least when it is
+// even.
+func unevenness(nodes [][]numa.CPU, shares []int) int {
+	sum := 0
+	for i, n := range nodes {
+		sum += (len(n) - shares[i]) * (len(n) - shares[i])
+	}
+	return sum
+}
+
+func (p packer) dealt(nodes [][]numa.CPU, shares []int) []numa.CPU {
+	levels := []level{byNode}
+	if p.Uncore {
+		levels = []level{byCache, byNode}
+	}
+	var out []numa.CPU
+	for i, n := range shares {
+		out = append(out, p.take(nodes[i], n, levels)...)
+	}
+	return out
+}

@@ -1,0 +1,277 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/resources/topology"
+)
+
+// allocateTimeout is how long a plugin may take over one container; upstream waits
+// for ever. That of PreStartContainer is upstream's.
+const (
+	allocateTimeout = time.Minute
+	preStartTimeout = plugin.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+)
+
+// Allocate implements topology.Provider. It sets devices aside; Prepare then asks
+// the plugin, who may take its time.
+func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	asks := m.pool.asks(c)
+	for _, name := range sortedKeys(asks) {
+		count := asks[name]
+		if has := m.pool.pods[pod.UID].of(c.Name, name); has != nil {
+			if len(has) != count {
+				return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name, len(has), count)
+			}
+			continue
+		}
+		s, err := m.pool.choose(pod, c, name, count, hint.Nodes)
+		if err != nil && m.forgetOver() {
+			s, err = m.pool.choose(pod, c, name, count, hint.Nodes)
+		}
+		if err != nil {
+			return err
+		}
+		m.pool.put(pod.UID, c.Name, name, s)
+	}
+	return nil
+}
+
+// forgetOver releases pods that need nothing any more. mu is held.
+func (m *Manager) forgetOver() (any bool) {
+	for uid := range m.pool.pods {
+		if m.cfg.Over(uid) {
+			delete(m.pool.pods, uid)
+			any = true
+		}
+	}
+	return any
+}
+
+// Absent is a resource of a pod whose plugin was not there since the start.
+type Absent struct{ Resource string }
+
+func (a *Absent) Error() string {
+	return fmt.Sprintf("the device plugin of %s is not there", a.Resource)
+}
+
+// Prepare has the plugins allocate what was set aside for the pod, before anything
+// of it runs. After the machine has started again a pod that had devices gets an
+// Absent until their plugins are there, too. Other errors are for good.
+func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	m.mu.Lock()
+	has := m.pool.pods[pod.UID]
+	m.mu.Unlock()
+	if has == nil {
+		return nil
+	}
+	asked := false
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range m.namesOf(pod.UID, list[i].Name) {
+				fresh, err := m.prepare(ctx, pod, &list[i], name)
+				if err != nil {
+					return err
+				}
+				asked = asked || fresh
+			}
+		}
+	}
+	if asked {
+		m.save()
+	}
+	return nil
+}
+
+func (m *Manager) namesOf(uid types.UID, container string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return sortedKeys(m.pool.pods[uid][container])
+}
+
+// prepare asks the plugin about one share, unless it was asked before.
+func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Container, name string) (asked bool, err error) {
+	m.mu.Lock()
+	r, s := m.pool.resources[name], m.pool.pods[pod.UID][c.Name][name]
+	if s == nil {
+		m.mu.Unlock()
+		return false, nil // released a moment ago
+	}
+	e, err := r.endpoint, s.ready(name, r)
+	done := s.response != nil
+	m.mu.Unlock()
+	if err != nil || done {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
+	defer cancel()
+	m.prefer(ctx, e, pod, c, s)
+	return true, m.allocate(ctx, e, s)
+}
+
+// ready says why the container cannot have its share now.
+func (s *share) ready(name string, r *resource) error {
+	switch {
+	case s.response != nil && !s.restored:
+		return nil // a pod that starts again here
+	case !r.seen, s.response != nil && r.endpoint == nil:
+		return &Absent{name}
+	case s.response != nil && !r.sound(s.ids):
+		return fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
+	case r.endpoint == nil:
+		return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
+	}
+	s.restored = false
+	return nil
+}
+
+// sound says whether all ids work.
+func (r *resource) sound(ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
+}
+
+// prefer lets the plugin say which devices it would rather give. One that says
+// nothing of use is given what was chosen.
+func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
+	if !e.options.GetGetPreferredAllocationAvailable() {
+		return
+	}
+	m.mu.Lock()
+	r := m.pool.resources[e.resource]
+	mine := slices.Clone(s.ids)
+	must := common(mine, m.pool.reusable(pod, c, e.resource))
+	aligned, others := r.rank(union(mine, m.pool.free(e.resource)), s.near)
+	m.mu.Unlock()
+	choice := aligned
+	if len(union(aligned, must)) < len(mine) {
+		choice = slices.Concat(aligned, others)
+	}
+	req := &plugin.ContainerPreferredAllocationRequest{
+		AvailableDeviceIDs: union(choice, must), MustIncludeDeviceIDs: must, AllocationSize: int32(len(mine)),
+	}
+	resp, err := e.api.GetPreferredAllocation(ctx, &plugin.PreferredAllocationRequest{ContainerRequests: []*plugin.ContainerPreferredAllocationRequest{req}})
+	if err != nil {
+		m.log.Warn("device plugin has no preference", zap.String("resource", e.resource), zap.Error(err))
+		return
+	}
+	for _, answer := range resp.ContainerResponses {
+		m.settle(e.resource, pod.UID, s, mine, wanted(answer.DeviceIDs, req, mine))
+	}
+}
+
+// wanted completes what a plugin prefers: what it must include, then what it named
+// of what it may have, then what was chosen.
+func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest, chosen []string) []string {
+	out := slices.Clone(req.MustIncludeDeviceIDs)
+	for _, id := range slices.Concat(common(preferred, req.AvailableDeviceIDs), chosen) {
+		if len(out) < len(chosen) && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// settle gives the container the devices, if nobody else has got them meanwhile.
+func (m *Manager) settle(name string, uid types.UID, s *share, from, to []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	still := m.pool.pods[uid] != nil && slices.Equal(s.ids, from)
+	if still && len(without(without(to, from), m.pool.free(name))) == 0 {
+		m.pool.pods[uid].swap(name, from, to)
+	}
+}
+
+// allocate has the plugin say what the container must be given.
+func (m *Manager) allocate(ctx context.Context, e *endpoint, s *share) error {
+	start := m.cfg.Clock.Now()
+	m.mu.Lock()
+	ids := slices.Clone(s.ids)
+	m.mu.Unlock()
+	resp, err := e.api.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: ids}}})
+	m.metrics.allocations.WithLabelValues(e.resource).Observe(m.cfg.Clock.Since(start).Seconds())
+	if err != nil {
+		return err
+	}
+	if len(resp.ContainerResponses) == 0 || resp.ContainerResponses[0] == nil {
+		return fmt.Errorf("no containers return in allocation response %v", resp)
+	}
+	m.mu.Lock()
+	s.response = resp.ContainerResponses[0]
+	m.mu.Unlock()
+	return nil
+}
+
+// Allotment implements topology.Provider. Plugins that ask for it are told that
+// the container is about to start.
+func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
+	var out topology.Allotment
+	for _, name := range m.namesOf(pod.UID, c.Name) {
+		m.mu.Lock()
+		s, e := m.pool.pods[pod.UID][c.Name][name], m.pool.resources[name].endpoint
+		m.mu.Unlock()
+		if s == nil || s.response == nil {
+			return out, fmt.Errorf("the devices of %s are not allocated", name)
+		}
+		if err := preStart(ctx, e, s.ids); err != nil {
+			return out, fmt.Errorf("device plugin of %s: PreStartContainer: %w", name, err)
+		}
+		give(&out, s.response)
+	}
+	m.mu.Lock()
+	note, err := m.pool.note(pod.UID, c.Name)
+	m.mu.Unlock()
+	if note != "" {
+		out.Annotate(annotation, note)
+	}
+	return out, err
+}
+
+func preStart(ctx context.Context, e *endpoint, ids []string) error {
+	if !e.prestarts() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, preStartTimeout)
+	defer cancel()
+	_, err := e.api.PreStartContainer(ctx, &plugin.PreStartContainerRequest{DevicesIds: ids})
+	return err
+}
+
+func (e *endpoint) prestarts() bool { return e != nil && e.options.GetPreStartRequired() }
+
+// give puts what the plugin says into the words of a container's config.
+func give(out *topology.Allotment, r *plugin.ContainerAllocateResponse) {
+	for _, name := range sortedKeys(r.Envs) {
+		out.Envs = append(out.Envs, env.Var{Name: name, Value: r.Envs[name]})
+	}
+	for _, d := range r.Devices {
+		out.Devices = append(out.Devices, &cri.Device{ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions})
+	}
+	for _, mt := range r.Mounts {
+		out.Mounts = append(out.Mounts, &cri.Mount{ContainerPath: mt.ContainerPath, HostPath: mt.HostPath, Readonly: mt.ReadOnly})
+	}
+	for name, value := range r.Annotations {
+		out.Annotate(name, value)
+	}
+	for _, d := range r.CdiDevices {
+		out.CDI = append(out.CDI, &cri.CDIDevice{Name: d.Name})
+	}
+}
+
+func common(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
+}
+
+func union(a, b []string) []string { return append(slices.Clone(a), without(b, a)...) }

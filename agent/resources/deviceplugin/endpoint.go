@@ -1,0 +1,202 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"monopod/agent/node/socket"
+	"monopod/agent/resources/topology"
+)
+
+const (
+	// connectTimeout is how long a plugin that registers may take to answer
+	// (upstream: 10 s).
+	connectTimeout = 10 * time.Second
+	// maxMessage is the longest list of devices in bytes (upstream: 16 MiB).
+	maxMessage = 16 << 20
+)
+
+// endpoint is one plugin that serves a resource.
+type endpoint struct {
+	resource string
+	socket   string
+	api      plugin.DevicePluginClient
+	options  *plugin.DevicePluginOptions
+	life     context.Context // ends with its connection
+	stop     context.CancelFunc
+}
+
+// connect reaches a plugin and makes it the one that serves the resource.
+func (m *Manager) connect(ctx context.Context, resource, path string, options *plugin.DevicePluginOptions) (*endpoint, error) {
+	if err := socket.Check(path); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	conn, err := m.open(path)
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{resource: resource, socket: path, api: plugin.NewDevicePluginClient(conn)}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	e.options, err = e.api.GetDevicePluginOptions(ctx, &plugin.Empty{})
+	if status.Code(err) == codes.Unimplemented {
+		e.options, err = options, nil
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("device plugin of %s: options: %w", resource, err), conn.Close())
+	}
+	e.life, e.stop = context.WithCancel(m.life)
+	m.adopt(e)
+	m.guard.Go(&m.endpoints, "device plugin", func() {
+		defer conn.Close()
+		m.follow(e)
+	})
+	return e, nil
+}
+
+// open is a connection that is made when it is first used.
+func (m *Manager) open(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return m.cfg.Dial(ctx, path) }),
+		grpc.WithReadBufferSize(socket.BufferSize), grpc.WithWriteBufferSize(socket.BufferSize),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+}
+
+// adopt makes e serve its resource; whoever did before is let go.
+func (m *Manager) adopt(e *endpoint) {
+	m.mu.Lock()
+	r := m.pool.resources[e.resource]
+	if r == nil {
+		r = &resource{}
+		m.pool.resources[e.resource] = r
+	}
+	before := r.endpoint
+	r.endpoint, r.expired = e, false
+	if r.back != nil {
+		close(r.back)
+		r.back = nil
+	}
+	m.mu.Unlock()
+	if before != nil {
+		before.stop()
+	}
+	m.log.Info("device plugin registered", zap.String("resource", e.resource), zap.String("socket", e.socket))
+}
+
+// follow reads the plugin's lists of devices until it goes away, and waits then
+// whether it comes back.
+func (m *Manager) follow(e *endpoint) {
+	err := m.listen(e)
+	e.stop()
+	back := m.gone(e)
+	if back == nil || m.life.Err() != nil {
+		return // another serves the resource, or nobody will
+	}
+	m.log.Warn("device plugin went away", zap.String("resource", e.resource), zap.Error(err))
+	m.expire(m.life, e.resource, back)
+}
+
+func (m *Manager) listen(e *endpoint) error {
+	stream, err := e.api.ListAndWatch(e.life, &plugin.Empty{})
+	for err == nil {
+		var list *plugin.ListAndWatchResponse
+		if list, err = stream.Recv(); err == nil {
+			m.listed(e, list.Devices)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it ended its list of devices")
+	}
+	return err
+}
+
+// listed takes over a plugin's newest list.
+func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
+	devices := make(map[string]device, len(list))
+	for _, d := range list {
+		devices[d.GetID()] = device{healthy: d.GetHealth() == plugin.Healthy, nodes: m.nodesOf(d)}
+	}
+	m.mu.Lock()
+	r := m.pool.resources[e.resource]
+	if r.endpoint != e {
+		m.mu.Unlock()
+		return
+	}
+	r.devices, r.seen = devices, true
+	pods := m.users(e.resource)
+	m.mu.Unlock()
+	m.save()
+	m.cfg.Changed(pods)
+}
+
+// nodesOf are the NUMA nodes that the device is near; none where it says none that
+// can be.
+func (m *Manager) nodesOf(d *plugin.Device) topology.Nodes {
+	var nodes topology.Nodes
+	for _, n := range d.GetTopology().GetNodes() {
+		if n.GetID() >= 0 && n.GetID() < 64 {
+			nodes |= topology.NewNodes(int(n.GetID()))
+		}
+	}
+	return nodes
+}
+
+// gone makes all devices of a plugin unhealthy. What it returns is closed when a
+// plugin serves the resource again; nil: one does already.
+func (m *Manager) gone(e *endpoint) (back <-chan struct{}) {
+	m.mu.Lock()
+	r := m.pool.resources[e.resource]
+	if r.endpoint != e {
+		m.mu.Unlock()
+		return nil
+	}
+	r.endpoint, r.back = nil, make(chan struct{})
+	back = r.back
+	for id, d := range r.devices {
+		d.healthy = false
+		r.devices[id] = d
+	}
+	pods := m.users(e.resource)
+	m.mu.Unlock()
+	if m.life.Err() == nil { // else the next start finds what was there
+		m.save()
+		m.cfg.Changed(pods)
+	}
+	return back
+}
+
+// expire forgets the devices of a plugin that is not back in time.
+func (m *Manager) expire(ctx context.Context, name string, back <-chan struct{}) {
+	timer := m.cfg.Clock.NewTimer(stopGrace)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-back:
+		return
+	case <-timer.C():
+	}
+	m.mu.Lock()
+	r := m.pool.resources[name]
+	away := r.endpoint == nil
+	if away {
+		r.devices, r.expired = nil, true
+	}
+	m.mu.Unlock()
+	if away {
+		m.save()
+		m.cfg.Changed(nil)
+	}
+}

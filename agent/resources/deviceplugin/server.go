@@ -1,0 +1,69 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"monopod/agent/node/socket"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// socketName is where plugins register, in Config.Dir.
+const socketName = "kubelet.sock"
+
+// serve answers plugins that register until ctx ends.
+func (m *Manager) serve(ctx context.Context) error {
+	if err := os.MkdirAll(m.cfg.Dir, 0o750); err != nil {
+		return fmt.Errorf("device plugins: %w", err)
+	}
+	if err := removeSockets(m.cfg.Dir); err != nil {
+		m.log.Warn("sockets of earlier device plugins stay", zap.Error(err))
+	}
+	l, err := m.cfg.Listen(filepath.Join(m.cfg.Dir, socketName))
+	if err == nil {
+		err = socket.Serve(ctx, l, func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
+	}
+	if err != nil {
+		return fmt.Errorf("device plugins: %w", err)
+	}
+	return nil
+}
+
+// registration is the service that plugins call.
+type registration struct {
+	plugin.UnimplementedRegistrationServer
+	m *Manager
+}
+
+// Register takes a plugin in, whose socket must be there already.
+func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest) (*plugin.Empty, error) {
+	m := r.m
+	if req.Version != plugin.Version {
+		return nil, m.refuse(req.ResourceName, "requested API version %q is not supported by kubelet. Supported version is %q", req.Version, plugin.SupportedVersions)
+	}
+	if !Extended(req.ResourceName) {
+		return nil, m.refuse(req.ResourceName, "the ResourceName %q is invalid", req.ResourceName)
+	}
+	if req.Endpoint == "" || req.Endpoint != filepath.Base(req.Endpoint) || req.Endpoint == socketName {
+		return nil, m.refuse(req.ResourceName, "the endpoint %q is not the name of a socket in %s", req.Endpoint, m.cfg.Dir)
+	}
+	m.metrics.registrations.WithLabelValues(req.ResourceName).Inc()
+	if _, err := m.connect(ctx, req.ResourceName, filepath.Join(m.cfg.Dir, req.Endpoint), req.Options); err != nil {
+		m.log.Warn("device plugin cannot be reached", zap.String("resource", req.ResourceName), zap.Error(err))
+		return nil, err
+	}
+	return &plugin.Empty{}, nil
+}
+
+func (m *Manager) refuse(resource, format string, args ...any) error {
+	err := status.Errorf(codes.InvalidArgument, format, args...)
+	m.log.Warn("device plugin refused", zap.String("resource", resource), zap.Error(err))
+	return err
+}

@@ -1,0 +1,260 @@
+// Package memorymanager keeps the memory and huge pages of Guaranteed pods'
+// containers on as few NUMA nodes as can be, as kubelet's memory manager with
+// policy Static does.
+//
+//   - Config: kubelet's flags.
+//   - Block: so much of something on a set of nodes.
+//   - ledger: who has which blocks, and what is left; pure.
+//   - Manager: hints, allocation, and the file that it remembers them in.
+//
+// A node is used for blocks of one set only: one that shares a block with others
+// gives nothing to those that want to be on it alone. Nothing of this is there with
+// policy None.
+package memorymanager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/node/host"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/checkpoint"
+	"monopod/agent/resources/numa"
+	"monopod/agent/resources/topology"
+)
+
+// FileName of the state below the data folder is upstream's.
+const FileName = "memory_manager_state"
+
+// Deps are what a Manager works with; all are required.
+type Deps struct {
+	Machine  *numa.Machine
+	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not say
+	Reserved corev1.ResourceList // by the node as a whole, eviction thresholds included
+	File     checkpoint.File
+	Log      *zap.Logger
+	Metrics  prometheus.Registerer
+}
+
+// Manager gives out memory. It is for policy Static.
+type Manager struct {
+	Deps
+	cfg      Config
+	lost     error // why the file was set aside; nil: it was not
+	fresh    bool  // there is no file: Recover writes it
+	requests prometheus.Counter
+	failures prometheus.Counter
+
+	saving sync.Mutex // guards the file: one write of it at a time
+
+	mu     sync.Mutex // guards what follows
+	ledger ledger
+}
+
+var _ topology.Provider = (*Manager)(nil)
+
+// New reads who has what. A file that cannot be true any more is set aside, which
+// Lost tells: then Recover learns it from the containers, as far as that can still be.
+func New(deps Deps, cfg Config) (*Manager, error) {
+	if err := cfg.agrees(deps.Machine, deps.Reserved); err != nil {
+		return nil, err
+	}
+	m := &Manager{Deps: deps, cfg: cfg}
+	m.ledger = ledger{nodes: m.nodes(), given: map[types.UID]map[string][]Block{}}
+	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_memory_manager_pinning_requests_total", Help: "Containers that asked for memory on certain NUMA nodes."})
+	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_memory_manager_pinning_errors_total", Help: "Containers that asked for memory on certain NUMA nodes and got none."})
+	if err := m.restore(); err != nil {
+		return nil, err
+	}
+	return m, errors.Join(deps.Metrics.Register(m.requests), deps.Metrics.Register(m.failures))
+}
+
+// nodes are what there is to give out.
+func (m *Manager) nodes() map[int]map[corev1.ResourceName]amount {
+	out := map[int]map[corev1.ResourceName]amount{}
+	for _, n := range m.Machine.Nodes {
+		memory := n.Memory
+		if memory == 0 {
+			memory = m.Capacity.Memory().Value()
+		}
+		of := map[corev1.ResourceName]amount{}
+		for size, count := range n.HugePages {
+			name := host.HugePage(size)
+			of[name] = amount{total: size * count, reserved: value(m.cfg.Reserved[n.ID], name)}
+			memory -= size * count
+		}
+		of[corev1.ResourceMemory] = amount{total: max(memory, 0), reserved: value(m.cfg.Reserved[n.ID], corev1.ResourceMemory)}
+		out[n.ID] = of
+	}
+	return out
+}
+
+func value(list corev1.ResourceList, name corev1.ResourceName) int64 {
+	q := list[name]
+	return q.Value()
+}
+
+// Lost says why what was given out before this start is not known; nil: it is.
+func (m *Manager) Lost() error { return m.lost }
+
+// wants is what the container is to have on certain nodes; nil: nothing.
+func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
+	if pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
+		return nil
+	}
+	out := map[corev1.ResourceName]int64{}
+	for name, q := range c.Resources.Requests {
+		if pinned(name) && !q.IsZero() {
+			out[name] = q.Value()
+		}
+	}
+	return out
+}
+
+// podWants is what the pod's containers want at once: init containers run before
+// the others, sidecars beside all that follow.
+func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+	sidecars, most := map[corev1.ResourceName]int64{}, map[corev1.ResourceName]int64{}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		for name, n := range wants(pod, c) {
+			most[name] = max(most[name], sidecars[name]+n)
+			if status.Sidecar(c) {
+				sidecars[name] += n
+			}
+		}
+	}
+	for i := range pod.Spec.Containers {
+		for name, n := range wants(pod, &pod.Spec.Containers[i]) {
+			sidecars[name] += n
+		}
+	}
+	for name, n := range sidecars {
+		most[name] = max(most[name], n)
+	}
+	return most
+}
+
+// Hints implements topology.Provider.
+func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topology.Hint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if has := m.ledger.given[pod.UID][c.Name]; len(has) > 0 {
+		return kept(has, wants(pod, c))
+	}
+	return m.ledger.hints(wants(pod, c), reuse{pod: pod, c: c})
+}
+
+// PodHints implements topology.Provider.
+func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var has []Block
+	for _, blocks := range m.ledger.given[pod.UID] {
+		has = append(has, blocks...)
+	}
+	if len(has) > 0 {
+		return kept(has, podWants(pod))
+	}
+	return m.ledger.hints(podWants(pod), reuse{})
+}
+
+// kept are the hints of those who have their blocks already.
+func kept(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
+	out := map[string][]topology.Hint{}
+	for name := range want {
+		var nodes topology.Nodes
+		for _, b := range has {
+			if b.Type == name {
+				nodes |= b.Nodes
+			}
+		}
+		out[string(name)] = []topology.Hint{}
+		if nodes != 0 {
+			out[string(name)] = []topology.Hint{{Nodes: nodes, Preferred: true}}
+		}
+	}
+	return out
+}
+
+// Allocate implements topology.Provider.
+func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
+	want := wants(pod, c)
+	if len(want) == 0 {
+		return nil
+	}
+	m.requests.Inc()
+	m.mu.Lock()
+	changed, err := m.ledger.give(pod, c, want, hint)
+	m.mu.Unlock()
+	if err != nil {
+		m.failures.Inc()
+		return fmt.Errorf("[memorymanager] %w", err)
+	}
+	if changed {
+		m.save()
+	}
+	return nil
+}
+
+// Allotment implements topology.Provider.
+func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
+	blocks := m.Blocks(pod.UID, c.Name)
+	if len(blocks) == 0 {
+		return topology.Allotment{}, nil
+	}
+	var nodes topology.Nodes
+	for _, b := range blocks {
+		nodes |= b.Nodes
+	}
+	note, err := json.Marshal(states(blocks))
+	out := topology.Allotment{Mems: nodes.String()}
+	out.Annotate(annotation, string(note))
+	return out, err
+}
+
+// Blocks are what the container has.
+func (m *Manager) Blocks(uid types.UID, container string) []Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.ledger.given[uid][container])
+}
+
+// Allocatable is what containers have or may get of each node.
+func (m *Manager) Allocatable() []Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ledger.allocatable()
+}
+
+// Release implements topology.Provider.
+func (m *Manager) Release(uid types.UID) {
+	m.Retain(func(other types.UID) bool { return other != uid })
+}
+
+// Retain implements topology.Provider.
+func (m *Manager) Retain(alive func(types.UID) bool) {
+	m.mu.Lock()
+	before := len(m.ledger.given)
+	for uid := range m.ledger.given {
+		if !alive(uid) {
+			delete(m.ledger.given, uid)
+		}
+	}
+	same := len(m.ledger.given) == before
+	m.mu.Unlock()
+	if !same {
+		m.save()
+	}
+}

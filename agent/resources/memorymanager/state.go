@@ -1,0 +1,206 @@
+package memorymanager
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/resources/topology"
+)
+
+// state is the file, in upstream's form. Machine follows from the rest, and is for
+// those who read it.
+type state struct {
+	Policy  string                             `json:"policyName"`
+	Machine map[string]nodeState               `json:"machineState"`
+	Entries map[string]map[string][]blockState `json:"entries,omitempty"`
+}
+
+type blockState struct {
+	Nodes []int               `json:"numaAffinity"`
+	Type  corev1.ResourceName `json:"type"`
+	Size  int64               `json:"size"`
+}
+
+type nodeState struct {
+	Assignments int                                `json:"numberOfAssignments"`
+	Memory      map[corev1.ResourceName]tableState `json:"memoryMap"`
+	Cells       []int                              `json:"cells"`
+}
+
+type tableState struct {
+	Total       int64 `json:"total"`
+	System      int64 `json:"systemReserved"`
+	Allocatable int64 `json:"allocatable"`
+	Reserved    int64 `json:"reserved"`
+	Free        int64 `json:"free"`
+}
+
+// save writes who has what. Where that fails, it holds all the same; an agent that
+// restarts then reads what containers have from their annotations (Recover).
+func (m *Manager) save() {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	s := m.ledger.state()
+	m.mu.Unlock()
+	if err := m.File.Save(s); err != nil {
+		m.Log.Error("who has memory on which NUMA nodes is not stored: after a restart only the containers' annotations tell of it", zap.String("file", string(m.File)), zap.Error(err))
+	}
+}
+
+func (l *ledger) state() state {
+	s := state{Policy: Static, Machine: map[string]nodeState{}, Entries: map[string]map[string][]blockState{}}
+	for id := range l.nodes {
+		s.Machine[strconv.Itoa(id)] = l.nodeState(id)
+	}
+	for uid, containers := range l.given {
+		entry := map[string][]blockState{}
+		for name, blocks := range containers {
+			entry[name] = states(blocks)
+		}
+		s.Entries[string(uid)] = entry
+	}
+	return s
+}
+
+func states(blocks []Block) []blockState {
+	var out []blockState
+	for _, b := range blocks {
+		out = append(out, blockState{b.Nodes.IDs(), b.Type, b.Size})
+	}
+	return out
+}
+
+// nodeState is what a node gives. Blocks on several nodes fill them in their order.
+func (l *ledger) nodeState(id int) nodeState {
+	s := nodeState{Memory: map[corev1.ResourceName]tableState{}, Cells: []int{id}}
+	used := map[corev1.ResourceName]int64{}
+	l.blocks(func(b *Block) bool {
+		if b.Nodes.Has(id) {
+			s.Assignments++
+			s.Cells = b.Nodes.IDs()
+			used[b.Type] += b.Size
+		}
+		return true
+	})
+	for name, a := range l.nodes[id] {
+		reserved := used[name]
+		for _, before := range s.Cells[:slices.Index(s.Cells, id)] {
+			reserved -= l.nodes[before][name].allocatable()
+		}
+		reserved = min(max(reserved, 0), a.allocatable())
+		s.Memory[name] = tableState{a.total, a.reserved, a.allocatable(), reserved, a.allocatable() - reserved}
+	}
+	return s
+}
+
+// restore takes over what the file says. One that is damaged, or cannot be true on
+// this machine with these flags, is set aside.
+func (m *Manager) restore() error {
+	var s state
+	found, err := m.File.Load(&s)
+	if err == nil && found {
+		err = m.ledger.accept(s)
+	}
+	m.fresh = !found || err != nil
+	if err == nil {
+		return nil
+	}
+	clear(m.ledger.given)
+	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
+		return err
+	}
+	m.Log.Error("the file of memory given out is of no use", zap.Error(m.lost))
+	return nil
+}
+
+// accept checks that what the state says can be.
+func (l *ledger) accept(s state) error {
+	if s.Policy != Static {
+		return fmt.Errorf("the memory manager's file is of policy %q", s.Policy)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(s.Entries)) {
+		for name, blocks := range s.Entries[uid] {
+			if err := l.put(types.UID(uid), name, blocks); err != nil {
+				return err
+			}
+		}
+	}
+	return l.sound()
+}
+
+// put notes what the container has.
+func (l *ledger) put(uid types.UID, container string, states []blockState) error {
+	all := l.all()
+	blocks := make([]Block, 0, len(states))
+	for _, b := range states {
+		for _, id := range b.Nodes {
+			if id < 0 || id > 63 || !all.Has(id) {
+				return fmt.Errorf("container %s of pod %s has memory on NUMA node %d, which is not there", container, uid, id)
+			}
+		}
+		blocks = append(blocks, Block{topology.NewNodes(b.Nodes...), b.Type, b.Size})
+	}
+	if l.given[uid] == nil {
+		l.given[uid] = map[string][]Block{}
+	}
+	l.given[uid][container] = blocks
+	return nil
+}
+
+// annotation of a container are its blocks, as in the file.
+const annotation = "io.monopod.container.memory"
+
+// Recover implements topology.Provider. What the container cannot have any more,
+// with the machine and the flags of today, is given out anew.
+func (m *Manager) Recover(made []topology.Made) {
+	if !m.fresh {
+		return
+	}
+	m.mu.Lock()
+	topology.TakeBack(m.Log, made, annotation, func(c topology.Made, note string) error {
+		if _, has := m.ledger.given[c.Pod][c.Container]; has {
+			return nil
+		}
+		return m.ledger.recover(c.Pod, c.Container, note)
+	})
+	m.mu.Unlock()
+	m.save()
+}
+
+// recover takes over what the container was made with, if that can be.
+func (l *ledger) recover(uid types.UID, container, text string) error {
+	var blocks []blockState
+	err := json.Unmarshal([]byte(text), &blocks)
+	if err == nil {
+		err = l.put(uid, container, blocks)
+	}
+	if err == nil {
+		err = l.sound()
+	}
+	if err != nil {
+		delete(l.given[uid], container)
+	}
+	return err
+}
+
+// sound checks that nodes are in one set each, and none gives more than it has.
+func (l *ledger) sound() error {
+	var err error
+	l.blocks(func(b *Block) bool {
+		if !l.usable(b.Nodes) || b.Nodes == 0 {
+			err = fmt.Errorf("the NUMA nodes %s are used in different sets", b.Nodes)
+		} else if l.free(b.Nodes, b.Type, reuse{}) < 0 || b.Size < 0 {
+			err = fmt.Errorf("the NUMA nodes %s do not have as much %s as was given out", b.Nodes, b.Type)
+		}
+		return err == nil
+	})
+	return err
+}

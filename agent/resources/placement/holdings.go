@@ -1,0 +1,78 @@
+package placement
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/resources/deviceplugin"
+	"monopod/agent/resources/memorymanager"
+	"monopod/agent/resources/podresources"
+)
+
+// holdings tell programs on the node what containers have for themselves.
+type holdings struct{ p *Placement }
+
+var _ podresources.Source = holdings{}
+
+// serveHoldings answers them until ctx ends. A node that does not is a node
+// still.
+func (p *Placement) serveHoldings(ctx context.Context) {
+	if p.resources == nil {
+		return
+	}
+	if err := p.resources.Run(ctx, p.cfg.Socket); err != nil {
+		p.Log.Error("the podresources API is not served", zap.Error(err))
+	}
+}
+
+// Pods implements podresources.Source.
+func (h holdings) Pods() []*corev1.Pod { return h.p.Active() }
+
+// Container implements podresources.Source.
+func (h holdings) Container(uid types.UID, name string) podresources.Share {
+	var out podresources.Share
+	if d := h.p.devices; d != nil {
+		out.Devices = shown(d.Devices(uid, name))
+	}
+	if c := h.p.cpus; c != nil {
+		out.CPUs = c.Exclusive(uid, name).List()
+	}
+	if m := h.p.memory; m != nil {
+		out.Memory = blocks(m.Blocks(uid, name))
+	}
+	return out
+}
+
+// Allocatable implements podresources.Source.
+func (h holdings) Allocatable() podresources.Share {
+	var out podresources.Share
+	if d := h.p.devices; d != nil {
+		out.Devices = shown(d.Allocatable())
+	}
+	if c := h.p.cpus; c != nil {
+		out.CPUs = c.Allocatable().List()
+	}
+	if m := h.p.memory; m != nil {
+		out.Memory = blocks(m.Allocatable())
+	}
+	return out
+}
+
+func shown(list []deviceplugin.Device) []podresources.Device {
+	out := make([]podresources.Device, 0, len(list))
+	for _, d := range list {
+		out = append(out, podresources.Device(d))
+	}
+	return out
+}
+
+func blocks(list []memorymanager.Block) []podresources.Memory {
+	out := make([]podresources.Memory, 0, len(list))
+	for _, b := range list {
+		out = append(out, podresources.Memory{Type: string(b.Type), Bytes: uint64(b.Size), Nodes: b.Nodes})
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package placement
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/cpumanager"
+	"monopod/apiserver/process/backoff"
+)
+
+// pin keeps containers on their processors until ctx ends.
+func (p *Placement) pin(ctx context.Context) {
+	if p.cpus != nil && p.cpus.Lost() != nil {
+		p.Node.Event(corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
+	}
+	if p.memory != nil && p.memory.Lost() != nil {
+		p.Node.Event(corev1.EventTypeWarning, "MemoryManagerStateLost", "%v", p.memory.Lost())
+	}
+	switch {
+	case p.pinner == nil:
+	case p.leftover != "":
+		p.release(ctx)
+	default:
+		p.pinner.Run(ctx)
+	}
+}
+
+func (p *Placement) newPinner(cpus func(types.UID, string) cpuset.CPUSet) *cpumanager.Pinner {
+	return cpumanager.NewPinner(cpumanager.PinnerDeps{
+		Running: p.running, CPUs: cpus, Move: p.move, Clock: p.Clock, Log: p.Log, Period: p.cfg.CPUs.Period,
+	})
+}
+
+// leftoverPause is between attempts to let containers run on all processors again.
+const leftoverPause = time.Second
+
+// release lets containers that policy static had put on some processors run on all
+// again, once it is known which there are.
+func (p *Placement) release(ctx context.Context) {
+	p.Log.Warn("the CPU manager's policy is none now: all containers run on all processors again", zap.String("file", string(p.leftover)))
+	for !p.allSeen() || !p.pinner.Pass(ctx) {
+		if !backoff.Sleep(ctx, p.Clock, leftoverPause) {
+			return
+		}
+	}
+	if err := p.leftover.Remove(); err != nil {
+		p.Log.Warn("the CPU manager's file is not removed", zap.Error(err))
+	}
+}
+
+// allSeen says whether it is known of every pod which containers it has.
+func (p *Placement) allSeen() bool {
+	for _, pod := range p.Pods() {
+		if pod.Seen() == nil {
+			return false
+		}
+	}
+	return p.Known()
+}
+
+// running are the containers that run.
+func (p *Placement) running() []cpumanager.Container {
+	var out []cpumanager.Container
+	for uid, pod := range p.Pods() {
+		seen := pod.Seen()
+		if seen == nil {
+			continue
+		}
+		for i := range seen.Containers {
+			if c := &seen.Containers[i]; c.State == status.Running {
+				out = append(out, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})
+			}
+		}
+	}
+	return out
+}
+
+func (p *Placement) move(ctx context.Context, id, cpus string) error {
+	err := p.Runtime.UpdateContainerResources(ctx, id, &cri.LinuxContainerResources{CpusetCpus: cpus})
+	if grpcstatus.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// Made notes with what a container was made.
+func (p *Placement) Made(id string, config *cri.ContainerConfig) {
+	if p.pinner != nil {
+		p.pinner.Made(id, config.GetLinux().GetResources().GetCpusetCpus())
+	}
+}
+
+// Started looks after a container that was made when others had other processors.
+func (p *Placement) Started(ctx context.Context, uid types.UID, c *status.Container) {
+	if p.pinner != nil && p.leftover == "" {
+		p.pinner.Started(ctx, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})
+	}
+}

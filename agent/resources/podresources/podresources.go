@@ -1,0 +1,180 @@
+// Package podresources answers programs on the node that ask which pod has which
+// processors, memory and devices for itself: kubelet's API for monitoring and
+// device agents (podresources v1), on a socket of its own.
+package podresources
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"monopod/agent/node/socket"
+	podstatus "monopod/agent/pod/status"
+	"monopod/agent/resources/topology"
+)
+
+// Requests that are answered in a second, and at once (upstream's figures).
+const (
+	queriesPerSecond = 100
+	burst            = 10
+)
+
+// Device is one of a resource.
+type Device struct {
+	Resource, ID string
+	Nodes        topology.Nodes // near which it is; none: it does not say
+}
+
+// Memory is some of one kind, on NUMA nodes.
+type Memory struct {
+	Type  string // memory or hugepages-…
+	Bytes uint64
+	Nodes topology.Nodes
+}
+
+// Share is what a container has for itself, or what there is for all.
+type Share struct {
+	Devices []Device
+	CPUs    []int
+	Memory  []Memory
+}
+
+// Source knows who has what.
+type Source interface {
+	// Pods are those that hold resources.
+	Pods() []*corev1.Pod
+	Container(uid types.UID, name string) Share
+	Allocatable() Share
+}
+
+// Server is the service.
+type Server struct {
+	api.UnimplementedPodResourcesListerServer
+	source  Source
+	limit   *rate.Limiter
+	metrics *metrics
+}
+
+// New makes the service and registers its metrics.
+func New(source Source, r prometheus.Registerer) (*Server, error) {
+	m, err := newMetrics(r)
+	return &Server{source: source, limit: rate.NewLimiter(queriesPerSecond, burst), metrics: m}, err
+}
+
+// Run answers on the socket at path until ctx ends.
+func (s *Server) Run(ctx context.Context, path string) error {
+	l, err := socket.Listen(path)
+	if err != nil {
+		return err
+	}
+	return socket.Serve(ctx, l, func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) })
+}
+
+// allowed counts a request, and refuses it where there are too many.
+func (s *Server) allowed(of counters) error {
+	s.metrics.total.WithLabelValues(version).Inc()
+	of.requests.WithLabelValues(version).Inc()
+	if !s.limit.Allow() {
+		of.errors.WithLabelValues(version).Inc()
+		return status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	return nil
+}
+
+// List implements the API: what the containers of all pods have.
+func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	if err := s.allowed(s.metrics.list); err != nil {
+		return nil, err
+	}
+	out := &api.ListPodResourcesResponse{}
+	for _, pod := range s.source.Pods() {
+		out.PodResources = append(out.PodResources, s.pod(pod))
+	}
+	return out, nil
+}
+
+// Get implements the API: what the containers of one pod have.
+func (s *Server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
+	if err := s.allowed(s.metrics.get); err != nil {
+		return nil, err
+	}
+	for _, pod := range s.source.Pods() {
+		if pod.Name == req.PodName && pod.Namespace == req.PodNamespace {
+			return &api.GetPodResourcesResponse{PodResources: s.pod(pod)}, nil
+		}
+	}
+	s.metrics.get.errors.WithLabelValues(version).Inc()
+	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found", req.PodName, req.PodNamespace)
+}
+
+// GetAllocatableResources implements the API: what there is for all, be it taken
+// or not.
+func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+	if err := s.allowed(s.metrics.allocatable); err != nil {
+		return nil, err
+	}
+	all := s.source.Allocatable()
+	return &api.AllocatableResourcesResponse{Devices: devices(all.Devices), CpuIds: cpus(all.CPUs), Memory: memory(all.Memory)}, nil
+}
+
+// pod leaves out containers that only run before the others.
+func (s *Server) pod(pod *corev1.Pod) *api.PodResources {
+	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	add := func(c *corev1.Container) {
+		has := s.source.Container(pod.UID, c.Name)
+		out.Containers = append(out.Containers, &api.ContainerResources{
+			Name: c.Name, Devices: devices(has.Devices), CpuIds: cpus(has.CPUs), Memory: memory(has.Memory),
+		})
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; podstatus.Sidecar(c) {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+func devices(list []Device) []*api.ContainerDevices {
+	var out []*api.ContainerDevices
+	for _, d := range list {
+		out = append(out, &api.ContainerDevices{ResourceName: d.Resource, DeviceIds: []string{d.ID}, Topology: nodes(d.Nodes)})
+	}
+	return out
+}
+
+func memory(list []Memory) []*api.ContainerMemory {
+	var out []*api.ContainerMemory
+	for _, m := range list {
+		out = append(out, &api.ContainerMemory{MemoryType: m.Type, Size: m.Bytes, Topology: nodes(m.Nodes)})
+	}
+	return out
+}
+
+func nodes(set topology.Nodes) *api.TopologyInfo {
+	if set == 0 {
+		return nil
+	}
+	out := &api.TopologyInfo{}
+	for _, id := range set.IDs() {
+		out.Nodes = append(out.Nodes, &api.NUMANode{ID: int64(id)})
+	}
+	return out
+}
+
+func cpus(ids []int) []int64 {
+	var out []int64
+	for _, id := range ids {
+		out = append(out, int64(id))
+	}
+	return out
+}

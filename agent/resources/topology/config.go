@@ -1,0 +1,101 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"monopod/agent/resources/numa"
+)
+
+// The policies: what becomes of a pod whose resources do not lie together.
+const (
+	None       = "none"             // nobody looks
+	BestEffort = "best-effort"      // it is let in all the same
+	Restricted = "restricted"       // it is refused, if they could have lain better on an empty machine
+	SingleNode = "single-numa-node" // it is refused, if they are not on one node
+)
+
+// The scopes: whose resources are to lie together.
+const (
+	ScopeContainer = "container"
+	ScopePod       = "pod"
+)
+
+const (
+	optionClosest = "prefer-closest-numa-nodes"
+	optionNodes   = "max-allowable-numa-nodes"
+
+	// maxNodes bounds the work, which grows with the subsets of nodes (upstream: 8).
+	maxNodes = 8
+)
+
+// Config is what kubelet's flags of the topology manager say. The zero value is
+// policy none.
+type Config struct {
+	Policy, Scope string
+	Options       map[string]string
+}
+
+// Flags are kubelet's.
+func (c *Config) Flags(f *pflag.FlagSet) {
+	f.StringVar(&c.Policy, "topology-manager-policy", None, "Topology manager policy, for the alignment of exclusive CPUs, memory and devices: none, best-effort, restricted or single-numa-node.")
+	f.StringVar(&c.Scope, "topology-manager-scope", ScopeContainer, "Scope to which the policy applies: container or pod.")
+	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, "Options of the topology manager policy: "+optionClosest+"=true prefers NUMA nodes that are close to each other, "+optionNodes+"=N allows machines with up to N NUMA nodes (default 8).")
+}
+
+// Check says what is wrong with the flags' values.
+func (c *Config) Check() error {
+	var errs []error
+	if !slices.Contains([]string{None, BestEffort, Restricted, SingleNode}, c.Policy) {
+		errs = append(errs, fmt.Errorf("--topology-manager-policy: there is no %q; known: none, best-effort, restricted, single-numa-node", c.Policy))
+	}
+	if c.Scope != ScopeContainer && c.Scope != ScopePod {
+		errs = append(errs, fmt.Errorf("--topology-manager-scope: %q is neither container nor pod", c.Scope))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
+		var err error
+		switch value := c.Options[name]; name {
+		case optionClosest:
+			if _, err = strconv.ParseBool(value); err != nil {
+				err = fmt.Errorf("%s: %q is neither true nor false", name, value)
+			}
+		case optionNodes:
+			if n, e := strconv.Atoi(value); e != nil || n < maxNodes || n > 64 {
+				err = fmt.Errorf("%s: %q is not a number from %d to 64", name, value, maxNodes)
+			}
+		default:
+			err = fmt.Errorf("there is no %q; known: %s", name, strings.Join([]string{optionNodes, optionClosest}, ", "))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--topology-manager-policy-options: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Off says that nobody has to look where anything lies.
+func (c *Config) Off() bool { return c.Policy == None || c.Policy == "" }
+
+func (c *Config) closest() bool {
+	on, _ := strconv.ParseBool(c.Options[optionClosest])
+	return on && c.Policy != SingleNode
+}
+
+// fits says why this machine is beyond the policy.
+func (c *Config) fits(m *numa.Machine) error {
+	limit := maxNodes
+	if n, err := strconv.Atoi(c.Options[optionNodes]); err == nil {
+		limit = n
+	}
+	highest := m.Nodes[len(m.Nodes)-1].ID
+	if len(m.Nodes) > limit || highest >= 64 {
+		return fmt.Errorf("--topology-manager-policy: %s: unsupported on machines with more than %d NUMA nodes, this one has %d", c.Policy, limit, len(m.Nodes))
+	}
+	return nil
+}

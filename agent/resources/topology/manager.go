@@ -1,0 +1,214 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/numa"
+)
+
+// The reasons of pods refused (upstream's).
+const (
+	ReasonAffinity   = "TopologyAffinityError"
+	ReasonUnexpected = "UnexpectedAdmissionError"
+)
+
+// Deps are what a Manager works with.
+type Deps struct {
+	Machine   *numa.Machine // required unless the policy is none
+	Providers []Provider    // asked in this order
+	Clock     clock.PassiveClock
+	Metrics   prometheus.Registerer
+}
+
+// Manager lets pods in for which there is a place.
+type Manager struct {
+	cfg       Config
+	providers []Provider
+	places    places
+	clock     clock.PassiveClock
+	metrics   *metrics // nil: policy none
+}
+
+type metrics struct {
+	requests, errors prometheus.Counter
+	took             prometheus.Histogram
+}
+
+// New checks that the machine is one that the policy can deal with.
+func New(deps Deps, cfg Config) (*Manager, error) {
+	m := &Manager{cfg: cfg, providers: deps.Providers, clock: deps.Clock}
+	if cfg.Off() {
+		return m, nil
+	}
+	if err := cfg.fits(deps.Machine); err != nil {
+		return nil, err
+	}
+	m.places = newPlaces(deps.Machine, cfg.closest())
+	m.metrics = &metrics{
+		requests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_topology_manager_admission_requests_total", Help: "Pods asked about where their resources are to lie."}),
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_topology_manager_admission_errors_total", Help: "Pods refused because their resources could not lie together."}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Milliseconds it took to let a pod in.", Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
+	}
+	for _, c := range []prometheus.Collector{m.metrics.requests, m.metrics.errors, m.metrics.took} {
+		if err := deps.Metrics.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Admit has every container of the pod given what it asks for. It says why that
+// cannot be; the pod then has nothing. One goroutine calls it.
+func (m *Manager) Admit(ctx context.Context, pod *corev1.Pod) *status.Failure {
+	if len(m.providers) == 0 {
+		return nil
+	}
+	start := m.now()
+	err := m.admit(ctx, pod)
+	m.count(start, err)
+	if err == nil {
+		return nil
+	}
+	m.Release(pod.UID)
+	return Refused(err)
+}
+
+func (m *Manager) now() time.Time {
+	if m.metrics == nil {
+		return time.Time{}
+	}
+	return m.clock.Now()
+}
+
+func (m *Manager) count(start time.Time, err error) {
+	if m.metrics == nil {
+		return
+	}
+	m.metrics.requests.Inc()
+	if errors.Is(err, errAffinity) {
+		m.metrics.errors.Inc()
+	}
+	m.metrics.took.Observe(float64(m.clock.Since(start)) / float64(time.Millisecond))
+}
+
+// errAffinity is upstream's message.
+var errAffinity = errors.New("Resources cannot be allocated with Topology locality") //nolint:staticcheck // clients match on it
+
+// Refused puts an error of Allocate into the words of a pod's status.
+func Refused(err error) *status.Failure {
+	f := &status.Failure{Reason: ReasonUnexpected, Message: fmt.Sprintf("Pod was rejected: Allocate failed due to %v, which is unexpected", err)}
+	if r := Refusal(nil); errors.As(err, &r) {
+		f.Reason, f.Message = r.Reason(), "Pod was rejected: "+err.Error()
+	} else if errors.Is(err, errAffinity) {
+		f.Reason, f.Message = ReasonAffinity, "Pod was rejected: "+err.Error()
+	}
+	return f
+}
+
+// admit asks about the pod as a whole, or about one container after the other.
+func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
+	whole := Hint{Preferred: true}
+	if m.cfg.Scope == ScopePod && !m.cfg.Off() {
+		hint, ok := m.decide(func(p Provider) map[string][]Hint { return p.PodHints(pod) })
+		if !ok {
+			return errAffinity
+		}
+		whole = hint
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if err := m.give(ctx, pod, &list[i], whole); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// give has the providers allocate for one container.
+func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
+	if m.cfg.Scope != ScopePod && !m.cfg.Off() {
+		own, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
+		if !ok {
+			return errAffinity
+		}
+		hint = own
+	}
+	for _, p := range m.providers {
+		if err := p.Allocate(ctx, pod, c, hint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide merges what the providers say; ok: the policy can live with it.
+func (m *Manager) decide(ask func(Provider) map[string][]Hint) (hint Hint, ok bool) {
+	answers := make([]map[string][]Hint, 0, len(m.providers))
+	for _, p := range m.providers {
+		answers = append(answers, ask(p))
+	}
+	return m.places.decide(m.cfg.Policy, collect(answers))
+}
+
+// decide is the policy.
+func (p places) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
+	switch policy {
+	case SingleNode:
+		hint = p.merge(single(lists))
+		if hint.Nodes == p.all {
+			hint.Nodes = 0
+		}
+		return hint, hint.Preferred
+	case Restricted:
+		hint = p.merge(lists)
+		return hint, hint.Preferred
+	}
+	return p.merge(lists), true
+}
+
+// Allotment is what all providers put into the config of a container.
+func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error) {
+	var sum Allotment
+	for _, p := range m.providers {
+		a, err := p.Allotment(ctx, pod, c)
+		if err != nil {
+			return sum, err
+		}
+		sum.add(a)
+	}
+	return sum, nil
+}
+
+// Recover has the providers look at what containers were made with.
+func (m *Manager) Recover(made []Made) {
+	for _, p := range m.providers {
+		p.Recover(made)
+	}
+}
+
+// Release takes back what the pod has.
+func (m *Manager) Release(uid types.UID) {
+	for _, p := range m.providers {
+		p.Release(uid)
+	}
+}
+
+// Retain takes back what pods have that are not alive.
+func (m *Manager) Retain(alive func(types.UID) bool) {
+	for _, p := range m.providers {
+		p.Retain(alive)
+	}
+}

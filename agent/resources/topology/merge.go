@@ -1,0 +1,159 @@
+package topology
+
+import (
+	"maps"
+	"slices"
+
+	"monopod/agent/resources/numa"
+)
+
+// places are the machine's nodes, and which of two sets of them is better.
+type places struct {
+	all       Nodes
+	distances map[int]map[int]int
+	closest   bool // of sets of one size the one whose nodes are nearer to each other
+}
+
+func newPlaces(m *numa.Machine, closest bool) places {
+	p := places{distances: map[int]map[int]int{}, closest: closest}
+	for _, n := range m.Nodes {
+		p.all |= NewNodes(n.ID)
+		p.distances[n.ID] = n.Distances
+	}
+	return p
+}
+
+// better is the set of fewer nodes, else the one closer together, where that
+// counts, else the one with the lower nodes.
+func (p places) better(a, b Nodes) Nodes {
+	if a.Count() != b.Count() {
+		if a.Count() < b.Count() {
+			return a
+		}
+		return b
+	}
+	if p.closest {
+		if x, y := p.spread(a), p.spread(b); x != y {
+			if x < y {
+				return a
+			}
+			return b
+		}
+	}
+	return min(a, b)
+}
+
+// spread is the sum of the distances between all nodes; of sets of one size it
+// compares as their average does.
+func (p places) spread(n Nodes) int {
+	sum := 0
+	for _, from := range n.IDs() {
+		for _, to := range n.IDs() {
+			sum += p.distances[from][to]
+		}
+	}
+	return sum
+}
+
+// collect turns what the providers say into one list of hints for each resource.
+func collect(answers []map[string][]Hint) [][]Hint {
+	var out [][]Hint
+	for _, answer := range answers {
+		for _, resource := range slices.Sorted(maps.Keys(answer)) {
+			switch hints := answer[resource]; {
+			case hints == nil: // anywhere
+			case len(hints) == 0:
+				out = append(out, []Hint{{}})
+			default:
+				out = append(out, hints)
+			}
+		}
+	}
+	return out
+}
+
+// single leaves the hints that name one node, and those to which it does not
+// matter, if they are as good as can be.
+func single(lists [][]Hint) [][]Hint {
+	out := make([][]Hint, len(lists))
+	for i, hints := range lists {
+		for _, h := range hints {
+			if h.Preferred && h.Nodes.Count() <= 1 {
+				out[i] = append(out[i], h)
+			}
+		}
+	}
+	return out
+}
+
+// merge finds the nodes that are best for all resources: it takes one hint of each
+// and looks at what they have in common. Where nothing fits, it is all nodes, not
+// preferred.
+func (p places) merge(lists [][]Hint) Hint {
+	if slices.ContainsFunc(lists, func(l []Hint) bool { return len(l) == 0 }) {
+		return Hint{Nodes: p.all}
+	}
+	best, found, wanted := Hint{}, false, widest(lists)
+	var walk func(rest [][]Hint, common, first Nodes, preferred bool)
+	walk = func(rest [][]Hint, common, first Nodes, preferred bool) {
+		if len(rest) == 0 {
+			if h := (Hint{common, preferred}); common != 0 && (!found || p.beats(h, best, wanted)) {
+				best, found = h, true
+			}
+			return
+		}
+		for _, h := range rest[0] {
+			same, start := true, first
+			common := common
+			if h.Nodes != 0 {
+				common &= h.Nodes
+				if start == 0 {
+					start = h.Nodes
+				}
+				same = start == h.Nodes
+			}
+			walk(rest[1:], common, start, preferred && same && h.Preferred)
+		}
+	}
+	walk(lists, p.all, 0, true)
+	if !found {
+		return Hint{Nodes: p.all}
+	}
+	return best
+}
+
+// widest is the least number of nodes that the resource needs which needs most.
+func widest(lists [][]Hint) int {
+	most := 0
+	for _, hints := range lists {
+		least := 0
+		for _, h := range hints {
+			if n := h.Nodes.Count(); n > 0 && (least == 0 || n < least) {
+				least = n
+			}
+		}
+		most = max(most, least)
+	}
+	return most
+}
+
+// beats says whether a is better than b. Among hints that are not preferred those
+// are best whose number of nodes is wanted, then those that have fewer, the more
+// the better, then those that have more.
+func (p places) beats(a, b Hint, wanted int) bool {
+	if a.Preferred != b.Preferred {
+		return a.Preferred
+	}
+	x, y := a.Nodes.Count(), b.Nodes.Count()
+	switch {
+	case a.Nodes == b.Nodes:
+		return false
+	case a.Preferred || x == y || x > wanted && y > wanted:
+		return p.better(a.Nodes, b.Nodes) == a.Nodes
+	case y > wanted:
+		return true
+	case x > wanted:
+		return false
+	}
+	return x > y
+}

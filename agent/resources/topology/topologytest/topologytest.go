@@ -1,0 +1,92 @@
+// Package topologytest helps to test who gives containers what they have for
+// themselves.
+package topologytest
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/resources/topology"
+)
+
+// Guaranteed is a pod of init containers and containers. The first letter of a name
+// says what it is, "i" an init container, "s" a sidecar, "c" a container; asks makes
+// the rest into what it asks for.
+func Guaranteed(uid string, asks func(text string) corev1.ResourceList, names ...string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.UID = types.UID(uid)
+	for _, name := range names {
+		list := asks(name[1:])
+		c := corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}
+		switch name[0] {
+		case 'c':
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+			continue
+		case 's':
+			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	return pod
+}
+
+// Admit allocates for all containers of the pod, as long as none is refused.
+func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hint) error {
+	t.Helper()
+	for _, c := range containers(pod) {
+		if err := p.Allocate(t.Context(), pod, c, hint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Allotted is what each container of the pod has: "c1=0".
+func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(topology.Allotment) string) []string {
+	t.Helper()
+	var out []string
+	for _, c := range containers(pod) {
+		a, err := p.Allotment(t.Context(), pod, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c.Name+"="+show(a))
+	}
+	return out
+}
+
+// Made is what each container of the pod is made with.
+func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Made {
+	t.Helper()
+	var out []topology.Made
+	for _, c := range containers(pod) {
+		a, err := p.Allotment(t.Context(), pod, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, topology.Made{Pod: pod.UID, Container: c.Name, Annotations: a.Annotations})
+	}
+	return out
+}
+
+// As is made, but of another pod.
+func As(uid types.UID, made []topology.Made) []topology.Made {
+	out := slices.Clone(made)
+	for i := range out {
+		out[i].Pod = uid
+	}
+	return out
+}
+
+func containers(pod *corev1.Pod) []*corev1.Container {
+	var out []*corev1.Container
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			out = append(out, &list[i])
+		}
+	}
+	return out
+}

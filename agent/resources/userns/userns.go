@@ -1,0 +1,114 @@
+// Package userns gives pods ranges of the host's users, so that root in one is
+// nobody outside.
+//
+// A range is recorded in the pod's folder and is free again when that folder is
+// gone: there is no other state.
+package userns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/resources/checkpoint"
+)
+
+// Length is how many users a pod has, as with kubelet: all that a program may
+// expect.
+const Length = 65536
+
+// Ranges hands out the users from Length on, in blocks. Its methods may be called
+// at once.
+type Ranges struct {
+	dir   string // the pods' folders lie in it
+	count int    // of ranges
+
+	mu sync.Mutex // held while a range is looked for and recorded
+}
+
+// New is for the pods with folders below dir, count at most at a time.
+func New(dir string, count int) *Ranges { return &Ranges{dir: dir, count: count} }
+
+// block is the record: users First … First+Length−1 of the host are 0 … of the pod,
+// and so are groups.
+type block struct {
+	First  uint32 `json:"hostId"`
+	Length uint32 `json:"length"`
+}
+
+// Shared is the namespace of a pod that shares the host's users.
+func Shared() *cri.UserNamespace { return &cri.UserNamespace{Mode: cri.NamespaceMode_NODE} }
+
+// Get is the namespace of the pod: the one recorded, else a new one.
+func (r *Ranges) Get(pod types.UID) (*cri.UserNamespace, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, found, err := r.read(string(pod))
+	if err == nil && !found {
+		first, err = r.take(string(pod))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("user namespace: %w", err)
+	}
+	ids := []*cri.IDMapping{{HostId: first, ContainerId: 0, Length: Length}}
+	return &cri.UserNamespace{Mode: cri.NamespaceMode_POD, Uids: ids, Gids: ids}, nil
+}
+
+func (r *Ranges) file(pod string) checkpoint.File {
+	return checkpoint.File(filepath.Join(r.dir, pod, "userns"))
+}
+
+// read is the first user of the pod's range.
+func (r *Ranges) read(pod string) (first uint32, found bool, err error) {
+	var b block
+	found, err = r.file(pod).Load(&b)
+	if found && err == nil && (b.Length != Length || b.First%Length != 0 || b.First == 0) {
+		err = fmt.Errorf("%s: %w: no range of %d users", r.file(pod), checkpoint.ErrDamaged, Length)
+	}
+	return b.First, found, err
+}
+
+// take records the first free range for the pod before anything runs with it.
+func (r *Ranges) take(pod string) (uint32, error) {
+	used, err := r.used()
+	if err != nil {
+		return 0, err
+	}
+	for i := 1; i <= r.count; i++ {
+		first := uint32(i * Length)
+		if used[first] {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(r.dir, pod), 0o755); err != nil {
+			return 0, err
+		}
+		return first, r.file(pod).Save(block{first, Length})
+	}
+	return 0, errors.New("could not find an empty slot to allocate a user namespace")
+}
+
+// used are the ranges of all pods. A record that cannot be read holds up who asks:
+// two pods must not share users.
+func (r *Ranges) used() (map[uint32]bool, error) {
+	folders, err := os.ReadDir(r.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	used := map[uint32]bool{}
+	for _, f := range folders {
+		first, found, err := r.read(f.Name())
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			used[first] = true
+		}
+	}
+	return used, nil
+}

@@ -1,0 +1,198 @@
+package cri
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/agent/images/image"
+	"monopod/agent/network/cni"
+)
+
+// childSettings are what its config depends on.
+type childSettings struct {
+	Major           int
+	Root, State     string
+	Socket          string
+	Snapshotter     string
+	SandboxImage    string
+	BinDir, ConfDir string
+	Hosts           string
+	CDI             string // of the node's own specs
+	RestrictOOM     bool   // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
+	DisableAppArmor bool
+	Shim, Runc      string // absolute
+	Systemd         bool   // makes containers' cgroups
+}
+
+// Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x, which would look at
+// what every container uses each second; the agent looks when somebody asks.
+var configs = map[bool]string{false: `version = 2
+root = {{q .Root}}
+state = {{q .State}}
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+{{template "common" .}}
+[plugins."io.containerd.internal.v1.opt"]
+  path = {{q (print .Root "/opt")}}
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = {{q .SandboxImage}}
+  restrict_oom_score_adj = {{.RestrictOOM}}
+  disable_apparmor = {{.DisableAppArmor}}
+  disable_hugetlb_controller = false
+  netns_mounts_under_state_dir = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = {{q .Snapshotter}}
+{{- if .Systemd}}
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+{{- end}}
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = {{q .Hosts}}
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = {{q .BinDir}}
+    conf_dir = {{q .ConfDir}}
+`, true: `version = 3
+root = {{q .Root}}
+state = {{q .State}}
+imports = []
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+{{template "common" .}}
+[plugins."io.containerd.internal.v1.opt"]
+  path = {{q (print .Root "/opt")}}
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = {{q .Snapshotter}}
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = {{q .SandboxImage}}
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = {{q .Hosts}}
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = {{.RestrictOOM}}
+  disable_apparmor = {{.DisableAppArmor}}
+  disable_hugetlb_controller = false
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", {{q .CDI}}]
+  stats_collect_period = "1h"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+{{- if .Shim}}
+    runtime_path = {{q .Shim}}
+{{- end}}
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      SystemdCgroup = {{.Systemd}}
+{{- if .Runc}}
+      BinaryName = {{q .Runc}}
+{{- end}}
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = [{{q .BinDir}}]
+    conf_dir = {{q .ConfDir}}
+    use_internal_loopback = true
+`}
+
+// What shims mount for a moment is where containerd's own is, which tidies it at
+// its start; else it were in /tmp.
+const commonConfig = `{{define "common"}}
+temp = {{q (print .Root "/tmpmounts")}}
+[grpc]
+  address = {{q .Socket}}
+[debug]
+  level = "warn"
+{{end}}`
+
+// render is the config file for a child. TOML's basic strings are quoted as
+// Go's, as far as paths go.
+func (s childSettings) render() (string, error) {
+	t := template.New("config").Funcs(template.FuncMap{"q": strconv.Quote})
+	for _, text := range []string{commonConfig, configs[s.Major >= 2]} {
+		if _, err := t.Parse(text); err != nil {
+			return "", err
+		}
+	}
+	var out strings.Builder
+	err := t.Execute(&out, s)
+	return out.String(), err
+}
+
+// settings looks at the host and the program to find out what suits them.
+func (c *Child) settings(major int, network cni.Network) childSettings {
+	s := childSettings{
+		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
+		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
+		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
+		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
+	}
+	// Programs beside containerd belong to it.
+	s.Shim = beside(c.program, "containerd-shim-runc-v2")
+	s.Runc = beside(c.program, "runc")
+	return s
+}
+
+func beside(program, name string) string {
+	path := filepath.Join(filepath.Dir(program), name)
+	if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+		return path
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+var versionPattern = regexp.MustCompile(`\sv?(\d+)\.(\d+)\.`)
+
+// parseVersion reads what `containerd --version` prints:
+//
+//	containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3
+//	containerd github.com/containerd/containerd/v2 v2.4.2 ...
+func parseVersion(out string) (major, minor int, err error) {
+	m := versionPattern.FindStringSubmatch(out)
+	if m == nil {
+		return 0, 0, fmt.Errorf("no version in %q", out)
+	}
+	major, err = strconv.Atoi(m[1])
+	if err != nil {
+		return 0, 0, err
+	}
+	minor, err = strconv.Atoi(m[2])
+	return major, minor, err
+}
+
+func hasAppArmor() bool {
+	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(data), "Y")
+}
+
+// chooseSnapshotter is overlayfs where a folder below dir can be an overlay's
+// upper layer; else native, which copies.
+func chooseSnapshotter(dir string) (string, error) {
+	tmp, err := os.MkdirTemp(dir, "overlay")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(tmp, name), 0o755); err != nil {
+			return "", err
+		}
+	}
+	merged := filepath.Join(tmp, "merged")
+	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", tmp)
+	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
+		return "native", nil
+	}
+	return defaultSnapshotter, unix.Unmount(merged, unix.MNT_DETACH)
+}

@@ -1,0 +1,71 @@
+package cri
+
+import (
+	"context"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"monopod/agent/runtime/abilities"
+)
+
+// nameImages has every image that is to be mounted known by its ID, too. CRI
+// does that itself when it pulls one; of one that was imported it knows the ID, but
+// mounts by containerd's name. A containerd that would leave the mount out, or show
+// more than is asked for, is not asked.
+func (r *Runtime) nameImages(ctx context.Context, mounts []*cri.Mount) error {
+	for _, m := range mounts {
+		if m.Image == nil {
+			continue
+		}
+		if err := r.canMountImage(ctx, m); err != nil {
+			return err
+		}
+		if err := r.nameImage(inNamespace(ctx), m.Image.Image); err != nil {
+			return status.Errorf(status.Code(err), "%v: %v", crierrors.ErrImageVolumeMountFailed, status.Convert(err).Message())
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) canMountImage(ctx context.Context, m *cri.Mount) error {
+	v, err := r.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if err = abilities.MountsImages(v); err == nil && m.ImageSubPath != "" {
+		err = abilities.MountsImageFolders(v)
+	}
+	if err != nil {
+		return status.Errorf(codes.Unimplemented, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
+	}
+	return nil
+}
+
+func (r *Runtime) nameImage(ctx context.Context, id string) error {
+	service := r.client.ImageService()
+	if _, err := service.Get(ctx, id); !errdefs.IsNotFound(err) {
+		return errgrpc.ToGRPC(err)
+	}
+	img, err := r.ImageStatus(ctx, id)
+	if err != nil {
+		return err
+	}
+	names := append(img.GetRepoTags(), img.GetRepoDigests()...)
+	if len(names) == 0 {
+		return status.Errorf(codes.NotFound, "no image %q", id)
+	}
+	named, err := service.Get(ctx, names[0])
+	if err == nil {
+		_, err = service.Create(ctx, images.Image{Name: img.Id, Target: named.Target, Labels: named.Labels})
+	}
+	if errdefs.IsAlreadyExists(err) {
+		return nil
+	}
+	return errgrpc.ToGRPC(err)
+}

@@ -1,0 +1,164 @@
+// Package cri is runtime.Runtime over containerd: one gRPC connection that carries
+// CRI for the pods, and containerd's own services for events and image import.
+// It runs unchanged on containerd 1.6 and 2.x.
+//
+// Runtime needs no more than a socket. Where no containerd runs, Child starts and
+// supervises one below the data folder; Locate decides which of the two it is.
+package cri
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/pressure/oom"
+	"monopod/agent/runtime"
+)
+
+const (
+	// namespace is where containerd's CRI keeps its things.
+	namespace = "k8s.io"
+	// maxMessage is what kubelet allows for one answer of the runtime.
+	maxMessage = 16 << 20
+	// lag is how long CRI may need to learn of an exit whose event is here already;
+	// measured 20 to 70 ms, and seconds for a shim that was killed.
+	lag = 300 * time.Millisecond
+)
+
+// Config says which containerd. Log is required.
+type Config struct {
+	Socket      string // its path
+	Snapshotter string // for imported images; empty: what CRI says it uses, else overlayfs
+	// StateDir is where a containerd of our own has the containers; pods with users of
+	// their own need to get there. Empty: it is somebody else's.
+	StateDir string
+	// Kernel knows of the processes that were killed for want of memory, which
+	// containerd does not always; nil: only containerd does. Who opened it runs it.
+	Kernel *oom.Log
+	Log    *zap.Logger
+}
+
+// Runtime is a connection to containerd. Its methods may be called at once; they
+// fail with Unavailable while containerd is away, and it reconnects by itself.
+type Runtime struct {
+	config  Config
+	conn    *grpc.ClientConn
+	client  *containerd.Client
+	pods    cri.RuntimeServiceClient
+	images  cri.ImageServiceClient
+	known   known
+	pause   once
+	pauses  atomic.Pointer[[]string] // names of the images that sandboxes run
+	life    context.Context          // ends with Close
+	end     context.CancelFunc
+	streams sync.WaitGroup // one for each running Events
+}
+
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// New connects when first used, so it does not wait for containerd.
+func New(config Config) (*Runtime, error) {
+	conn, err := dial(config.Socket)
+	if err != nil {
+		return nil, err
+	}
+	client, err := containerd.NewWithConn(conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	life, end := context.WithCancel(context.Background())
+	return &Runtime{
+		config: config, conn: conn, client: client, life: life, end: end,
+		pods: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn),
+	}, nil
+}
+
+// dial starts retrying after 5 ms: gRPC's own second is longer than containerd
+// takes to start.
+func dial(socket string) (*grpc.ClientConn, error) {
+	retry := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+	return grpc.NewClient("unix:"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+	)
+}
+
+// Close ends every stream of events and the connection.
+func (r *Runtime) Close() error {
+	r.end()
+	err := r.conn.Close()
+	r.streams.Wait()
+	return err
+}
+
+// inNamespace is for containerd's own services; CRI needs no namespace.
+func inNamespace(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, namespace)
+}
+
+// present is err, unless it only says that something is not there.
+func present(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// Version is CRI's.
+func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
+	return r.pods.Version(ctx, &cri.VersionRequest{})
+}
+
+// Status is CRI's. The first that finds the runtime ready also brings it the
+// sandbox image, so that the first pod does not wait for that.
+func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
+	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	if condition(resp.Status, cri.RuntimeReady) {
+		if err := r.ensurePause(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return resp, nil
+}
+
+func condition(s *cri.RuntimeStatus, name string) bool {
+	for _, c := range s.GetConditions() {
+		if c.Type == name {
+			return c.Status
+		}
+	}
+	return false
+}
+
+// once runs a function until it has succeeded once.
+type once struct {
+	mu   sync.Mutex // held while the function runs: others wait for its outcome
+	done bool
+}
+
+func (o *once) do(f func() error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done {
+		return nil
+	}
+	err := f()
+	o.done = err == nil
+	return err
+}

@@ -1,0 +1,145 @@
+package cri
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/procfs"
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/storage/mount"
+)
+
+// A shim in which nothing runs ends, also one too hung to see that all has ended; one
+// that has a process, and one of another containerd, stay.
+func TestEmptyShimsEnd(t *testing.T) {
+	l := newLayout(t.TempDir())
+	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
+	made := filepath.Join(l.state, "io.containerd.runtime.v2.task", "k8s.io", "made")
+	if err := os.MkdirAll(made, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(l.state, "io.containerd.runtime.v2.task", "k8s.io", "half")
+	if err := errors.Join(os.MkdirAll(half, 0o755), os.WriteFile(filepath.Join(made, "runtime"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	// A shell that waits for its input, itself or by another program.
+	start := func(script string, args ...string) *exec.Cmd {
+		cmd := exec.Command("sh", append([]string{"-c", script, "shim"}, args...)...)
+		stdin, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			stdin.Close()
+			_ = cmd.Wait()
+		})
+		return cmd
+	}
+	orphan := start("read x", "-id", "none", "-address", l.socket)
+	hung := start("true & read x", "-id", "none", "-address", l.socket)
+	keeper := start("cat; :", "-id", "made", "-address", l.socket)
+	stranger := start("read x", "-id", "none", "-address", "/elsewhere.sock")
+	for !hasZombie(t, hung.Process.Pid) {
+	}
+	for { // the other program is there
+		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s shim) bool { return !s.empty }) {
+			break
+		}
+	}
+	if err := c.endShims(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, cmd := range map[string]*exec.Cmd{"orphan": orphan, "hung one": hung} {
+		if state, err := cmd.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("the %s: %v, %v", name, state, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Dir(made) + "/*"); len(left) != 1 {
+		t.Errorf("folders: %v, want only %s", left, made)
+	}
+	for _, cmd := range []*exec.Cmd{keeper, stranger} {
+		if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("%v: %v", cmd.Args, err)
+		}
+	}
+}
+
+// hasZombie says whether a process has a child that ended and that it has not seen.
+func hasZombie(t *testing.T, pid int) bool {
+	t.Helper()
+	all, err := procfs.AllProcs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(all, func(p procfs.Proc) bool {
+		stat, err := p.Stat()
+		return err == nil && stat.PPID == pid && stat.State == "Z"
+	})
+}
+
+// TestDiscardEndsShims: containerd may stop before a shim whose pod is gone has ended.
+func TestDiscardEndsShims(t *testing.T) {
+	t.Parallel()
+	l := newLayout(t.TempDir())
+	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
+	shim := exec.Command("sh", "-c", "read x", "shim", "-id", "gone", "-address", l.socket)
+	stdin, err := shim.StdinPipe()
+	if err == nil {
+		err = shim.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := c.Discard(); err != nil {
+		t.Error(err)
+	}
+	if state, err := shim.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the shim: %v, %v", state, err)
+	}
+}
+
+// What lies in memory since an earlier boot is removed, but never through a mount, also
+// below a folder whose name the kernel writes with escapes.
+func TestStateThatIsMountedIsNoOldOne(t *testing.T) {
+	t.Parallel()
+	l := newLayout(filepath.Join(t.TempDir(), "of a\tpod\n\\"))
+	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop()}}
+	dir := filepath.Join(l.state, "rootfs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o755}); err != nil {
+		t.Skipf("left out: nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
+	file := filepath.Join(dir, "precious")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // of an unknown boot, and of this one
+		if err := c.clearOldBoot(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(mount.Kernel{}.Unmount(dir), os.Remove(l.boot), c.clearOldBoot()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(l.state); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state of an earlier boot: %v; want it removed", err)
+	}
+}

@@ -1,0 +1,223 @@
+package fake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"monopod/apiserver/process/guard"
+	"monopod/testdata/web/program"
+)
+
+// ExecSync fails as DeadlineExceeded when the command takes longer than timeout
+// (0: no limit); the command is dead then.
+func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+	if err := r.begin(ctx, "ExecSync", id); err != nil {
+		return nil, nil, 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var limit <-chan time.Time
+	if timeout > 0 {
+		timer := r.clock.NewTimer(timeout)
+		defer timer.Stop()
+		limit = timer.C()
+	}
+	var out, errs bytes.Buffer
+	var code int
+	ended := guard.Spawn(func() (err error) {
+		code, err = r.exec(ctx, id, cmd, nil, &out, &errs)
+		return err
+	})
+	select {
+	case err := <-ended:
+		return out.Bytes(), errs.Bytes(), int32(code), err
+	case <-limit:
+		cancel()
+		<-ended
+		return nil, nil, 0, status.Errorf(codes.DeadlineExceeded, "command took longer than %s", timeout)
+	}
+}
+
+// exec runs a command beside a container's own until it ends, the container
+// does, or ctx.
+func (r *Runtime) exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.Writer) (int, error) {
+	c, p, err := r.lookupRunning(id)
+	if err != nil {
+		return 0, err
+	}
+	if len(cmd) == 0 || !program.Knows(cmd[0]) {
+		return 0, status.Errorf(codes.Unknown, "exec %q: executable file not found", cmd)
+	}
+	inside, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	code := program.Run(inside, r.program(c, cmd, in, out, errs, nil))
+	if err := ctx.Err(); err != nil {
+		return 0, status.FromContextError(err).Err()
+	}
+	return code, nil
+}
+
+// Exec answers where the command can be run once.
+func (r *Runtime) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
+	return r.stream(ctx, "Exec", req.GetContainerId(), func(s streaming.Server) (string, error) {
+		if _, _, err := r.lookupRunning(req.GetContainerId()); err != nil {
+			return "", err
+		}
+		resp, err := s.GetExec(req)
+		return resp.GetUrl(), err
+	})
+}
+
+// Attach answers where the container can be watched and typed to.
+func (r *Runtime) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
+	return r.stream(ctx, "Attach", req.GetContainerId(), func(s streaming.Server) (string, error) {
+		if _, _, err := r.lookupRunning(req.GetContainerId()); err != nil {
+			return "", err
+		}
+		resp, err := s.GetAttach(req)
+		return resp.GetUrl(), err
+	})
+}
+
+// PortForward answers where ports of the sandbox can be reached.
+func (r *Runtime) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
+	return r.stream(ctx, "PortForward", req.GetPodSandboxId(), func(s streaming.Server) (string, error) {
+		if _, err := r.readySandbox(req.GetPodSandboxId()); err != nil {
+			return "", err
+		}
+		resp, err := s.GetPortForward(req)
+		return resp.GetUrl(), err
+	})
+}
+
+func (r *Runtime) stream(ctx context.Context, op, id string, get func(streaming.Server) (string, error)) (string, error) {
+	if err := r.begin(ctx, op, id); err != nil {
+		return "", err
+	}
+	s, err := r.server.start(streams{r})
+	if err != nil {
+		return "", err
+	}
+	return get(s)
+}
+
+func (r *Runtime) readySandbox(id string) (*sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := find(r.sandboxes, id)
+	if !ok {
+		return nil, noSandbox(id)
+	}
+	if s.state != cri.PodSandboxState_SANDBOX_READY {
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", s.id)
+	}
+	return s, nil
+}
+
+// streams is what the streaming server calls.
+type streams struct{ *Runtime }
+
+var _ streaming.Runtime = streams{}
+
+func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
+	stdout, stderr := outputs(out, errs, tty)
+	code, err := s.exec(ctx, id, cmd, in, stdout, stderr)
+	if err != nil || code == 0 {
+		return err
+	}
+	return utilexec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
+}
+
+// outputs fills in the streams that nobody asked for. A terminal has only one,
+// and wants a carriage return at the end of a line.
+func outputs(out, errs io.Writer, tty bool) (stdout, stderr io.Writer) {
+	if stdout = io.Discard; out != nil {
+		stdout = out
+	}
+	if tty {
+		stdout = terminal{stdout}
+		return stdout, stdout
+	}
+	if stderr = io.Discard; errs != nil {
+		stderr = errs
+	}
+	return stdout, stderr
+}
+
+type terminal struct{ io.Writer }
+
+func (t terminal) Write(p []byte) (int, error) {
+	_, err := t.Writer.Write(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n")))
+	return len(p), err
+}
+
+// Attach returns when the container ends or its readers are gone.
+func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
+	c, p, err := s.lookupRunning(id)
+	if err != nil {
+		return err
+	}
+	stdout, stderr := outputs(out, errs, tty)
+	toOut, detach := p.out.attach(stdout)
+	defer detach()
+	if p.err != p.out {
+		_, detach := p.err.attach(stderr)
+		defer detach()
+	}
+	if in != nil && p.typed != nil {
+		guard.Spawn(func() error {
+			io.Copy(p.typed, in)
+			if c.config.StdinOnce {
+				p.typed.Close()
+			}
+			return nil
+		})
+	}
+	select {
+	case <-p.done:
+	case <-toOut.gone:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// PortForward copies until one side ends.
+func (s streams) PortForward(ctx context.Context, id string, number int32, stream io.ReadWriteCloser) error {
+	sandbox, err := s.readySandbox(id)
+	if err != nil {
+		return err
+	}
+	conn, err := s.dial(ctx, sandbox, "tcp", fmt.Sprintf("localhost:%d", number))
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(s.ctx, func() { conn.Close() })()
+	sent := guard.Spawn(func() error {
+		defer conn.Close()
+		io.Copy(conn, stream)
+		return nil
+	})
+	_, err = io.Copy(stream, conn)
+	err = errors.Join(ignoreClosed(err), stream.Close())
+	<-sent
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,55 @@
+package static_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/source/static"
+)
+
+type nobody struct{}
+
+func (nobody) Event(string, string, string, ...any) {}
+
+// A folder that cannot be read says nothing about which static pods are wanted, so
+// none is told of until it can.
+func TestFolderUnreadableAtTheStart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "manifests")
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // a file: ENOTDIR
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := static.NewSource(static.Deps{
+			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: nobody{}, Recall: func(context.Context, []*corev1.Pod) {},
+			Notify: func(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil },
+		}, static.Config{Path: path, Node: "node1"})
+		done := make(chan struct{})
+		go func() {
+			s.Run(ctx)
+			close(done)
+		}()
+		select {
+		case pods := <-s.Updates():
+			t.Errorf("told of %v", pods)
+		case <-time.After(time.Minute):
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if pods := <-s.Updates(); len(pods) != 0 {
+			t.Errorf("told of %v", pods)
+		}
+		cancel()
+		<-done
+	})
+}

@@ -1,0 +1,157 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/volume"
+)
+
+// claimPod has one container that mounts the claim c as v.
+func claimPod(change ...func(*corev1.Pod)) env.Facts {
+	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+	facts.Pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
+	for _, f := range change {
+		f(facts.Pod)
+	}
+	return facts
+}
+
+func asDevice(p *corev1.Pod) {
+	p.Spec.Containers[0].VolumeMounts = nil
+	p.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+}
+
+func onDisk(source corev1.PersistentVolumeSource, mode corev1.PersistentVolumeMode) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, VolumeMode: &mode}}
+}
+
+func localAt(path string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}
+}
+
+func hostAt(path string, kind corev1.HostPathType) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}
+}
+
+// found is a Set whose claims are all bound to pv.
+func found(t *testing.T, pv *corev1.PersistentVolume) *volume.Set {
+	return &volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Claim: func(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error) {
+		return pv, nil
+	}}
+}
+
+func TestWhereAClaimLies(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.WriteFile(dir+"/file", nil, 0o600), os.Symlink(dir, link)); err != nil {
+		t.Fatal(err)
+	}
+	const files, device = corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock
+	for name, c := range map[string]struct {
+		pv   *corev1.PersistentVolume
+		pod  func(*corev1.Pod)
+		want string // a path, or part of an error
+	}{
+		"local":               {pv: onDisk(localAt(dir), files), want: dir},
+		"local by a link":     {pv: onDisk(localAt(link), files), want: dir},
+		"local, missing":      {pv: onDisk(localAt(dir+"/none"), files), want: "does not exist"},
+		"local, a file":       {pv: onDisk(localAt(dir+"/file"), files), want: "is neither a folder nor a block device"},
+		"local, no block":     {pv: onDisk(localAt("/dev/null"), files), want: "is neither a folder nor a block device"},
+		"hostPath":            {pv: onDisk(hostAt(dir, corev1.HostPathDirectory), files), want: dir},
+		"hostPath, wrong":     {pv: onDisk(hostAt(dir+"/file", corev1.HostPathDirectory), files), want: "hostPath type check failed"},
+		"block, no device":    {pv: onDisk(localAt(dir), device), pod: asDevice, want: "is not a block device"},
+		"block, mounted":      {pv: onDisk(localAt(dir), device), want: "has volumeMode Block, but is specified in volumeMounts"},
+		"folder, as device":   {pv: onDisk(localAt(dir), files), pod: asDevice, want: "has volumeMode Filesystem, but is specified in volumeDevices"},
+		"somewhere else":      {pv: onDisk(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, files), want: "PersistentVolumes of type nfs are not supported by this node"},
+		"somewhere, a device": {pv: onDisk(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}}, device), pod: asDevice, want: "PersistentVolumes of type csi are not supported by this node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var change []func(*corev1.Pod)
+			if c.pod != nil {
+				change = append(change, c.pod)
+			}
+			paths, err := found(t, c.pv).Prepare(t.Context(), claimPod(change...))
+			if strings.HasPrefix(c.want, "/") && (err != nil || paths["v"] != c.want) {
+				t.Errorf("%q, %v", paths["v"], err)
+			}
+			if !strings.HasPrefix(c.want, "/") && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%q, %v", paths["v"], err)
+			}
+		})
+	}
+}
+
+func TestTheGroupOfAClaimIsChangedOncePerPod(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("left out: giving files to a group needs root")
+	}
+	dir, _ := tree(t)
+	set := found(t, onDisk(localAt(dir), corev1.PersistentVolumeFilesystem))
+	facts := withGroup(claimPod(), new(int64(4711)))
+	prepare := func() {
+		t.Helper()
+		paths, err := set.Prepare(t.Context(), facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Have = paths
+	}
+	prepare()
+	if group, _ := groupAndMode(t, dir+"/file"); group != 4711 {
+		t.Errorf("group %d", group)
+	}
+	if err := os.Chown(dir+"/file", -1, 12); err != nil {
+		t.Fatal(err)
+	}
+	prepare()
+	if group, _ := groupAndMode(t, dir+"/file"); group != 12 {
+		t.Error("changed again by a refresh")
+	}
+}
+
+func TestUnmountLeavesTheDataOfAClaim(t *testing.T) {
+	t.Parallel()
+	dir, _ := tree(t)
+	set := found(t, onDisk(localAt(dir), corev1.PersistentVolumeFilesystem))
+	if _, err := set.Prepare(t.Context(), claimPod()); err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Teardown(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir + "/file"); err != nil {
+		t.Error("the data went with the pod")
+	}
+}
+
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	facts := claimPod(asDevice)
+	get := func() string {
+		d := volume.Devices(facts.Pod, &facts.Pod.Spec.Containers[0], map[string]string{"v": "/dev/loop7"})
+		if len(d) != 1 {
+			t.Fatalf("%d devices", len(d))
+		}
+		return d[0].HostPath + " " + d[0].ContainerPath + " " + d[0].Permissions
+	}
+	if got := get(); got != "/dev/loop7 /dev/v mrw" {
+		t.Error(got)
+	}
+	facts.Pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	if got := get(); got != "/dev/loop7 /dev/v r" {
+		t.Error(got)
+	}
+}

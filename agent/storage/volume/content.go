@@ -1,0 +1,155 @@
+package volume
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/env"
+)
+
+// File is one file of a volume.
+type File struct {
+	Data []byte
+	Mode os.FileMode
+	User *int64 // its owner; nil: who runs the agent
+}
+
+// Files are the files of a volume by their path in it.
+type Files map[string]File
+
+// defaultMode is what upstream gives files whose volume says nothing.
+const defaultMode = 0o644
+
+func mode(m *int32) os.FileMode {
+	if m == nil {
+		return defaultMode
+	}
+	return os.FileMode(*m)
+}
+
+func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (Files, error) {
+	cm, err := src.ConfigMap(v.Name)
+	if err != nil {
+		return nil, err
+	}
+	if cm == nil {
+		return Files{}, absent(v.Optional, "configmap %q not found", v.Name)
+	}
+	return pick(configMapData(cm), v.Items, File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "configmap references non-existent config key: %s")
+}
+
+func configMapData(cm *corev1.ConfigMap) map[string][]byte {
+	out := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for k, s := range cm.Data {
+		out[k] = []byte(s)
+	}
+	for k, b := range cm.BinaryData {
+		out[k] = b
+	}
+	return out
+}
+
+func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (Files, error) {
+	secret, err := src.Secret(v.SecretName)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		return Files{}, absent(v.Optional, "secret %q not found", v.SecretName)
+	}
+	return pick(secret.Data, v.Items, File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "references non-existent secret key: %s")
+}
+
+func absent(optional *bool, format string, args ...any) error {
+	if optional != nil && *optional {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// pick takes all of data, or the keys that items name under the paths they give;
+// def has the mode and owner of files that say nothing else. missing words that a key
+// is not there.
+func pick(data map[string][]byte, items []corev1.KeyToPath, def File, optional *bool, missing string) (Files, error) {
+	files := Files{}
+	if len(items) == 0 {
+		for k, b := range data {
+			files[k] = def.with(b, nil, nil)
+		}
+		return files, nil
+	}
+	for _, item := range items {
+		b, ok := data[item.Key]
+		if !ok {
+			if err := absent(optional, missing, item.Key); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := checkPath(item.Path); err != nil {
+			return nil, err
+		}
+		files[path.Clean(item.Path)] = def.with(b, item.Mode, item.User)
+	}
+	return files, nil
+}
+
+// with is the file with these data, and a mode and owner of its own where it has
+// them.
+func (f File) with(data []byte, mode *int32, user *int64) File {
+	f.Data = data
+	if mode != nil {
+		f.Mode = os.FileMode(*mode)
+	}
+	if user != nil {
+		f.User = user
+	}
+	return f
+}
+
+// checkPath refuses paths that could leave the volume or hit its bookkeeping.
+func checkPath(p string) error {
+	if p == "" || path.IsAbs(p) || strings.HasPrefix(p, "..") {
+		return fmt.Errorf("invalid path %q in a volume", p)
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return fmt.Errorf("invalid path %q in a volume", p)
+		}
+	}
+	return nil
+}
+
+func downwardFiles(items []corev1.DownwardAPIVolumeFile, def File, facts env.Facts) (Files, error) {
+	files := Files{}
+	for i := range items {
+		item := &items[i]
+		if err := checkPath(item.Path); err != nil {
+			return nil, err
+		}
+		value, err := downward(item, facts)
+		if err != nil {
+			return nil, err
+		}
+		files[path.Clean(item.Path)] = def.with([]byte(value), item.Mode, item.User)
+	}
+	return files, nil
+}
+
+func downward(item *corev1.DownwardAPIVolumeFile, facts env.Facts) (string, error) {
+	if item.FieldRef != nil {
+		return env.Field(item.FieldRef.FieldPath, facts)
+	}
+	if item.ResourceFieldRef == nil {
+		return "", fmt.Errorf("downward API file %q names no field", item.Path)
+	}
+	c := env.ContainerOf(facts.Pod, item.ResourceFieldRef.ContainerName)
+	if c == nil {
+		return "", fmt.Errorf("container %q not found", item.ResourceFieldRef.ContainerName)
+	}
+	return env.Resource(item.ResourceFieldRef, c, facts)
+}

@@ -1,0 +1,157 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/storage/mount"
+)
+
+// emptyDirMode is what everybody may do in an emptyDir that says nothing.
+const emptyDirMode os.FileMode = 0o777
+
+// emptyDir makes the volume once; what its containers make of it then stays, also
+// its mode.
+func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, facts env.Facts) (string, error) {
+	dir, o := s.path("empty-dir", name), topOf(v, fsGroup(facts.Pod))
+	switch {
+	case v.Medium == corev1.StorageMediumDefault:
+		return dir, s.onDisk(dir, o)
+	case v.Medium == corev1.StorageMediumMemory:
+		o.Size = memorySize(v, facts)
+		if err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, o) }); err != nil {
+			return "", fmt.Errorf("emptyDir in memory: cannot mount a tmpfs: %w", err)
+		}
+		return dir, nil
+	case strings.HasPrefix(string(v.Medium), string(corev1.StorageMediumHugePages)):
+		page, err := pageSize(v.Medium, facts.Pod)
+		if err != nil {
+			return "", err
+		}
+		o.Page = page.Value()
+		if v.SizeLimit != nil {
+			o.Size = v.SizeLimit.Value()
+		}
+		if err := s.mountOnce(dir, func() error { return s.Mounter.Huge(dir, o) }); err != nil {
+			return "", fmt.Errorf("emptyDir of huge pages: cannot mount pages of %s: %w", page.String(), err)
+		}
+		return dir, nil
+	}
+	return "", fmt.Errorf("unknown storage medium %q", v.Medium)
+}
+
+// topOf is whose an emptyDir is.
+func topOf(v *corev1.EmptyDirVolumeSource, group *int64) mount.Tmpfs {
+	mode := emptyDirMode
+	if v.Mode != nil {
+		mode = os.FileMode(*v.Mode).Perm()
+		if *v.Mode&0o1000 != 0 {
+			mode |= os.ModeSticky
+		}
+	}
+	if group != nil {
+		mode |= os.ModeSetgid | groupWrites | groupEnters
+	}
+	return mount.Tmpfs{Mode: mode, Group: group}
+}
+
+// onDisk makes the folder under another name first: one that is there is complete.
+func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
+	if _, err := os.Lstat(dir); err == nil {
+		return nil
+	}
+	next := filepath.Join(filepath.Dir(dir), ".new-"+filepath.Base(dir))
+	if err := os.MkdirAll(next, 0o750); err != nil {
+		return err
+	}
+	if o.Group != nil {
+		if err := ignoreRights(os.Chown(next, -1, int(*o.Group))); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(next, o.Mode); err != nil { // whatever the umask
+		return err
+	}
+	return os.Rename(next, dir)
+}
+
+// mountOnce mounts on dir unless something is mounted there.
+func (s *Set) mountOnce(dir string, do func() error) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	mounted, err := s.Mounter.Mounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	return do()
+}
+
+// memorySize bounds an emptyDir in memory by its own limit, by what the pod's
+// containers may use, and by what the node has for pods (upstream: sizeLimit of
+// pkg/volume/emptydir).
+func memorySize(v *corev1.EmptyDirVolumeSource, facts env.Facts) int64 {
+	allocatable := facts.Allocatable[corev1.ResourceMemory]
+	size := allocatable.Value()
+	limits := resourcehelper.PodLimits(facts.Pod, resourcehelper.PodResourcesOptions{})
+	if limit := limits[corev1.ResourceMemory]; allLimited(facts.Pod) {
+		size = smaller(size, limit.Value())
+	}
+	if v.SizeLimit != nil {
+		size = smaller(size, v.SizeLimit.Value())
+	}
+	return size
+}
+
+// smaller of two sizes, of which 0 is none.
+func smaller(a, b int64) int64 {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// allLimited says whether the sum of the containers' limits bounds the pod.
+func allLimited(pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		limit := c.Resources.Limits[corev1.ResourceMemory]
+		return limit.IsZero()
+	})
+}
+
+// pageSize is the size of the huge pages of a medium: the one it says, or the only
+// one that the pod asks for.
+func pageSize(medium corev1.StorageMedium, pod *corev1.Pod) (resource.Quantity, error) {
+	asked := map[string]bool{}
+	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
+			asked[size] = true
+		}
+	}
+	size, said := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
+	if !said && len(asked) > 1 {
+		return resource.Quantity{}, errors.New("medium HugePages can only be used when the pod asks for one size of huge pages alone")
+	}
+	for only := range asked {
+		if !said {
+			size = only
+		}
+	}
+	if !asked[size] {
+		return resource.Quantity{}, fmt.Errorf("medium %s: the pod asks for no huge pages of such a size", medium)
+	}
+	q, err := resource.ParseQuantity(size)
+	if err != nil {
+		return q, fmt.Errorf("medium %s: %w", medium, err)
+	}
+	return q, nil
+}

@@ -1,0 +1,198 @@
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/volume"
+)
+
+// An agent that dies at any step of an update leaves what the next one finishes.
+func TestUpdateCutShort(t *testing.T) {
+	t.Parallel()
+	old := volume.Files{"a": {Data: []byte("1"), Mode: 0o644}, "gone": {Data: []byte("1"), Mode: 0o644}}
+	next := volume.Files{"a": {Data: []byte("2"), Mode: 0o644}, "new/x": {Data: []byte("2"), Mode: 0o644}}
+	version := func(dir, name string) {
+		write(t, filepath.Join(dir, name, "a"), "2")
+		write(t, filepath.Join(dir, name, "new/x"), "2")
+	}
+	link := func(to, at string) {
+		t.Helper()
+		if err := os.Symlink(to, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, leave := range map[string]func(dir string){
+		"before anything":            func(string) {},
+		"half a version":             func(dir string) { write(t, dir+"/..v_dead/a", "2") },
+		"a version":                  func(dir string) { version(dir, "..v_dead") },
+		"the link's next self":       func(dir string) { version(dir, "..v_dead"); link("..v_dead", dir+"/..data_tmp") },
+		"the new version, old names": func(dir string) { version(dir, "..v_dead"); relink(t, dir, "..v_dead") },
+		"a version that lost its files with the power": func(dir string) {
+			write(t, dir+"/..v_dead/a", "")
+			write(t, dir+"/..v_dead/new/x", "")
+			relink(t, dir, "..v_dead")
+		},
+		"a link to nothing": func(dir string) { relink(t, dir, "..v_none") },
+	} {
+		dir := t.TempDir()
+		if err := volume.WriteAtomic(dir, old, nil); err != nil {
+			t.Fatal(err)
+		}
+		leave(dir)
+		if err := volume.WriteAtomic(dir, next, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if read(t, dir+"/a") != "2" || read(t, dir+"/new/x") != "2" {
+			t.Errorf("%s: wrong content", name)
+		}
+		var names []string
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name()[:min(4, len(e.Name()))])
+		}
+		if got := strings.Join(names, " "); got != "..da ..v_ a new" {
+			t.Errorf("%s: the volume holds %v", name, entries)
+		}
+	}
+}
+
+func relink(t *testing.T, dir, version string) {
+	t.Helper()
+	if err := errors.Join(os.Remove(dir+"/..data"), os.Symlink(version, dir+"/..data")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The pod's group may read what comes from the API, whatever the modes say.
+func TestFilesOfGroup(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("left out: giving files to a group needs root")
+	}
+	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}, secret: &corev1.Secret{Data: map[string][]byte{"a": []byte("1")}}}
+	items := []corev1.KeyToPath{{Key: "a", Path: "open", Mode: new(int32(0o666))}, {Key: "a", Path: "shut", Mode: new(int32(0o400))}, {Key: "a", Path: "theirs", User: new(int64(42))}}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: src}
+	facts := withGroup(podWith(
+		corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
+		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
+		corev1.Volume{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41)),
+			Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{Items: items}}}}}},
+	), new(int64(4711)))
+	paths, err := set.Prepare(t.Context(), facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range paths {
+		if group, mode := groupAndMode(t, dir); group != 4711 || mode != os.ModeSetgid|0o755 {
+			t.Errorf("%s: top: %d, %v", name, group, mode)
+		}
+		for file, want := range map[string]os.FileMode{"open": 0o666, "shut": 0o440, "theirs": 0o640} {
+			info, err := os.Stat(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, user := info.Sys().(*syscall.Stat_t), uint32(41)
+			if file == "theirs" {
+				user = 42
+			}
+			if info.Mode() != want || st.Gid != 4711 || st.Uid != user {
+				t.Errorf("%s %s: %v, user %d, group %d", name, file, info.Mode(), st.Uid, st.Gid)
+			}
+		}
+		before, _ := os.Readlink(dir + "/..data")
+		if _, err := set.Prepare(t.Context(), facts); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := os.Readlink(dir + "/..data"); after != before {
+			t.Errorf("%s: written again", name)
+		}
+	}
+}
+
+func TestImmutable(t *testing.T) {
+	t.Parallel()
+	src := &source{
+		configMap: &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{"a": "1"}},
+		secret:    &corev1.Secret{Immutable: new(true), Data: map[string][]byte{"a": []byte("1")}},
+	}
+	var known volume.Immutable
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: known.Over(src)}
+	facts := podWith(configMapVolume(), corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
+	for range 2 {
+		paths, err := set.Prepare(t.Context(), facts)
+		if err != nil || read(t, paths["v"]+"/a") != "1" || read(t, paths["s"]+"/a") != "1" {
+			t.Errorf("%v, %v", paths, err)
+		}
+		*src = source{} // deleted
+	}
+}
+
+func TestMissingKeys(t *testing.T) {
+	t.Parallel()
+	src := &source{configMap: &corev1.ConfigMap{}, secret: &corev1.Secret{}}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: src}
+	items := []corev1.KeyToPath{{Key: "k", Path: "k"}}
+	source := func(p corev1.VolumeProjection) corev1.VolumeSource {
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{p}}}
+	}
+	for _, c := range []struct {
+		source corev1.VolumeSource
+		want   string
+	}{
+		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}, "configmap references non-existent config key: k"},
+		{corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items}}, "references non-existent secret key: k"},
+		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items}}), "configmap references non-existent config key: k"},
+		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items, Optional: new(true)}}), ""},
+		{source(corev1.VolumeProjection{Secret: &corev1.SecretProjection{Items: items}}), "references non-existent secret key: k"},
+		{source(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), "clusterTrustBundle is not supported"},
+		{source(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}), "podCertificate is not supported"},
+		{corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, "no volume plugin matched: volumes of type nfs are not supported by this node"},
+		{corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, "volumes of type gitRepo"},
+		{corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{}}, "volumes of type flexVolume"},
+		{corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, "volumes of type csi"},
+		{corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}, "volumes of type iscsi"},
+		{corev1.VolumeSource{}, "the volume has no type"},
+	} {
+		_, err := set.Prepare(t.Context(), podWith(corev1.Volume{Name: "v", VolumeSource: c.source}))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : `) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// What users are shown again and again is the same each time.
+func TestErrorsOfFiles(t *testing.T) {
+	t.Parallel()
+	file := func() volume.File { return volume.File{Mode: 0o644} }
+	for _, c := range []struct {
+		files volume.Files
+		want  string
+	}{
+		{volume.Files{"a": file(), "a/b": file()}, `conflicting paths "a" and "a/b"`},
+		{volume.Files{"a": file(), "a/b/c": file()}, `conflicting paths "a" and "a/b/c"`},
+		{volume.Files{strings.Repeat("x", 300): file()}, "open " + strings.Repeat("x", 300) + ": file name too long"},
+	} {
+		dir := t.TempDir()
+		if err := volume.WriteAtomic(dir, c.files, nil); err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+	if err := volume.WriteAtomic(t.TempDir()+"/none", volume.Files{}, nil); err == nil || err.Error() != "no new version: no such file or directory" {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,51 @@
+package volume
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/env"
+)
+
+// Immutable remembers the ConfigMaps and Secrets of a pod that say they never
+// change: they are read once, and stay as they were though another object takes
+// their name. The zero value is ready. It is for one goroutine at a time.
+type Immutable struct {
+	configMaps map[string]*corev1.ConfigMap
+	secrets    map[string]*corev1.Secret
+}
+
+// Over is src with what is remembered.
+func (i *Immutable) Over(src env.Source) env.Source { return remembering{i, src} }
+
+type remembering struct {
+	*Immutable
+	src env.Source
+}
+
+func (r remembering) ConfigMap(name string) (*corev1.ConfigMap, error) {
+	if known := r.configMaps[name]; known != nil {
+		return known, nil
+	}
+	cm, err := r.src.ConfigMap(name)
+	if cm != nil && cm.Immutable != nil && *cm.Immutable {
+		if r.configMaps == nil {
+			r.configMaps = map[string]*corev1.ConfigMap{}
+		}
+		r.configMaps[name] = cm
+	}
+	return cm, err
+}
+
+func (r remembering) Secret(name string) (*corev1.Secret, error) {
+	if known := r.secrets[name]; known != nil {
+		return known, nil
+	}
+	secret, err := r.src.Secret(name)
+	if secret != nil && secret.Immutable != nil && *secret.Immutable {
+		if r.secrets == nil {
+			r.secrets = map[string]*corev1.Secret{}
+		}
+		r.secrets[name] = secret
+	}
+	return secret, err
+}

@@ -1,0 +1,422 @@
+package volume_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/volume"
+)
+
+// needsMounts skips a test on a machine that lets us mount nothing.
+func needsMounts(t testing.TB) mount.Kernel {
+	t.Helper()
+	dir := t.TempDir()
+	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o700}); err != nil {
+		t.Skipf("left out: nothing can be mounted here: %v", err)
+	}
+	if err := (mount.Kernel{}).Unmount(dir); err != nil {
+		t.Fatal(err)
+	}
+	return mount.Kernel{}
+}
+
+// mountsBelow are the lines of the kernel's table about dir and what is in it.
+func mountsBelow(t testing.TB, dir string) (lines []string) {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if strings.Contains(line, " "+dir) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A container that swaps a folder for a link that leads out, as fast as it can,
+// never gets to see what is outside (CVE-2017-1002101, CVE-2021-25741).
+func TestSubPathRace(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	dir, outside := t.TempDir(), t.TempDir()
+	write(t, outside+"/sub/file", "outside")
+	write(t, dir+"/x/sub/file", "inside")
+	if err := os.Symlink(outside, dir+"/y"); err != nil {
+		t.Fatal(err)
+	}
+	stop, swapped := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				swapped <- n
+				return
+			default:
+			}
+			if unix.Renameat2(unix.AT_FDCWD, dir+"/x", unix.AT_FDCWD, dir+"/y", unix.RENAME_EXCHANGE) == nil {
+				n++
+			}
+		}
+	}()
+	set := volume.Set{Dir: t.TempDir(), Mounter: m}
+	shown, refused := 0, 0
+	for i := 0; shown < 1000 && i < 1000000; i++ {
+		sub := []string{"x/sub/file", "x/sub"}[i%2]
+		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: sub}}}
+		got, err := set.Mounts(&corev1.Pod{}, c, map[string]string{"v": dir}, nil, volume.Features{})
+		if err != nil {
+			refused++
+			continue
+		}
+		path := got[0].HostPath
+		if i%2 == 1 {
+			path += "/file"
+		}
+		data, err := os.ReadFile(path) // as the runtime does, a moment later
+		if err != nil || string(data) != "inside" {
+			t.Fatalf("round %d: the container sees %q, %v", i, data, err)
+		}
+		shown++
+	}
+	close(stop)
+	if n := <-swapped; shown < 1000 || refused < 100 || n < 1000 {
+		t.Errorf("it was no race: shown %d times, refused %d times, swapped %d times", shown, refused, n)
+	}
+	if err := set.Teardown(); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, set.Dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+	if read(t, outside+"/sub/file") != "outside" {
+		t.Error("outside was changed")
+	}
+}
+
+func TestSubPath(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/file", "one")
+	write(t, dir+"/real/file", "linked")
+	if err := os.Symlink("real", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	set := volume.Set{Dir: t.TempDir(), Mounter: m}
+	prepare := func() []string {
+		t.Helper()
+		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{
+			{Name: "v", MountPath: "/a", SubPath: "file"}, {Name: "v", MountPath: "/b", SubPath: "new/deep"}, {Name: "v", MountPath: "/c", SubPath: "link/file"},
+		}}
+		got, err := set.Mounts(&corev1.Pod{}, c, map[string]string{"v": dir}, nil, volume.Features{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{got[0].HostPath, got[1].HostPath, got[2].HostPath}
+	}
+	paths := prepare()
+	if paths[0] != filepath.Join(set.Dir, "volume-subpaths/v/c/0") || read(t, paths[0]) != "one" || read(t, paths[2]) != "linked" {
+		t.Errorf("%v", paths)
+	}
+	for _, made := range []string{dir + "/new", dir + "/new/deep", paths[1]} {
+		if info, err := os.Stat(made); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o777 {
+			t.Errorf("%s: %v, %v", made, info.Mode(), err)
+		}
+	}
+	prepare() // of the container's next instance
+	if left := mountsBelow(t, set.Dir); len(left) != 3 {
+		t.Errorf("mounted again: %v", left)
+	}
+	// Another file in the place of the first: who has it open keeps it, who starts
+	// now sees the new one.
+	write(t, dir+"/next", "two")
+	if err := os.Rename(dir+"/next", dir+"/file"); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, paths[0]) != "one" {
+		t.Error("the running container sees another file")
+	}
+	prepare()
+	if read(t, paths[0]) != "two" {
+		t.Error("the next container sees the old file")
+	}
+	// A folder in the place of the file.
+	if err := errors.Join(os.Remove(dir+"/file"), os.Mkdir(dir+"/file", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	prepare()
+	if info, err := os.Stat(paths[0]); err != nil || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+	// Whoever takes it down knows only the disk.
+	if err := (&volume.Set{Dir: set.Dir, Mounter: m}).Teardown(); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, set.Dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+	if read(t, dir+"/real/file") != "linked" {
+		t.Error("the volume was emptied")
+	}
+}
+
+// A subPath of a ConfigMap shows what was there when the container started.
+func TestSubPathOfConfigMap(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]volume.Mounter{"mounted": needsMounts(t), "folders": mount.Folders{}} {
+		src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "one"}}}
+		set := volume.Set{Dir: t.TempDir(), Mounter: m, Source: src}
+		facts := podWith(configMapVolume())
+		paths, err := set.Prepare(t.Context(), facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mounts := func() string {
+			t.Helper()
+			c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/a", SubPath: "a"}}}
+			got, err := set.Mounts(facts.Pod, c, paths, nil, volume.Features{})
+			if err != nil || !got[0].Readonly {
+				t.Fatal(name, got, err)
+			}
+			return read(t, got[0].HostPath)
+		}
+		path := filepath.Join(set.Dir, "volume-subpaths/v/c/0")
+		first := mounts()
+		src.configMap = &corev1.ConfigMap{Data: map[string]string{"a": "two"}}
+		if _, err := set.Prepare(t.Context(), facts); err != nil {
+			t.Fatal(err)
+		}
+		if first != "one" || read(t, path) != "one" || read(t, paths["v"]+"/a") != "two" {
+			t.Errorf("%s: %s, then %s", name, first, read(t, path))
+		}
+		if again := mounts(); again != "two" {
+			t.Errorf("%s: the next container sees %s", name, again)
+		}
+		if err := set.Teardown(); err != nil {
+			t.Error(name, err)
+		}
+	}
+}
+
+// Nothing is removed through a mount, wherever below the pod's folder it is and
+// whoever made it.
+func TestRemovalStopsAtMounts(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	precious := t.TempDir()
+	write(t, precious+"/data/file", "precious")
+	dir := filepath.Join(t.TempDir(), "pod")
+	bind := func(from, to string) {
+		t.Helper()
+		if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := dir + "/volumes/kubernetes.io~empty-dir/v/made/by/a/container"
+	write(t, inside+"/x", "")
+	bind(precious, inside)
+	bind(precious+"/data/file", mustFile(t, dir+"/volumes/kubernetes.io~empty-dir/v/file"))
+	bind(precious, mustDir(t, dir+"/volumes/kubernetes.io~local-volume/pv"))
+	bind(precious, dir+"/volumes/kubernetes.io~local-volume/pv") // twice
+	bind(precious, mustDir(t, dir+"/elsewhere/deep"))
+	if err := (&volume.Set{Dir: dir, Mounter: stuck{m}}).Teardown(); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("unmounting fails: %v", err)
+	}
+	if len(mountsBelow(t, dir)) != 5 || read(t, precious+"/data/file") != "precious" {
+		t.Errorf("after a failure: %v", mountsBelow(t, dir))
+	}
+	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(); err == nil || !strings.Contains(err.Error(), "still mounted") {
+		t.Errorf("who cannot unmount: %v", err)
+	}
+	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+	if read(t, precious+"/data/file") != "precious" {
+		t.Error("removed through a mount")
+	}
+}
+
+// stuck cannot unmount.
+type stuck struct{ mount.Kernel }
+
+func (stuck) Unmount(string) error { return syscall.EPERM }
+
+func mustDir(t *testing.T, path string) string {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func mustFile(t *testing.T, path string) string {
+	t.Helper()
+	write(t, path, "")
+	return path
+}
+
+// A file system in memory that is in use when it is unmounted is gone all the same.
+func TestBusyTmpfs(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	set := volume.Set{Dir: t.TempDir(), Mounter: m}
+	facts := podWith(corev1.Volume{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}})
+	paths, err := set.Prepare(t.Context(), facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(paths["m"] + "/open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := set.Teardown(); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, set.Dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+}
+
+// Folders nested deeper than a path can be long, as a container can make them, go
+// too.
+func TestRemovalOfDeepFolders(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "pod")
+	at, err := unix.Open(mustDir(t, dir), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if err := unix.Mkdirat(at, "deep", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, "deep", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		unix.Close(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = next
+	}
+	unix.Close(at)
+	if err := mount.RemoveAll(dir, mount.Folders{}); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// What a privileged container mounts in a volume shows on the host, and goes with
+// the pod.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
+		set := volume.Set{Dir: t.TempDir(), Mounter: m}
+		facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}})
+		facts.Pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{
+			{Name: "v", MountPath: "/v", MountPropagation: new(corev1.MountPropagationBidirectional)},
+		}}}
+		var dir string
+		for range 2 { // the second time is another agent's
+			paths, err := set.Prepare(t.Context(), facts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir = paths["v"]
+		}
+		lines := mountsBelow(t, set.Dir)
+		if len(lines) != 1 || !strings.Contains(lines[0], " shared:") {
+			t.Errorf("%q: %v", medium, lines)
+		}
+		if err := m.Tmpfs(mustDir(t, dir+"/mine"), mount.Tmpfs{Mode: 0o755}); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Teardown(); err != nil {
+			t.Error(err)
+		}
+		if left := mountsBelow(t, set.Dir); len(left) > 0 {
+			t.Errorf("%q: still mounted: %v", medium, left)
+		}
+	}
+}
+
+// The pod's huge pages are a file system of their size.
+func TestHugePagesAreMounted(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	dir := t.TempDir()
+	if err := m.Huge(dir, mount.Tmpfs{Mode: 0o777, Page: 2 << 20, Size: 4 << 20}); err != nil {
+		t.Skipf("left out: this kernel has no huge pages of 2 MiB: %v", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Bsize != 2<<20 || st.Blocks != 2 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := mount.RemoveAll(dir, m); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+}
+
+// A file system whose server has died can be neither read nor removed from; it is
+// taken down.
+func TestDeadFileSystem(t *testing.T) {
+	t.Parallel()
+	m := needsMounts(t)
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("left out: this machine has no FUSE: %v", err)
+	}
+	dir := filepath.Join(t.TempDir(), "pod")
+	at := mustDir(t, dir+"/volumes/kubernetes.io~empty-dir/v/fuse")
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd())
+	if err := unix.Mount("fuse", at, "fuse", 0, options); err != nil {
+		device.Close()
+		t.Skipf("left out: FUSE cannot be mounted here: %v", err)
+	}
+	device.Close()
+	if _, err := os.ReadDir(at); !errors.Is(err, unix.ENOTCONN) {
+		t.Fatalf("it is not dead: %v", err)
+	}
+	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
+		t.Error(err)
+	}
+	if left := mountsBelow(t, dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+}

@@ -1,0 +1,105 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/env"
+)
+
+// holdsSecrets says whether a projected volume is kept off the disk.
+func holdsSecrets(v *corev1.ProjectedVolumeSource) bool {
+	return slices.ContainsFunc(v.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil || p.ServiceAccountToken != nil })
+}
+
+// projectedFiles are those of all sources; of two of one path the later wins, as
+// upstream has it.
+func (s *Set) projectedFiles(ctx context.Context, v *corev1.ProjectedVolumeSource, facts env.Facts) (Files, error) {
+	out := Files{}
+	def := File{Mode: mode(v.DefaultMode), User: v.DefaultUser}
+	for i := range v.Sources {
+		files, err := s.projection(ctx, &v.Sources[i], def, facts)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out, files)
+	}
+	return out, nil
+}
+
+func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, def File, facts env.Facts) (Files, error) {
+	m := new(int32(def.Mode))
+	switch {
+	case p.ConfigMap != nil:
+		return configMapFiles(&corev1.ConfigMapVolumeSource{
+			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items, Optional: p.ConfigMap.Optional, DefaultMode: m, DefaultUser: def.User,
+		}, s.Source)
+	case p.Secret != nil:
+		return secretFiles(&corev1.SecretVolumeSource{
+			SecretName: p.Secret.Name, Items: p.Secret.Items, Optional: p.Secret.Optional, DefaultMode: m, DefaultUser: def.User,
+		}, s.Source)
+	case p.DownwardAPI != nil:
+		return downwardFiles(p.DownwardAPI.Items, def, facts)
+	case p.ServiceAccountToken != nil:
+		return s.tokenFile(ctx, p.ServiceAccountToken, def, facts.Pod)
+	case p.ClusterTrustBundle != nil:
+		return nil, errors.New("the projected source clusterTrustBundle is not supported by this node")
+	case p.PodCertificate != nil:
+		return nil, errors.New("the projected source podCertificate is not supported by this node")
+	}
+	return nil, errors.New("a projected source has no type")
+}
+
+// tokenFile is for the one user that all containers of the pod run as, or for the
+// pod's group, where there is such; else for everybody in the pod.
+func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjection, f File, pod *corev1.Pod) (Files, error) {
+	if err := checkPath(p.Path); err != nil {
+		return nil, err
+	}
+	if s.Token == nil {
+		return nil, errors.New("no service account tokens are given out here")
+	}
+	token, err := s.Token(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	user := oneUser(pod)
+	if user != nil || fsGroup(pod) != nil {
+		f.Mode = 0o600
+	}
+	if f.User == nil {
+		f.User = user
+	}
+	return Files{path.Clean(p.Path): f.with([]byte(token), nil, p.User)}, nil
+}
+
+// oneUser is the user that all containers of the pod run as; nil when they do not
+// say, or differ.
+func oneUser(pod *corev1.Pod) *int64 {
+	var user *int64
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			as := runAs(pod, &list[i])
+			if as == nil || user != nil && *user != *as {
+				return nil
+			}
+			user = as
+		}
+	}
+	return user
+}
+
+func runAs(pod *corev1.Pod, c *corev1.Container) *int64 {
+	if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
+		return sc.RunAsUser
+	}
+	if psc := pod.Spec.SecurityContext; psc != nil {
+		return psc.RunAsUser
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/agent/storage/mount"
+)
+
+// Read reads the file at path of the volume at root, which holds at most limit bytes.
+// Whatever containers do to the volume meanwhile, nothing outside of it is read, and
+// nothing that is no plain file is opened. A file that is not there is fs.ErrNotExist.
+func Read(root, path string, limit int64) ([]byte, error) {
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(top)
+	fd, err := openBeneath(top, path)
+	if errors.Is(err, unix.EXDEV) {
+		err = errors.New("it leads out of the volume")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	st, err := stat(fd)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.New("it is not a plain file")
+	}
+	f, err := os.Open(mount.Open(fd))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, fmt.Errorf("it holds more than %d bytes", limit)
+	}
+	return data, err
+}
