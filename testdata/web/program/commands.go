@@ -27,6 +27,7 @@ func commands() map[string]command {
 		"serve":       {(*run).serve, 0, 0},
 		"crash-after": {(*run).crashAfter, 2, 2},
 		"sleep":       {(*run).sleep, 1, 3},
+		"await":       {(*run).await, 2, math.MaxInt},
 		"tick":        {(*run).tick, 2, 2},
 		"exit":        {(*run).exit, 1, 1},
 		"echo":        {(*run).echo, 0, math.MaxInt},
@@ -93,6 +94,21 @@ func (r *run) sleep(ctx context.Context, args []string) int {
 		return r.exit(ctx, args[2:])
 	}
 	return 0
+}
+
+// awaitPause is how long await leaves a file alone between two looks.
+const awaitPause = 50 * time.Millisecond
+
+func (r *run) await(ctx context.Context, args []string) int {
+	for {
+		data, err := r.System.ReadFile(args[0])
+		if err == nil && strings.TrimSpace(string(data)) == strings.Join(args[1:], " ") {
+			return 0
+		}
+		if code, over := r.pause(ctx, awaitPause); over {
+			return code
+		}
+	}
 }
 
 func (r *run) tick(ctx context.Context, args []string) int {

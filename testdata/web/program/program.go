@@ -7,6 +7,7 @@
 //	serve                      answer HTTP until told to stop; what it does without a command
 //	crash-after DURATION CODE  serve, then end with CODE
 //	sleep DURATION [exit CODE] wait; a plain number means seconds
+//	await FILE WORD…           wait until a file says the words and nothing else
 //	tick N INTERVAL            print N lines (0: without end), one each INTERVAL
 //	exit CODE                  end at once
 //	echo|stderr WORD…          print the words

@@ -69,6 +69,7 @@ func TestCommands(t *testing.T) {
 		{"one after the other", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3, "moin\n", ""},
 		{"not that it fails", []string{"/web", "not", "exit", "3"}, "", 0, "", ""},
 		{"not that it succeeds", []string{"/web", "not", "cat", file}, "", 1, "moin\n", ""},
+		{"await", []string{"/web", "await", file, "moin"}, "", 0, "", ""},
 		{"then nothing", []string{"/web", "do", "then"}, "", 2, "", "web: no command\n"},
 		{"negative sleep", []string{"/web", "sleep", "-3s"}, "", 2, "", "web: negative duration -3s\n"},
 	} {
