@@ -17,7 +17,7 @@ func (w *worker) panicked(p *guard.Panic) {
 	w.tellPanic("pod", p)
 }
 
-// guarded calls f for the pod, on whatever goroutine; that it panics is told.
+// guarded calls f for the pod, on whatever goroutine, and reports a panic.
 func (w *worker) guarded(part string, f func() error) error {
 	err := guard.Call(f)
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {

@@ -41,7 +41,7 @@ func (w *worker) starts(name, id string) {
 }
 
 // undecided says whether a call was cut off, or met what an earlier one is still
-// making: the pod is looked at anew, and nobody is told of an error.
+// making: the pod is looked at anew, and no error is reported.
 func (w *worker) undecided(err error) bool {
 	return cutoff.Lost(err) || (cutoff.Exists(err) || cutoff.Pending(err)) && w.errors < patient
 }

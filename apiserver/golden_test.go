@@ -201,7 +201,7 @@ func text(t *testing.T, body any) string {
 	return string(data)
 }
 
-// set changes fields of obj; a path's parts are parted by dots, or by slashes
+// set changes fields of obj; a path's parts are separated by dots, or by slashes
 // where a part has dots.
 func set(t *testing.T, obj map[string]any, fields map[string]any) {
 	t.Helper()

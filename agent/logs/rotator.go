@@ -51,7 +51,7 @@ type RotatorDeps struct {
 	// Notify makes the Notifier; nil: growth is found out when it is looked for.
 	Notify func() (Notifier, error)
 	Log    *zap.Logger
-	Guard  *guard.Guard // nil: panics are recovered, and nobody is told
+	Guard  *guard.Guard // nil: panics are recovered and not reported
 }
 
 // Rotator keeps the logs and termination messages of running containers within bounds.

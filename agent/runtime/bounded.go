@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// RequestTimeout is how long a call may take, beside what it is told to wait for
+	// RequestTimeout is how long a call may take, beside what its request asks to wait for
 	// (upstream: runtimeRequestTimeout).
 	RequestTimeout = 2 * time.Minute
 	// importTimeout is for an archive of images, which may be large and the disk slow.
@@ -20,7 +20,7 @@ const (
 // Bounded is a runtime whose calls all end: one that has no answer in time is
 // Unavailable, as of a runtime that went away. A pull has no deadline, since who asks
 // for it watches its progress, nor has a command that may run for ever. saw, unless it
-// is nil, is told of every call that has ended.
+// is nil, hears of every call that has ended.
 func Bounded(r Runtime, saw Observer) Runtime {
 	if saw == nil {
 		saw = func(string, time.Duration, error) {}
@@ -28,7 +28,7 @@ func Bounded(r Runtime, saw Observer) Runtime {
 	return bounded{r, saw}
 }
 
-// Observer is told which call has ended, after how long, and with which error.
+// Observer gets each call that has ended, how long it took, and its error.
 type Observer func(call string, took time.Duration, err error)
 
 type bounded struct {

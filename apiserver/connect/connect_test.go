@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// talker is a runtime whose processes repeat what they are told on both outputs, and
+// talker is a runtime whose processes repeat their input on both outputs, and
 // whose ports answer in capitals.
 type talker struct{}
 
@@ -37,7 +37,7 @@ func (talker) Exec(ctx context.Context, id string, cmd []string, in io.Reader, o
 		size := <-sizes
 		fmt.Fprintf(out, "%dx%d", size.Width, size.Height)
 		return nil
-	case "one": // does not wait for the end of what it is told
+	case "one": // does not wait for the end of its input
 		buf := make([]byte, 5)
 		_, err := io.ReadFull(in, buf)
 		fmt.Fprintf(out, "%s", buf)

@@ -29,7 +29,7 @@ const (
 const maxStatus = 64 << 10
 
 // versions are the subprotocols of exec and attach, all with a variant in base64.
-// From v4 on the end is told as a Status, before that as words where it failed; v5
+// From v4 on the end is sent as a Status, before that as words where it failed; v5
 // adds the close of single channels.
 var versions = []string{"v5.", "v4.", "v3.", "v2.", ""}
 

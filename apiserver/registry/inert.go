@@ -31,7 +31,7 @@ func (r *Registry) inert(res *Resource) string {
 }
 
 // tellInert tells the client who created obj that nothing acts on it: at once, and
-// in an Event for those who look later. Nobody is told of what this process creates
+// in an Event for those who look later. Nothing is said of what this process creates
 // for itself.
 func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 	why := r.inert(res)

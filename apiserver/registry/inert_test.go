@@ -18,7 +18,7 @@ import (
 	"monopod/store"
 )
 
-// Who creates what nothing acts on is told so; this process is not.
+// A client that creates what nothing acts on is warned; this process is not.
 func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()

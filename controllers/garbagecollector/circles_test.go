@@ -120,7 +120,7 @@ func TestRingThatNobodyDeletes(t *testing.T) {
 	})
 }
 
-// TestOwnerElsewhere: an owner of another namespace is none, and that is told.
+// TestOwnerElsewhere: an owner of another namespace is none, and an Event says so.
 func TestOwnerElsewhere(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Events.Watch()

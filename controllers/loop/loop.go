@@ -92,7 +92,7 @@ func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
 	}
 }
 
-// unsettling is the wait from which on a key that does not rest is told of.
+// unsettling is the wait from which on a key that does not rest is reported.
 const unsettling = time.Second
 
 // slowed counts a wake that was put off.

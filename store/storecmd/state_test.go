@@ -34,7 +34,7 @@ func said(logs *observer.ObservedLogs, message string) int {
 }
 
 // A state file that is removed while its server runs is there again at once, of which
-// the user is told, and a folder that goes away is not healthy until it is back.
+// the log says so, and a folder that goes away is not healthy until it is back.
 func TestStateIsGuarded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -135,7 +135,7 @@ type responder struct{}
 // Error implements proxy.ErrorResponder.
 func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
-// run runs a command whose words are parted by blanks, and answers with its output.
+// run runs a command whose words are separated by blanks, and answers with its output.
 func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCommand)
 	cmd := r.FormValue("cmd")

@@ -55,7 +55,7 @@ type Manager struct {
 	// Metrics count the probes as those of Pod; nil: nobody counts.
 	Metrics *Metrics
 	Pod     *corev1.Pod
-	Guard   *guard.Guard // nil: panics are recovered, and nobody is told
+	Guard   *guard.Guard // nil: panics are recovered and not reported
 
 	wg sync.WaitGroup
 	mu sync.Mutex // guards containers

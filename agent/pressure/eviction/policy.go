@@ -176,7 +176,7 @@ func parseValue(text string) (v Value, off bool, err error) {
 	return v, q.IsZero(), nil
 }
 
-// thresholds is a flag: signal<value pairs, parted by commas. What is given takes
+// thresholds is a flag: signal<value pairs, separated by commas. What is given takes
 // the place of the defaults as a whole, as upstream.
 type thresholds struct {
 	to    *map[string]string

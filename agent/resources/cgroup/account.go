@@ -43,7 +43,7 @@ func (m *Manager) ContainerPath(pod *corev1.Pod, id string) string {
 	return filepath.Join(m.Parent(pod), ownFolder(m.Parent(pod), id))
 }
 
-// ownFolder is the folder of a container below the cgroup that the runtime was told.
+// ownFolder is the folder of a container below the cgroup that the runtime was given.
 func ownFolder(parent, container string) string {
 	if strings.HasSuffix(parent, ".slice") {
 		return "cri-containerd-" + container + ".scope"

@@ -126,7 +126,7 @@ func pairs(path string) (map[string]uint64, error) {
 
 // Starved says whether the kernel killed something in a container for want of
 // memory, by the counter of its cgroup, which goes with the container a moment after
-// its end: no is not certain. Parent is what the runtime was told.
+// its end: no is not certain. Parent is what the runtime was given.
 func Starved(mount, parent, container string) bool {
 	own := ownFolder(parent, container)
 	for _, file := range []string{

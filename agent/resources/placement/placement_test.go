@@ -28,7 +28,7 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// node runs the pods, and notes what it is told of and where containers are moved.
+// node runs the pods, and records what it hears of and where containers are moved.
 type node struct {
 	*testing.T
 	cfg  placement.Config

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// amounts is a flag: resource=amount pairs, parted by commas.
+// amounts is a flag: resource=amount pairs, separated by commas.
 type amounts struct{ to *corev1.ResourceList }
 
 var _ pflag.Value = (*amounts)(nil)

@@ -20,7 +20,7 @@ type nobody struct{}
 func (nobody) Event(string, string, string, ...any) {}
 
 // A folder that cannot be read says nothing about which static pods are wanted, so
-// none is told of until it can.
+// no pod is reported until it can be read.
 func TestFolderUnreadableAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "manifests")

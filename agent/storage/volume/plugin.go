@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Observer is told which volume, of which of upstream's plugins, was set up, how long
+// Observer gets which volume, of which of upstream's plugins, was set up, how long
 // that took and why it failed.
 type Observer func(volume, plugin string, took time.Duration, err error)
 

@@ -59,7 +59,7 @@ type Set struct {
 	Have map[string]string
 	// Images are those that image volumes show, by the volumes' names: their IDs.
 	Images map[string]string
-	// Saw, unless it is nil, is told of each volume that was set up, or was to be.
+	// Saw, unless it is nil, hears of each volume that was set up, or was to be.
 	Saw Observer
 	// Token is the token that a projection asks for; nil: there are none.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)

@@ -84,7 +84,7 @@ func (g *Group) Wait() error {
 }
 
 // Together runs the parts of something side by side and waits for all of them. When
-// one panics, the others are told to end, and the panic goes on here.
+// one panics, the others are canceled, and the panic goes on here.
 func Together(ctx context.Context, parts ...func(context.Context)) {
 	g, ctx := With(ctx)
 	for _, part := range parts {

@@ -81,7 +81,7 @@ func TestReadyIsToldWhenItIsSo(t *testing.T) {
 	}
 }
 
-// TestItEndsBeforeItWasReady: nobody is told of what never was.
+// TestItEndsBeforeItWasReady: what never was ready does not announce its end.
 func TestItEndsBeforeItWasReady(t *testing.T) {
 	conn := listen(t, t.TempDir()+"/s")
 	ctx, cancel := context.WithCancel(t.Context())

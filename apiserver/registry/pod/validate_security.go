@@ -55,7 +55,7 @@ func hostNamespacesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorL
 	return errs
 }
 
-// sysctlName is what upstream accepts: segments parted by dots or slashes.
+// sysctlName is what upstream accepts: segments separated by dots or slashes.
 const sysctlName = `^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`
 
 // maxSysctlName is upstream's SysctlMaxLength.

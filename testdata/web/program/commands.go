@@ -46,7 +46,7 @@ func commands() map[string]command {
 	}
 }
 
-// do runs commands one after the other, parted by the word "then", until one
+// do runs commands one after the other, separated by the word "then", until one
 // ends with anything but 0.
 func (r *run) do(ctx context.Context, args []string) int {
 	for len(args) > 0 {

@@ -44,7 +44,7 @@ const (
 type Config struct {
 	Node    Node
 	Periods shutdown.Periods
-	// Event tells of the node; nil: nobody is told.
+	// Event records an event of the node; nil: none is recorded.
 	Event func(eventType, reason, message string)
 	// Bus is the address of the system's bus; empty: where DBUS_SYSTEM_BUS_ADDRESS or
 	// convention say.

@@ -83,7 +83,7 @@ func WantErrors(t *testing.T, errs field.ErrorList, want ...string) {
 	}
 }
 
-// Row is what kubectl shows of obj with -o wide, cells parted by "|".
+// Row is what kubectl shows of obj with -o wide, cells separated by "|".
 func Row(t *testing.T, columns []table.Column, obj kind.Object) string {
 	t.Helper()
 	var cells []string
