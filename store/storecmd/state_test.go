@@ -33,8 +33,8 @@ func said(logs *observer.ObservedLogs, message string) int {
 	return n
 }
 
-// A state file that is removed while its server runs is there again at once, of which
-// the log says so, and a folder that goes away is not healthy until it is back.
+// A state file that is removed while its server runs is there again at once, and
+// the log says so; a folder that goes away is not healthy until it is back.
 func TestStateIsGuarded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
