@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func command() *cobra.Command {
 		},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
+	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: storeConfig}))
 	return root
 }
 
@@ -125,6 +126,7 @@ const defaultDataDir = "/var/lib/monopod"
 
 // Config is what `monopod serve` is told. Every part reads its own share.
 type Config struct {
+	File       string
 	DataDir    string
 	Listen     string
 	Containerd string
@@ -165,12 +167,16 @@ type Config struct {
 
 func serveCommand() *cobra.Command {
 	cfg := Config{Controllers: controllers.Default()}
+	flags := cfg.flags()
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the API server, the controllers and the node agent",
-		Long:  "Run the API server, the controllers and the node agent.\n\nEvery flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.",
+		Long:  "Run the API server, the controllers and the node agent.\n\nEvery flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.\nA file named by --config can set every flag, too; monopod config prints one.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.FromFile(cfg.File); err != nil {
+				return err
+			}
 			if err := cfg.complete(); err != nil {
 				return err
 			}
@@ -184,7 +190,31 @@ func serveCommand() *cobra.Command {
 			return run(cmd.Context(), cfg, log)
 		},
 	}
-	cfg.flags().AddTo(cmd)
+	flags.AddTo(cmd)
+	return cmd
+}
+
+func configCommand() *cobra.Command {
+	cfg := Config{Controllers: controllers.Default()}
+	flags := cfg.flags()
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print a configuration file for serve, with all settings and what they mean",
+		Long:  "Print a configuration file for serve: all settings as they are with these flags, the environment\nvariables and --config, with what they mean. It fails where serve would refuse them.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.FromFile(cfg.File); err != nil {
+				return err
+			}
+			var out bytes.Buffer
+			if err := errors.Join(flags.Print(&out), cfg.complete()); err != nil {
+				return err
+			}
+			_, err := cmd.OutOrStdout().Write(out.Bytes())
+			return err
+		},
+	}
+	flags.AddTo(cmd)
 	return cmd
 }
 
@@ -192,6 +222,7 @@ func serveCommand() *cobra.Command {
 func (c *Config) flags() *commandline.Groups {
 	var g commandline.Groups
 	general := g.Group("general")
+	general.StringVar(&c.File, commandline.FileFlag, "", "YAML file with settings, as monopod config prints it. Flags and environment variables take precedence.")
 	general.StringVar(&c.DataDir, "data-dir", defaultDataDir, "Folder for all state; nothing is written outside of it.")
 	general.StringVar(&c.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	g.Group("log", &c.Log)

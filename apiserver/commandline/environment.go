@@ -42,21 +42,27 @@ func FromEnvironment(cmd *cobra.Command, environ []string) error {
 }
 
 // Explain adds to an error about flags of cmd which environment variables have set
-// them.
+// them, or that the file has.
 func Explain(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
 	var from []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if _, ok := f.Annotations[fromEnvironment]; ok && names(err.Error(), f.Name) {
-			from = append(from, fmt.Sprintf("%s sets --%s", Variable(f.Name), f.Name))
+		if !names(err.Error(), f.Name) {
+			return
+		}
+		if _, ok := f.Annotations[fromEnvironment]; ok {
+			from = append(from, fmt.Sprintf("environment variable %s sets --%s", Variable(f.Name), f.Name))
+		}
+		if _, ok := f.Annotations[fromFile]; ok {
+			from = append(from, fmt.Sprintf("the file of --%s sets --%s", FileFlag, f.Name))
 		}
 	})
 	if len(from) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w (environment variable %s)", err, strings.Join(from, ", "))
+	return fmt.Errorf("%w (%s)", err, strings.Join(from, ", "))
 }
 
 // names says that text names the flag, not one whose name is longer.

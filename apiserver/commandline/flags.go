@@ -15,6 +15,9 @@ import (
 // Part is a part of the program that has flags.
 type Part interface{ Flags(*pflag.FlagSet) }
 
+// other is the subject of flags that are about the command line itself.
+const other = "other"
+
 // Groups are the flags of a command by subject, in the order in which --help
 // shows them. The zero value is ready for use.
 type Groups struct{ sets cliflag.NamedFlagSets }
@@ -34,7 +37,7 @@ func (g *Groups) AddTo(cmd *cobra.Command) {
 	for _, subject := range g.sets.Order {
 		cmd.Flags().AddFlagSet(g.sets.FlagSets[subject])
 	}
-	g.Group("other").BoolP("help", "h", false, "Show this help.")
+	g.Group(other).BoolP("help", "h", false, "Show this help.")
 	cliflag.SetUsageAndHelpFunc(cmd, g.sets, width(os.Stdout))
 }
 

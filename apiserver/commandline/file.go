@@ -1,0 +1,281 @@
+package commandline
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/pflag"
+	yaml "go.yaml.in/yaml/v3"
+)
+
+const (
+	// FileFlag names the file that FromFile reads.
+	FileFlag = "config"
+	// fromFile marks a flag that the file has set.
+	fromFile = "monopod_file"
+	// maxFile bounds the file's length in bytes.
+	maxFile = 1 << 20
+)
+
+// FromFile sets the flags that neither the command line nor the environment sets
+// from a YAML file: a mapping of subjects, each a mapping of flags, as Print shows
+// it. An empty path names no file. All that is wrong with the file is in one error,
+// with lines; flags before the mistake may be set then.
+func (g *Groups) FromFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := g.fromFile(path); err != nil {
+		return fmt.Errorf("--%s: %s: %w", FileFlag, path, err)
+	}
+	return nil
+}
+
+func (g *Groups) fromFile(path string) error {
+	data, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	var doc yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil // nothing but comments
+	} else if err != nil {
+		return err
+	}
+	if dec.Decode(new(yaml.Node)) == nil {
+		return errors.New("it holds several documents, one is expected")
+	}
+	var errs []error
+	errs = append(errs, pairs(doc.Content[0], "the file", func(key, value *yaml.Node) error {
+		set := g.sets.FlagSets[g.subject(key.Value)]
+		if set == nil {
+			return fmt.Errorf("line %d: unknown section %q; known: %s", key.Line, key.Value, strings.Join(g.sections(), ", "))
+		}
+		return pairs(value, "section "+key.Value, func(key, value *yaml.Node) error { return g.setFlag(set, key, value) })
+	}))
+	return errors.Join(errs...)
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Unwrap(err) // the caller names the path
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("it is larger than %d bytes", maxFile)
+	}
+	return data, err
+}
+
+// pairs calls each for the keys and values of a mapping; an empty one may also be
+// nothing.
+func pairs(n *yaml.Node, what string, each func(key, value *yaml.Node) error) error {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: %s must be a mapping", n.Line, what)
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if seen[key.Value] {
+			errs = append(errs, fmt.Errorf("line %d: %q is set twice", key.Line, key.Value))
+			continue
+		}
+		seen[key.Value] = true
+		errs = append(errs, each(key, value))
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Groups) setFlag(set *pflag.FlagSet, key, value *yaml.Node) error {
+	f := set.Lookup(key.Value)
+	if f == nil || !inFile(f) {
+		return fmt.Errorf("line %d: unknown key %q%s", key.Line, key.Value, g.elsewhere(key.Value))
+	}
+	text, err := scalar(value)
+	if err != nil {
+		return fmt.Errorf("line %d: %s: %w", value.Line, key.Value, err)
+	}
+	switch {
+	case f.Changed: // by the command line or the environment
+		return nil
+	case text == f.Value.String(), value.Kind == yaml.MappingNode && text == "": // not every flag can be set to nothing
+		return nil
+	}
+	if err := set.Set(f.Name, text); err != nil {
+		return fmt.Errorf("line %d: %w", value.Line, err)
+	}
+	f.Annotations = map[string][]string{fromFile: nil}
+	return nil
+}
+
+// elsewhere says in which section a flag is, for somebody who looked in another.
+func (g *Groups) elsewhere(name string) string {
+	for _, subject := range g.sets.Order {
+		if f := g.sets.FlagSets[subject].Lookup(name); f != nil && inFile(f) {
+			return fmt.Sprintf("; it belongs to section %q", section(subject))
+		}
+	}
+	return "; monopod config prints all that there are"
+}
+
+// scalar is a value as the flag takes it: lists joined by commas, mappings as
+// key=value.
+func scalar(n *yaml.Node) (string, error) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		if n.Tag == "!!null" {
+			return "", nil
+		}
+		return n.Value, nil
+	case yaml.SequenceNode:
+		var items []string
+		for _, item := range n.Content {
+			if item.Kind != yaml.ScalarNode || strings.Contains(item.Value, ",") {
+				return "", errors.New("an item of the list must be a plain value without a comma")
+			}
+			items = append(items, item.Value)
+		}
+		return strings.Join(items, ","), nil
+	case yaml.MappingNode:
+		var items []string
+		err := pairs(n, "the value", func(key, value *yaml.Node) error {
+			if value.Kind != yaml.ScalarNode || strings.Contains(value.Value, ",") {
+				return fmt.Errorf("line %d: %s must be a plain value without a comma", value.Line, key.Value)
+			}
+			items = append(items, key.Value+"="+value.Value)
+			return nil
+		})
+		return strings.Join(items, ","), err
+	}
+	return "", errors.New("aliases are not allowed here")
+}
+
+// Print writes all flags as they are set now, in the form that FromFile reads, with
+// what each means.
+func (g *Groups) Print(w io.Writer) error {
+	var out bytes.Buffer
+	out.WriteString("# Settings of monopod serve, for --" + FileFlag + ". Flags and environment variables take precedence.\n")
+	for _, subject := range g.sets.Order {
+		begun := false
+		var err error
+		g.sets.FlagSets[subject].VisitAll(func(f *pflag.Flag) {
+			if !inFile(f) || f.Hidden || err != nil {
+				return
+			}
+			if !begun {
+				begun = true
+				fmt.Fprintf(&out, "\n%s:\n", section(subject))
+			}
+			var value []byte
+			if value, err = yaml.Marshal(setting(f)); err == nil {
+				for line := range strings.Lines(wrapped(f.Usage)) {
+					out.WriteString("  # " + line)
+				}
+				fmt.Fprintf(&out, "\n  %s:%s", f.Name, indented(string(value)))
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// setting is a flag's value as YAML has it.
+func setting(f *pflag.Flag) any {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return append([]string{}, list.GetSlice()...)
+	}
+	text := f.Value.String()
+	switch f.Value.Type() {
+	case "stringToString":
+		values := map[string]string{}
+		for _, pair := range strings.Split(strings.Trim(text, "[]"), ",") {
+			if key, value, ok := strings.Cut(pair, "="); ok {
+				values[key] = value
+			}
+		}
+		return values
+	case "bool", "int", "int32", "int64", "uint", "uint32", "uint64", "float32", "float64":
+		var n yaml.Node
+		n.Kind, n.Value = yaml.ScalarNode, text
+		return &n
+	}
+	return text
+}
+
+// indented is a value behind its key: one line beside it, several below.
+func indented(value string) string {
+	if strings.Count(value, "\n") == 1 && !strings.HasPrefix(value, "- ") && !strings.Contains(value, ": ") {
+		return " " + value
+	}
+	var out strings.Builder
+	out.WriteByte('\n')
+	for line := range strings.Lines(value) {
+		out.WriteString("    " + line)
+	}
+	return out.String()
+}
+
+// wrapped breaks a text into lines of at most 100 characters.
+func wrapped(text string) string {
+	const most = 100
+	var out strings.Builder
+	n := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case n > 0 && n+1+len(word) > most:
+			out.WriteByte('\n')
+			n = 0
+		case n > 0:
+			out.WriteByte(' ')
+			n++
+		}
+		out.WriteString(word)
+		n += len(word)
+	}
+	return out.String()
+}
+
+// inFile says that a file may set the flag: not the one that names the file.
+func inFile(f *pflag.Flag) bool { return !builtIn(f) && f.Name != FileFlag }
+
+// section is a subject's name in a file: API server is api-server.
+func section(subject string) string {
+	words := strings.FieldsFunc(subject, func(r rune) bool { return !unicode.IsLetter(r) })
+	return strings.ToLower(strings.Join(words, "-"))
+}
+
+// subject is the one of that section; empty: there is none.
+func (g *Groups) subject(name string) string {
+	for _, s := range g.sets.Order {
+		if section(s) == name && s != other {
+			return s
+		}
+	}
+	return ""
+}
+
+func (g *Groups) sections() (names []string) {
+	for _, s := range g.sets.Order {
+		if s != other {
+			names = append(names, section(s))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
