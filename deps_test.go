@@ -17,7 +17,11 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/table":           {"monopod/store"},
 	"monopod/apiserver/patch":           {},
 	"monopod/apiserver/codec":           {},
-	"monopod/apiserver/process":         {}, // what every part of the process may use
+	"monopod/apiserver/process/backoff": {}, // what every part of the process may use
+	"monopod/apiserver/process/folder":  {},
+	"monopod/apiserver/process/frugal":  {},
+	"monopod/apiserver/process/guard":   {"monopod/apiserver/process/backoff"},
+	"monopod/apiserver/process/notify":  {},
 	"monopod/apiserver/registry":        {"monopod/apiserver/quantity", "monopod/apiserver/openapi/definitions", "monopod/apiserver/openapi/kept", "monopod/apiserver/auth", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver/auth":            {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/openapi":         {"monopod/apiserver/quantity", "monopod/apiserver/auth", "monopod/apiserver/registry", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
@@ -75,7 +79,7 @@ func dependencies(t *testing.T, pkg string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=Deps", pkg).Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("go list %s: %v", pkg, err)
 	}
 	var listed struct{ Deps []string }
 	if err := json.Unmarshal(out, &listed); err != nil {
