@@ -52,15 +52,13 @@ func (g *Groups) fromFile(path string) error {
 	if dec.Decode(new(yaml.Node)) == nil {
 		return errors.New("it holds several documents, one is expected")
 	}
-	var errs []error
-	errs = append(errs, pairs(doc.Content[0], "the file", func(key, value *yaml.Node) error {
+	return pairs(doc.Content[0], "the file", func(key, value *yaml.Node) error {
 		set := g.sets.FlagSets[g.subject(key.Value)]
 		if set == nil {
 			return fmt.Errorf("line %d: unknown section %q; known: %s", key.Line, key.Value, strings.Join(g.sections(), ", "))
 		}
 		return pairs(value, "section "+key.Value, func(key, value *yaml.Node) error { return g.setFlag(set, key, value) })
-	}))
-	return errors.Join(errs...)
+	})
 }
 
 func readFile(path string) ([]byte, error) {
