@@ -20,10 +20,11 @@ const (
 	// them. A command of exec travels there, with its escapes.
 	maxHeader = 256 << 10
 	// streamBuffer and connectionBuffer bound what of bodies arrives over HTTP/2 before
-	// it is read, in bytes. A connection has room for all that wait of one user: what
-	// is read meanwhile never waits for them.
+	// it is read, in bytes. A connection has room for more bodies than may wait of one
+	// user (queueLength), so what is read meanwhile does not wait for them; more than
+	// 4 MiB is beyond what net/http documents.
 	streamBuffer     = smallBody
-	connectionBuffer = 2 * queueLength * streamBuffer
+	connectionBuffer = 4 << 20
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
 	// stopTime bounds the wait for requests under way when the server stops.
