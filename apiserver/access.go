@@ -16,7 +16,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 // maxSocketPath is the longest path of a Unix socket on Linux (sun_path).

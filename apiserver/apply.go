@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/json"
 
-	"monopod/apiserver/audit"
-	"monopod/apiserver/codec"
-	"monopod/apiserver/quantity"
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry"
 )
 
@@ -133,10 +133,10 @@ func applyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err e
 	if encjson.Valid(data) {
 		return data, nil, nil
 	}
-	if err := accountOf(r.Context()).decode(r.Context(), codec.WeighYAML(data)); err != nil {
+	if err := accountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
 		return nil, nil, err
 	}
-	if err := codec.Doubled(data); err != nil {
+	if err := bounded.Doubled(data); err != nil {
 		doubled = append(doubled, err)
 	}
 	if out, err = toJSON(r, data); apierrors.IsBadRequest(err) {

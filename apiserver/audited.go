@@ -9,8 +9,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/audit"
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver"
-	"monopod/apiserver/audit"
+	"monopod/apiserver/access/audit"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

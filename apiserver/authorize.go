@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"monopod/apiserver/audit"
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 )
 

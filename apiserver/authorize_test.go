@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"monopod/apiserver"
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

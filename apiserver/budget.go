@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/auth"
-	"monopod/apiserver/codec"
-	"monopod/apiserver/fair"
-	"monopod/apiserver/quantity"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/flow/fair"
 )
 
 // A body takes memory three times: as it arrives (received), while it is
@@ -41,7 +41,7 @@ const (
 
 // budget is the memory for the bodies under way.
 type budget struct {
-	weigher  *codec.Weigher
+	weigher  *bounded.Weigher
 	most     int        // of one body, in bytes; 0 or less: any
 	received *fair.Room // bytes of bodies that are not small
 	light    *fair.Room // bytes that decoding takes
@@ -53,7 +53,7 @@ func newBudget(l Limits, c clock.Clock) budget {
 		return fair.New(fair.Config{Seats: bytes, PerUser: perUser, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
 	}
 	return budget{
-		weigher:  &codec.Weigher{},
+		weigher:  &bounded.Weigher{},
 		most:     l.MaxBodyMemory,
 		received: room(l.MaxBodyMemory/2, l.MaxBodyMemory/4),
 		light:    room(l.MaxBodyMemory/4, l.MaxBodyMemory/8),
@@ -220,7 +220,7 @@ func pathLength(patch []byte) int {
 			most = max(most, n)
 		}
 	}
-	return min(most, codec.MaxDepth)
+	return min(most, bounded.MaxDepth)
 }
 
 // check refuses what a patch made where the same would be refused as a body.

@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/auth"
-	"monopod/apiserver/auth/certscmd"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/certscmd"
 )
 
 // certs answers a GET with the certificates in use; a POST makes those that are

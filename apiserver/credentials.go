@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 // renewCheck is how often the certificates' ends are looked at, beside every

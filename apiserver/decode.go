@@ -22,10 +22,10 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 
-	"monopod/apiserver/audit"
+	"monopod/apiserver/access/audit"
 	"monopod/apiserver/client"
-	"monopod/apiserver/codec"
-	"monopod/apiserver/quantity"
+	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry"
 )
 
@@ -56,10 +56,10 @@ func body(r *http.Request) ([]byte, error) {
 
 // toJSON converts the one document of a YAML body.
 func toJSON(r *http.Request, data []byte) ([]byte, error) {
-	if err := accountOf(r.Context()).decode(r.Context(), codec.WeighYAML(data)); err != nil {
+	if err := accountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
 		return nil, err
 	}
-	out, err := codec.YAMLToJSON(data)
+	out, err := bounded.YAMLToJSON(data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the body is not valid YAML: " + err.Error())
 	}

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver"
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

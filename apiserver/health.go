@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/version"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 // Check is one named part of the server's health. Ready and Live say which of

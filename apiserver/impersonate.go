@@ -10,7 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 // impersonate makes the request that of the user its Impersonate- headers name,

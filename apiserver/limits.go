@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/auth"
-	"monopod/apiserver/fair"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/flow/fair"
 )
 
 // Limits are what one client can cost the others. The zero value is upstream's,

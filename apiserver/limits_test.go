@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"monopod/apiserver"
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

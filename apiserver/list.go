@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/audit"
+	"monopod/apiserver/access/audit"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/registry"

@@ -7,9 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
-	"monopod/apiserver/fair"
+	"monopod/apiserver/flow/fair"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/audit"
+	"monopod/apiserver/access/audit"
 	"monopod/apiserver/patch"
 	"monopod/apiserver/registry"
 )

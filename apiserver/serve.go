@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 const (

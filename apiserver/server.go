@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/audit"
-	"monopod/apiserver/auth"
-	"monopod/apiserver/auth/certscmd"
-	"monopod/apiserver/auth/token"
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
-	"monopod/apiserver/fair"
+	"monopod/apiserver/flow/fair"
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
 )

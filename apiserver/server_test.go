@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver"
-	"monopod/apiserver/auth"
-	satoken "monopod/apiserver/auth/token"
+	"monopod/apiserver/access/auth"
+	satoken "monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clienttest"
 	"monopod/apiserver/registry"

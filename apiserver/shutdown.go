@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 // shutdown has the node stop its pods, for admins, or tells how far it is.

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 )
 
 // snapshot has a copy of the state made, for admins, and answers with what it is.

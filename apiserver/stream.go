@@ -18,7 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"monopod/apiserver/auth"
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/connect"

@@ -7,7 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"monopod/apiserver/auth/token"
+	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 

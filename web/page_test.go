@@ -18,9 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver"
-	"monopod/apiserver/auth"
-	"monopod/apiserver/auth/rbac"
-	"monopod/apiserver/auth/rbac/policy"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/rbac"
+	"monopod/apiserver/access/rbac/policy"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/store"

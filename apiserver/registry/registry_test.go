@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"monopod/apiserver/auth/token"
+	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clienttest"
 	"monopod/apiserver/registry"

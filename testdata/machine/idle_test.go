@@ -17,7 +17,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/runtime/fake"
-	"monopod/apiserver/auth/rbac"
+	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/registry"

@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
-	"monopod/apiserver/codec"
+	"monopod/apiserver/codec/bounded"
 )
 
 // decode reads the one pod of a file, in YAML or JSON. Fields that a pod does not
 // have are left out and returned, as the API does with a warning.
 func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
-	doc, err := codec.YAMLToJSON(data)
+	doc, err := bounded.YAMLToJSON(data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	var weigher codec.Weigher
+	var weigher bounded.Weigher
 	if _, err := weigher.JSON(doc, &corev1.Pod{}); err != nil {
 		return nil, nil, err
 	}

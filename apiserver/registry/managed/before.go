@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/json"
 
-	"monopod/apiserver/quantity"
+	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry/kind"
 )
 

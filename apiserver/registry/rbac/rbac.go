@@ -1,5 +1,5 @@
 // Package rbac holds the kinds that say who may do what. Whether a rule allows
-// a request is apiserver/auth's to tell.
+// a request is apiserver/access/auth's to tell.
 package rbac
 
 import (

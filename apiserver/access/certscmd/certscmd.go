@@ -1,0 +1,160 @@
+// Package certscmd is `monopod certs`: the command line over the certificates and
+// tokens of a data folder, whether monopod runs on it or not.
+package certscmd
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"monopod/apiserver/access/auth"
+)
+
+// Path is where a running monopod answers with its certificates, and makes them
+// anew when asked with POST.
+const Path = "/monopod/certs"
+
+// Certificate is what there is to say about one.
+type Certificate struct {
+	Name, Subject string
+	NotAfter      time.Time
+}
+
+// Of describes a certificate.
+func Of(name string, c *x509.Certificate) Certificate {
+	return Certificate{Name: name, Subject: c.Subject.String(), NotAfter: c.NotAfter}
+}
+
+type command struct {
+	dir       string
+	authority bool
+}
+
+// New is the command with its subcommands; dataDir is the default of --data-dir.
+func New(dataDir string) *cobra.Command {
+	c := &command{}
+	root := &cobra.Command{Use: "certs", Short: "List and replace certificates and tokens"}
+	root.PersistentFlags().StringVar(&c.dir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
+	rotate := &cobra.Command{
+		Use: "rotate", Args: cobra.NoArgs, RunE: c.rotate,
+		Short: "Make certificates and tokens anew, also while monopod runs; the old ones are good no more",
+		Long: "rotate makes the certificates of the server and the admin and the tokens in pki/ anew, and tells\n" +
+			"admin.kubeconfig. Tokens of service accounts go on.",
+	}
+	rotate.Flags().BoolVar(&c.authority, "ca", false, "Also create a new certificate authority; monopod must not run, and clients need the new one.")
+	root.AddCommand(rotate, &cobra.Command{
+		Use: "list", Args: cobra.NoArgs, RunE: c.list, Short: "List the certificates and when they end"})
+	return root
+}
+
+func (c *command) rotate(cmd *cobra.Command, _ []string) error {
+	method := http.MethodPost
+	if c.authority {
+		method = http.MethodGet // whether it runs
+	}
+	all, err := c.ask(cmd.Context(), method)
+	switch running := !stopped(err); {
+	case running && err != nil:
+		return err
+	case running && c.authority:
+		return errors.New("--ca: monopod runs on the folder: stop it first")
+	case running:
+		return show(cmd.OutOrStdout(), all)
+	}
+	if c.authority {
+		if err := auth.NewAuthority(c.pki()); err != nil {
+			return err
+		}
+	}
+	if err := auth.Forget(c.pki()); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "certificates and tokens are made when monopod starts")
+	return nil
+}
+
+func (c *command) pki() string { return filepath.Join(c.dir, "pki") }
+
+func (c *command) list(cmd *cobra.Command, _ []string) error {
+	all, err := c.ask(cmd.Context(), http.MethodGet)
+	if stopped(err) {
+		all, err = c.read()
+	}
+	if err != nil {
+		return err
+	}
+	return show(cmd.OutOrStdout(), all)
+}
+
+func show(to io.Writer, all []Certificate) error {
+	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tSUBJECT\tENDS")
+	for _, one := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", one.Name, one.Subject, one.NotAfter.Format(time.RFC3339))
+	}
+	return w.Flush()
+}
+
+// read looks at the files; there are none in a folder that is not monopod's.
+func (c *command) read() (all []Certificate, err error) {
+	for _, f := range []struct{ name, file string }{{"admin", "admin.crt"}, {"authority", "ca.crt"}, {"authority", "ca.old.crt"}} {
+		data, err := os.ReadFile(filepath.Join(c.pki(), f.file))
+		if errors.Is(err, os.ErrNotExist) { // made when monopod starts
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		block, _ := pem.Decode(data)
+		if block == nil {
+			return nil, fmt.Errorf("%s: no PEM", f.file)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.file, err)
+		}
+		all = append(all, Of(f.name, cert))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s holds no certificates", c.pki())
+	}
+	return all, nil
+}
+
+// stopped says that no monopod runs on the folder.
+func stopped(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// ask asks the monopod that runs on the folder.
+func (c *command) ask(ctx context.Context, method string) (all []Certificate, err error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.dir, "monopod.sock"))
+	}}
+	req, err := http.NewRequestWithContext(ctx, method, "http://monopod"+Path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("monopod answers %s", resp.Status)
+	}
+	return all, json.NewDecoder(resp.Body).Decode(&all)
+}

@@ -1,0 +1,260 @@
+// Package node decides what agents may do: what ClusterRole system:node says, but
+// of secrets, configuration, claims and volumes only what the pods on their node
+// refer to. What agents may write is admission's NodeRestriction.
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/rbac"
+	"monopod/apiserver/client"
+)
+
+const role = "system:node"
+
+// Authorizer asks RBAC about all others, and about agents too where it refuses.
+type Authorizer struct {
+	*rbac.Authorizer
+	Client client.Client
+}
+
+var _ auth.Authorizer = Authorizer{}
+
+// Authorize implements auth.Authorizer.
+func (z Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, string, error) {
+	name, ok := strings.CutPrefix(a.User.Name, auth.NodePrefix)
+	if !ok || name == "" || !slices.Contains(a.User.Groups, auth.Nodes) {
+		return z.Authorizer.Authorize(ctx, a)
+	}
+	why, err := z.refuse(ctx, name, &a)
+	if why == "" && err == nil {
+		return true, "", nil
+	}
+	if err != nil {
+		return false, "", err
+	}
+	allowed, reason, err := z.Authorizer.Authorize(ctx, a)
+	if !allowed && reason == "" {
+		reason = why
+	}
+	return allowed, reason, err
+}
+
+const notAllowed = "not allowed for agents"
+
+// refuse says why the agent of the node may not; empty: it may.
+func (z Authorizer) refuse(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	r, err := client.Get[*rbacv1.ClusterRole](ctx, z.Client, "", role)
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("ClusterRole %q not found", role), nil
+	}
+	if err != nil || !rbac.Allows(r.Rules, a) {
+		return notAllowed, err
+	}
+	return z.narrowed(ctx, node, a)
+}
+
+// narrowed says what of a kind, all of which the role names, is not the node's
+// (upstream: NodeAuthorizer with AuthorizeNodeWithSelectors).
+func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	switch (schema.GroupResource{Group: a.Group, Resource: a.Resource}) {
+	case client.Secrets.GroupResource(), client.ConfigMaps.GroupResource():
+		if a.Namespace == "" {
+			return "can only read namespaced object of this type", nil
+		}
+		return z.related(ctx, node, a)
+	case client.PersistentVolumeClaims.GroupResource():
+		if a.Subresource == "status" && a.Verb == "get" {
+			return "can only get/update/patch this type", nil
+		}
+		return z.related(ctx, node, a)
+	case client.PersistentVolumes.GroupResource(), volumeAttachments:
+		return z.related(ctx, node, a)
+	case client.ServiceAccounts.GroupResource():
+		return z.runsAs(ctx, node, a)
+	case client.Pods.GroupResource():
+		return z.pods(ctx, node, a)
+	case client.Nodes.GroupResource():
+		return own(node, a), nil
+	case client.Leases.GroupResource():
+		if a.Namespace != corev1.NamespaceNodeLease {
+			return fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease), nil
+		}
+		return sameName(node, a, "node lease"), nil
+	case client.CSINodes.GroupResource():
+		return sameName(node, a, "CSINode"), nil
+	}
+	return "", nil
+}
+
+// volumeAttachments say which volumes are where; none is here.
+var volumeAttachments = schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
+
+// sameName wants an object to be called as the node. The name of a new one is for
+// NodeRestriction to see.
+func sameName(node string, a *auth.Attributes, kind string) string {
+	if a.Verb != "create" && a.Name != node {
+		return fmt.Sprintf("can only access %s with the same name as the requesting node", kind)
+	}
+	return ""
+}
+
+// own: an agent reads its own Node, also before that is there.
+func own(node string, a *auth.Attributes) string {
+	switch {
+	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch", a.Name == node:
+		return ""
+	case a.Name == "":
+		return fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node)
+	}
+	return fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)
+}
+
+// pods: an agent reads the pods that are bound to its node.
+func (z Authorizer) pods(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	switch {
+	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
+		return "", nil
+	case slices.Contains(a.Fields, fields.Requirement{Operator: selection.Equals, Field: "spec.nodeName", Value: node}):
+		return "", nil
+	case a.Name == "":
+		return "can only list/watch pods with spec.nodeName field selector", nil
+	}
+	pod, err := client.Get[*corev1.Pod](ctx, z.Client, a.Namespace, a.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.Spec.NodeName != node {
+		return unrelated(node), nil
+	}
+	return "", err
+}
+
+func unrelated(node string) string {
+	return fmt.Sprintf("no relationship found between node '%s' and this object", node)
+}
+
+// related: an object is an agent's to read when a pod on its node refers to it.
+func (z Authorizer) related(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	if a.Name == "" {
+		return "No Object name found", nil
+	}
+	pods, err := z.podsOn(ctx, node, a.Namespace)
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range pods {
+		found, err := z.refers(ctx, pod, a)
+		if found || err != nil {
+			return "", err
+		}
+	}
+	return unrelated(node), nil
+}
+
+func (z Authorizer) runsAs(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	if a.Name == "" {
+		return "can only create tokens for individual service accounts", nil
+	}
+	pods, err := z.podsOn(ctx, node, a.Namespace)
+	if err != nil || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.ServiceAccountName == a.Name }) {
+		return "", err
+	}
+	return unrelated(node), nil
+}
+
+// podsOn are those bound to the node. The mirror pods among them, which the agent
+// makes itself, may refer to nothing.
+func (z Authorizer) podsOn(ctx context.Context, node, namespace string) ([]*corev1.Pod, error) {
+	return client.List[*corev1.Pod](ctx, z.Client, client.Selector{
+		Namespace: namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", node)})
+}
+
+func (z Authorizer) refers(ctx context.Context, pod *corev1.Pod, a *auth.Attributes) (bool, error) {
+	if a.Resource != "persistentvolumes" {
+		return slices.Contains(references(pod)[a.Resource], a.Name), nil
+	}
+	for _, name := range references(pod)["persistentvolumeclaims"] {
+		claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, z.Client, pod.Namespace, name)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, err
+		}
+		if err == nil && claim.Spec.VolumeName == a.Name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// references are the names of what the pod reads in its namespace, by resource.
+func references(pod *corev1.Pod) map[string][]string {
+	found := map[string][]string{}
+	add := func(resource, name string) { found[resource] = append(found[resource], name) }
+	for _, s := range pod.Spec.ImagePullSecrets {
+		add("secrets", s.Name)
+	}
+	for i := range pod.Spec.Volumes {
+		ofVolume(pod, &pod.Spec.Volumes[i], add)
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		ofContainer(c.Env, c.EnvFrom, add)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		ofContainer(c.Env, c.EnvFrom, add)
+	}
+	return found
+}
+
+func ofVolume(pod *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {
+	switch {
+	case v.Secret != nil:
+		add("secrets", v.Secret.SecretName)
+	case v.ConfigMap != nil:
+		add("configmaps", v.ConfigMap.Name)
+	case v.PersistentVolumeClaim != nil:
+		add("persistentvolumeclaims", v.PersistentVolumeClaim.ClaimName)
+	case v.Ephemeral != nil:
+		add("persistentvolumeclaims", pod.Name+"-"+v.Name)
+	case v.CSI != nil && v.CSI.NodePublishSecretRef != nil:
+		add("secrets", v.CSI.NodePublishSecretRef.Name)
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if s.Secret != nil {
+				add("secrets", s.Secret.Name)
+			}
+			if s.ConfigMap != nil {
+				add("configmaps", s.ConfigMap.Name)
+			}
+		}
+	}
+}
+
+func ofContainer(env []corev1.EnvVar, from []corev1.EnvFromSource, add func(resource, name string)) {
+	for _, e := range env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if ref := e.ValueFrom.SecretKeyRef; ref != nil {
+			add("secrets", ref.Name)
+		}
+		if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
+			add("configmaps", ref.Name)
+		}
+	}
+	for _, f := range from {
+		if f.SecretRef != nil {
+			add("secrets", f.SecretRef.Name)
+		}
+		if f.ConfigMapRef != nil {
+			add("configmaps", f.ConfigMapRef.Name)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/node"
+	"monopod/apiserver/access/rbac"
+	"monopod/apiserver/access/rbac/policy"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+func pod(name, on string, spec corev1.PodSpec) *corev1.Pod {
+	spec.NodeName, spec.ServiceAccountName = on, "default"
+	spec.Containers = []corev1.Container{{Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{
+		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "env-" + name}}}}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
+}
+
+// Agents read what their pods refer to.
+func TestAuthorize(t *testing.T) {
+	t.Parallel()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	api := registry.New(s, resources, registry.Config{})
+	for _, err := range []error{api.Bootstrap(t.Context()), policy.Bootstrap(t.Context(), api)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	volumes := []corev1.Volume{
+		{Name: "a", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}},
+		{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}},
+	}
+	mirror := pod("mirror", "n1", corev1.PodSpec{})
+	mirror.Spec.ServiceAccountName, mirror.Spec.Containers[0].EnvFrom = "", nil
+	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
+	for _, obj := range []client.Object{pod("p1", "n1", corev1.PodSpec{Volumes: volumes}), pod("p2", "n2", corev1.PodSpec{}), mirror} {
+		if _, err := api.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roles := rbac.New(rbac.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- roles.Run(ctx, api) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	z := node.Authorizer{Authorizer: roles, Client: api}
+	n1 := auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes, auth.Authenticated}}
+	group := map[string]string{"leases": "coordination.k8s.io", "csinodes": "storage.k8s.io", "volumeattachments": "storage.k8s.io"}
+	for name, c := range map[string]struct {
+		user                            auth.User
+		verb, resource, sub, ns, object string
+		want                            bool
+	}{
+		"a pod's secret":            {n1, "get", "secrets", "", "default", "env-p1", true},
+		"to watch it":               {n1, "watch", "secrets", "", "default", "env-p1", true},
+		"to write it":               {n1, "update", "secrets", "", "default", "env-p1", false},
+		"another node's secret":     {n1, "get", "secrets", "", "default", "env-p2", false},
+		"a secret elsewhere":        {n1, "get", "secrets", "", "kube-system", "env-p1", false},
+		"all secrets":               {n1, "list", "secrets", "", "", "", false},
+		"all of a namespace":        {n1, "list", "secrets", "", "default", "", false},
+		"its name, everywhere":      {n1, "list", "secrets", "", "", "env-p1", false},
+		"watched everywhere":        {n1, "watch", "configmaps", "", "", "conf", false},
+		"a pod's ConfigMap":         {n1, "get", "configmaps", "", "default", "conf", true},
+		"a pod's claim":             {n1, "get", "persistentvolumeclaims", "", "default", "disk", true},
+		"claims":                    {n1, "list", "persistentvolumeclaims", "", "default", "", false},
+		"its status":                {n1, "patch", "persistentvolumeclaims", "status", "default", "disk", true},
+		"to get its status":         {n1, "get", "persistentvolumeclaims", "status", "default", "disk", false},
+		"another's volume":          {n1, "get", "persistentvolumes", "", "", "v", false},
+		"an attachment":             {n1, "get", "volumeattachments", "", "", "v", false},
+		"a token of a pod's":        {n1, "create", "serviceaccounts", "token", "default", "default", true},
+		"a token of another's":      {n1, "create", "serviceaccounts", "token", "kube-system", "default", false},
+		"a token of no one's":       {n1, "create", "serviceaccounts", "token", "default", "", false},
+		"pods":                      {n1, "list", "pods", "", "", "", false},
+		"its pod":                   {n1, "get", "pods", "", "default", "p1", true},
+		"its mirror pod":            {n1, "watch", "pods", "", "default", "mirror", true},
+		"another's pod":             {n1, "get", "pods", "", "default", "p2", false},
+		"another's, watched":        {n1, "watch", "pods", "", "default", "p2", false},
+		"a pod's status":            {n1, "patch", "pods", "status", "default", "p1", true},
+		"a pod's log":               {n1, "get", "pods", "log", "default", "p1", false},
+		"its node's status":         {n1, "patch", "nodes", "status", "", "n1", true},
+		"its node":                  {n1, "watch", "nodes", "", "", "n1", true},
+		"nodes":                     {n1, "list", "nodes", "", "", "", false},
+		"another node":              {n1, "get", "nodes", "", "", "n2", false},
+		"its lease":                 {n1, "update", "leases", "", "kube-node-lease", "n1", true},
+		"a new lease":               {n1, "create", "leases", "", "kube-node-lease", "", true},
+		"another's lease":           {n1, "get", "leases", "", "kube-node-lease", "n2", false},
+		"a lease elsewhere":         {n1, "create", "leases", "", "kube-system", "", false},
+		"its CSINode":               {n1, "get", "csinodes", "", "", "n1", true},
+		"another's CSINode":         {n1, "delete", "csinodes", "", "", "n2", false},
+		"to delete nodes":           {n1, "delete", "nodes", "", "", "n1", false},
+		"what everybody may":        {n1, "create", "selfsubjectaccessreviews", "", "", "", false},
+		"one who only says so":      {auth.User{Name: "system:node:n1"}, "get", "pods", "", "default", "p1", false},
+		"one of the group, unnamed": {auth.User{Name: "x", Groups: []string{auth.Nodes}}, "list", "pods", "", "", "", false},
+	} {
+		got, reason, err := z.Authorize(t.Context(), auth.Attributes{
+			User: c.user, Verb: c.verb, Group: group[c.resource], Resource: c.resource, Subresource: c.sub, Namespace: c.ns, Name: c.object})
+		if err != nil || got != c.want {
+			t.Errorf("%s: %t %q, %v", name, got, reason, err)
+		}
+	}
+	for selector, want := range map[string]bool{
+		"spec.nodeName=n1": true, "spec.nodeName==n1,status.phase=Running": true,
+		"spec.nodeName=n2": false, "spec.nodeName!=n1": false, "spec.nodeName=": false, "status.phase=Running": false,
+	} {
+		asked := fields.ParseSelectorOrDie(selector).Requirements()
+		for _, verb := range []string{"list", "watch"} {
+			got, reason, err := z.Authorize(t.Context(), auth.Attributes{User: n1, Verb: verb, Resource: "pods", Fields: asked})
+			if err != nil || got != want {
+				t.Errorf("%s of pods where %s: %t %q, %v", verb, selector, got, reason, err)
+			}
+		}
+	}
+	own := auth.Attributes{User: n1, Verb: "create", Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"}
+	if ok, reason, err := z.Authorize(t.Context(), own); !ok || err != nil {
+		t.Errorf("what RBAC allows everybody: %q, %v", reason, err)
+	}
+}

@@ -1,0 +1,61 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"monopod/apiserver/access/auth"
+)
+
+// Allows says whether one of the rules lets a through.
+func Allows(rules []rbacv1.PolicyRule, a *auth.Attributes) bool {
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return allows(&r, a) })
+}
+
+// allows says whether one rule lets a through. Verbs, groups and resources match
+// by name or "*", a subresource also by "*/sub"; a path also by a prefix that
+// ends in "*".
+func allows(rule *rbacv1.PolicyRule, a *auth.Attributes) bool {
+	if !oneOf(rule.Verbs, a.Verb) {
+		return false
+	}
+	if a.Path != "" {
+		return slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool { return matchesPath(url, a.Path) })
+	}
+	return oneOf(rule.APIGroups, a.Group) && hasResource(rule.Resources, a.Resource, a.Subresource) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.Name))
+}
+
+func oneOf(allowed []string, value string) bool {
+	for _, one := range allowed {
+		if one == value || one == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+func hasResource(allowed []string, resource, sub string) bool {
+	for _, one := range allowed {
+		if one == "*" {
+			return true
+		}
+		r, s, below := strings.Cut(one, "/")
+		if below != (sub != "") || s != sub {
+			continue
+		}
+		if r == resource || below && r == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+func matchesPath(allowed, path string) bool {
+	if prefix, ok := strings.CutSuffix(allowed, "*"); ok {
+		return strings.HasPrefix(path, strings.TrimRight(prefix, "*"))
+	}
+	return allowed == path
+}

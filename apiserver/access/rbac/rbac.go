@@ -1,0 +1,169 @@
+// Package rbac decides by the stored Roles, ClusterRoles and their bindings.
+//
+// An Authorizer follows them by watches and keeps an index by subject, both only
+// once somebody asked: an installation of which the admin is the one user pays
+// nothing. A change counts as soon as its event is read, some microseconds after
+// the write was answered.
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+)
+
+const (
+	// readyTime bounds the wait for the objects when the first request comes.
+	readyTime = 10 * time.Second
+	// The pause before a list that follows a watch that ended or a list that failed is
+	// doubled from minRetry to maxRetry while they end that soon.
+	minRetry = 50 * time.Millisecond
+	maxRetry = 30 * time.Second
+)
+
+// Config of an Authorizer. The zero value works.
+type Config struct {
+	Clock clock.Clock // nil: the real one
+	Log   *zap.Logger // nil: silent
+}
+
+// Authorizer implements auth.Authorizer. It decides while Run runs.
+type Authorizer struct {
+	cfg   Config
+	ask   sync.Once
+	asked chan struct{} // closed when the objects are needed
+	ready chan struct{} // closed when they are there
+
+	mu      sync.Mutex // guards objects, missing, current
+	objects map[schema.GroupVersionResource]map[key]client.Object
+	missing int    // resources not listed yet
+	current *index // nil: to be made anew
+}
+
+var _ auth.Authorizer = (*Authorizer)(nil)
+
+// New makes an Authorizer.
+func New(cfg Config) *Authorizer {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Authorizer{
+		cfg: cfg, asked: make(chan struct{}), ready: make(chan struct{}),
+		objects: map[schema.GroupVersionResource]map[key]client.Object{}, missing: len(resources()),
+	}
+}
+
+func resources() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{client.Roles, client.RoleBindings, client.ClusterRoles, client.ClusterRoleBindings}
+}
+
+// Authorize implements auth.Authorizer. The reason of a refusal names roles that
+// are bound to the user but do not exist.
+func (z *Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, string, error) {
+	x, err := z.index(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	var absent []string
+	for g := range x.grantsOf(a.User, a.Namespace) {
+		rules, ok := x.rules(g)
+		if !ok {
+			absent = append(absent, notFound(g.role))
+		}
+		for i := range rules {
+			if allows(&rules[i], &a) {
+				return true, fmt.Sprintf("RBAC: allowed by %s of %s to %s", g.binding, describe(g.role.Kind, g.role.Name), describeSubject(g.to)), nil
+			}
+		}
+	}
+	if len(absent) == 0 {
+		return false, "", nil
+	}
+	slices.Sort(absent)
+	return false, "RBAC: " + list(slices.Compact(absent)), nil
+}
+
+// Rules are all that u may do in the namespace, and what of it is not known.
+func (z *Authorizer) Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error) {
+	x, err := z.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []rbacv1.PolicyRule
+	var absent []error
+	for g := range x.grantsOf(u, namespace) {
+		rules, ok := x.rules(g)
+		if !ok {
+			absent = append(absent, errors.New(notFound(g.role)))
+		}
+		all = append(all, rules...)
+	}
+	return all, errors.Join(absent...)
+}
+
+// index is the newest one; the first call starts the watches.
+func (z *Authorizer) index(ctx context.Context) (*index, error) {
+	z.ask.Do(func() { close(z.asked) })
+	select {
+	case <-z.ready:
+	default:
+		if err := z.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.current == nil {
+		z.current = newIndex(z.objects)
+	}
+	return z.current, nil
+}
+
+func (z *Authorizer) wait(ctx context.Context) error {
+	late := z.cfg.Clock.NewTimer(readyTime)
+	defer late.Stop()
+	select {
+	case <-z.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-late.C():
+		return errors.New("the roles and their bindings cannot be read")
+	}
+}
+
+func describe(kind, name string) string { return fmt.Sprintf("%s %q", kind, name) }
+
+func describeSubject(s rbacv1.Subject) string {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return describe(s.Kind, s.Name+"/"+s.Namespace)
+	}
+	return describe(s.Kind, s.Name)
+}
+
+func notFound(role rbacv1.RoleRef) string {
+	return fmt.Sprintf("%s.%s %q not found", strings.ToLower(role.Kind), rbacv1.GroupName, role.Name)
+}
+
+// list is several texts as upstream's aggregate errors print them.
+func list(texts []string) string {
+	if len(texts) == 1 {
+		return texts[0]
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}

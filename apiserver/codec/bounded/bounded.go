@@ -1,0 +1,94 @@
+// Package bounded looks at what others send before anything is built from it.
+//
+// A few bytes can stand for a lot of memory: an empty container takes two bytes
+// in protobuf and 408 in Go, an alias in YAML repeats a text that was sent once,
+// and libraries take time that grows with the square of a text's nesting. So one
+// quick pass over the text bounds how deep it nests and how long its lists are,
+// and says how many bytes decoding it takes (Weigher); YAML, which has to be
+// parsed first, is bounded by YAMLToJSON.
+package bounded
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	// MaxDepth is how deep objects and lists may nest. Kubernetes' own types need
+	// some 30 levels, the schema of a large custom resource 100.
+	MaxDepth = 256
+	// MaxItems is how many items a list may have.
+	MaxItems = 10_000
+)
+
+// Weigher knows what values of Go types cost. It learns a type when it first
+// meets it. The zero value is ready to use.
+type Weigher struct {
+	mu    sync.Mutex // guards plans
+	plans map[reflect.Type]*plan
+}
+
+// JSON returns how many bytes decoding data into a value of into's type takes. It
+// fails for what is nested too deep or has too long a list. What is not JSON
+// passes: decoding it says what is wrong.
+func (w *Weigher) JSON(data []byte, into any) (int, *field.Error) {
+	r := jsonReader{data: data}
+	r.value(w.planOf(reflect.TypeOf(into)))
+	return len(data) + r.cost, r.err
+}
+
+// Protobuf is JSON for a protobuf message, without its envelope.
+func (w *Weigher) Protobuf(data []byte, into any) (int, *field.Error) {
+	r := protobufReader{}
+	r.message(data, w.planOf(reflect.TypeOf(into)))
+	return len(data) + r.cost, r.err
+}
+
+// trail is the way from a document to what a reader looks at, as far as an error
+// shows it.
+type trail struct {
+	steps [8]string
+	depth int
+}
+
+func (t *trail) enter(step string) {
+	if t.depth < len(t.steps) {
+		t.steps[t.depth] = step
+	}
+	t.depth++
+}
+
+func (t *trail) leave() { t.depth-- }
+
+func (t *trail) path() *field.Path {
+	var out strings.Builder
+	for _, s := range t.steps[:min(t.depth, len(t.steps))] {
+		if out.Len() > 0 && s != "[]" {
+			out.WriteByte('.')
+		}
+		out.WriteString(s)
+	}
+	if t.depth > len(t.steps) {
+		out.WriteString("…")
+	}
+	return field.NewPath(out.String())
+}
+
+func (t *trail) tooDeep() *field.Error {
+	return field.Forbidden(t.path(), fmt.Sprintf("must not be nested more than %d levels deep", MaxDepth))
+}
+
+func (t *trail) tooMany(n int) *field.Error { return field.TooMany(t.path(), n, MaxItems) }
+
+// step is a key as an error shows it.
+func step(key string) string {
+	const most = 40
+	if len(key) > most {
+		return strings.ToValidUTF8(key[:most], "") + "…"
+	}
+	return key
+}

@@ -1,0 +1,224 @@
+package bounded
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// jsonReader walks over JSON without building anything. It stops at what is wrong.
+type jsonReader struct {
+	data []byte
+	pos  int
+	cost int
+	at   trail
+	err  *field.Error
+}
+
+// skipped is the plan of what no field is there for.
+var skipped = &plan{}
+
+// whatever is the plan of what is decoded without a type.
+var whatever = &plan{kind: anything}
+
+// value walks over one value; false to stop.
+func (r *jsonReader) value(p *plan) bool {
+	c := r.next()
+	if p.kind == pointer {
+		if c != 'n' { // null
+			r.cost += p.size
+		}
+		return r.value(p.elem)
+	}
+	from := r.pos
+	switch c {
+	case 0:
+		return false
+	case '{', '[':
+		if r.at.depth >= MaxDepth {
+			r.err = r.at.tooDeep()
+			return false
+		}
+		if ok := r.inside(c, p); !ok {
+			return false
+		}
+	case '"':
+		s, ok := r.text()
+		if !ok {
+			return false
+		}
+		if p.kind == anything {
+			r.cost += stringSize + len(s)
+		}
+	default:
+		if !r.literal() {
+			return false
+		}
+		if p.kind == anything {
+			r.cost += boxSize
+		}
+	}
+	if p.kind == raw || p.kind == embedded || p.kind == text {
+		r.cost += r.pos - from // a copy
+	}
+	return true
+}
+
+func (r *jsonReader) inside(c byte, p *plan) bool {
+	if p.kind == embedded || p.kind == anything {
+		p = whatever
+	}
+	if c == '{' {
+		return r.object(p)
+	}
+	return r.items(p)
+}
+
+func (r *jsonReader) object(p *plan) bool {
+	r.pos++
+	if p.kind == anything {
+		r.cost += objectSize
+	}
+	for n := 0; ; n++ {
+		c := r.next()
+		if c == '}' {
+			r.pos++
+			return true
+		}
+		if n > 0 {
+			if c != ',' {
+				return false
+			}
+			r.pos++
+			c = r.next()
+		}
+		if c != '"' {
+			return false
+		}
+		quoted, ok := r.text()
+		if !ok || r.next() != ':' {
+			return false
+		}
+		r.pos++
+		key := plain(quoted)
+		r.at.enter(step(key))
+		if !r.value(r.member(p, key, n)) {
+			return false
+		}
+		r.at.leave()
+	}
+}
+
+// member adds what the n-th member of an object takes, and returns its plan.
+func (r *jsonReader) member(p *plan, key string, n int) *plan {
+	switch p.kind {
+	case anything:
+		if n == 0 {
+			r.cost += firstMembers
+		}
+		r.cost += memberSize + len(key)
+		return p
+	case mapping:
+		r.cost += p.size + len(key)
+		return p.elem
+	case structure:
+		if f, ok := p.fields[key]; ok {
+			return f
+		}
+	}
+	return skipped
+}
+
+func (r *jsonReader) items(p *plan) bool {
+	r.pos++
+	elem := skipped
+	switch p.kind {
+	case anything:
+		elem = p
+		r.cost += itemSize
+	case list:
+		elem = p.elem
+	}
+	for n := 0; ; n++ {
+		c := r.next()
+		if c == ']' {
+			r.pos++
+			return true
+		}
+		if n > 0 {
+			if c != ',' {
+				return false
+			}
+			r.pos++
+		}
+		if n >= MaxItems {
+			r.err = r.at.tooMany(n + 1 + bytes.Count(r.data[r.pos:], []byte{','}))
+			return false
+		}
+		switch p.kind {
+		case list:
+			r.cost += p.size
+		case anything:
+			r.cost += itemSize
+		}
+		r.at.enter("[]")
+		if !r.value(elem) {
+			return false
+		}
+		r.at.leave()
+	}
+}
+
+// next is the next byte that is no space, not consumed; 0 at the end.
+func (r *jsonReader) next() byte {
+	for r.pos < len(r.data) {
+		switch c := r.data[r.pos]; c {
+		case ' ', '\t', '\r', '\n':
+			r.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// text consumes a string and returns what stands between its quotes.
+func (r *jsonReader) text() ([]byte, bool) {
+	r.pos++
+	for from := r.pos; r.pos < len(r.data); r.pos++ {
+		switch r.data[r.pos] {
+		case '"':
+			r.pos++
+			return r.data[from : r.pos-1], true
+		case '\\':
+			r.pos++
+		}
+	}
+	return nil, false
+}
+
+// literal consumes a number, true, false or null.
+func (r *jsonReader) literal() bool {
+	from := r.pos
+	for r.pos < len(r.data) {
+		c := r.data[r.pos]
+		if c <= ' ' || c == ',' || c == '}' || c == ']' || c == ':' || c == '{' || c == '[' || c == '"' {
+			break
+		}
+		r.pos++
+	}
+	return r.pos > from
+}
+
+// plain is a key without its escapes.
+func plain(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted)
+	}
+	var out string
+	if json.Unmarshal(append(append([]byte{'"'}, quoted...), '"'), &out) != nil {
+		return string(quoted)
+	}
+	return out
+}

@@ -1,0 +1,143 @@
+package bounded
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+)
+
+const (
+	// maxExpanded is how long a document may be once each alias stands for what it
+	// repeats, in bytes, and maxNodes how many values it may then have.
+	maxExpanded = 10 << 20
+	maxNodes    = 200_000
+	// nodeSize is what a value of a document takes while it is converted, in bytes.
+	nodeSize = 320
+	// escaped is how many bytes a byte of a text may take in JSON, and its copies.
+	escaped = 16
+)
+
+// WeighYAML returns how many bytes converting a document may take at most.
+func WeighYAML(data []byte) int { return escaped*len(data) + nodeSize*nodes(data) }
+
+// nodes is how many values a document can have at most: each follows a sign that
+// is counted, wherever that stands.
+func nodes(data []byte) int {
+	n := 1
+	for i, c := range data {
+		switch c {
+		case '{':
+			n += 3 // itself, a key and a value
+		case '[', ',', ':', '?':
+			n += 2
+		case '-':
+			if i+1 == len(data) || data[i+1] <= ' ' {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// YAMLToJSON converts the one document in data that says something. It fails for
+// what is not YAML, what holds several documents or none, what is nested too deep,
+// and for aliases that expand to too much.
+func YAMLToJSON(data []byte) ([]byte, error) {
+	doc, err := document(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAliases(doc); err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSON(doc)
+}
+
+// Doubled names the keys that a document has twice; nil for one that YAMLToJSON
+// refuses.
+func Doubled(data []byte) error {
+	doc, err := document(data)
+	if err != nil || checkAliases(doc) != nil {
+		return nil
+	}
+	if err := yaml.UnmarshalStrict(doc, &map[string]any{}); err != nil {
+		return err
+	}
+	return nil
+}
+
+// document is the only document that says something.
+func document(data []byte) ([]byte, error) {
+	var found []byte
+	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		doc, err := docs.Read()
+		switch {
+		case errors.Is(err, io.EOF) && found == nil:
+			return nil, errors.New("it is empty")
+		case errors.Is(err, io.EOF):
+			return found, nil
+		case err != nil:
+			return nil, err
+		case blank(doc):
+		case found != nil:
+			return nil, errors.New("it holds several documents, one object is expected")
+		default:
+			found = doc
+		}
+	}
+}
+
+// blank says that a document has nothing but comments.
+func blank(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("---")))
+		if len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// checkAliases refuses a document whose aliases repeat too much. One without an
+// anchor has none.
+func checkAliases(doc []byte) error {
+	if bytes.IndexByte(doc, '&') < 0 {
+		return nil
+	}
+	var root yamlv3.Node
+	if err := yamlv3.Unmarshal(doc, &root); err != nil {
+		return err
+	}
+	if nodes, size := expanded(&root, map[*yamlv3.Node][2]int{}); nodes > maxNodes || size > maxExpanded {
+		return fmt.Errorf("its aliases expand to more than %d values or %d bytes: send them written out, in smaller objects", maxNodes, maxExpanded)
+	}
+	return nil
+}
+
+// expanded is how many values and bytes a node stands for, somewhat more than
+// allowed for more than that; known holds those of anchors.
+func expanded(n *yamlv3.Node, known map[*yamlv3.Node][2]int) (nodes, size int) {
+	if n.Kind == yamlv3.AliasNode {
+		if k, ok := known[n.Alias]; ok {
+			return k[0], k[1]
+		}
+		known[n.Alias] = [2]int{maxNodes + 1, 0} // an anchor inside itself never ends
+		return expanded(n.Alias, known)
+	}
+	nodes, size = 1, len(n.Value)+2
+	for _, c := range n.Content {
+		more, bytes := expanded(c, known)
+		nodes, size = min(nodes+more, maxNodes+1), min(size+bytes, maxExpanded+1)
+	}
+	if n.Anchor != "" {
+		known[n] = [2]int{nodes, size}
+	}
+	return nodes, size
+}

@@ -1,0 +1,158 @@
+package fair_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"monopod/apiserver/flow/fair"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func full(t *testing.T, cfg fair.Config) *fair.Room {
+	t.Helper()
+	r := fair.New(cfg)
+	for range cfg.Seats {
+		if !r.Enter(t.Context(), "noisy", 1) {
+			t.Fatal("an empty room let nobody in")
+		}
+	}
+	return r
+}
+
+// A user with one request waits for one seat, however many another one waits for.
+func TestUsersTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := full(t, fair.Config{Seats: 2, Queue: 10, Wait: time.Minute})
+		var order []string
+		for _, who := range []string{"noisy 1", "noisy 2", "noisy 3", "quiet 1", "other 1"} {
+			go func() {
+				if r.Enter(t.Context(), strings.Fields(who)[0], 1) {
+					order = append(order, who)
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, user := range []string{"noisy", "noisy", "noisy", "quiet", "other"} {
+			r.Leave(user, 1)
+			synctest.Wait()
+		}
+		if got := fmt.Sprint(order); got != "[noisy 1 quiet 1 other 1 noisy 2 noisy 3]" {
+			t.Errorf("let in %s", got)
+		}
+		r.Leave("noisy", 1)
+		r.Leave("noisy", 1)
+		if r.Inside() != 0 {
+			t.Errorf("%d are left inside", r.Inside())
+		}
+	})
+}
+
+func TestAQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := full(t, fair.Config{Seats: 1, Queue: 1, Wait: time.Minute})
+		waited := make(chan bool)
+		go func() { waited <- r.Enter(t.Context(), "a", 1) }()
+		synctest.Wait()
+		if r.Enter(t.Context(), "a", 1) {
+			t.Error("let in beside the one who waits")
+		}
+		r.Leave("noisy", 1)
+		if !<-waited {
+			t.Error("the one who waited was turned away")
+		}
+	})
+}
+
+func TestNobodyWaitsForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := full(t, fair.Config{Seats: 1, Queue: 1, Wait: time.Minute})
+		from := time.Now()
+		if r.Enter(t.Context(), "a", 1) || time.Since(from) != time.Minute {
+			t.Errorf("after %s", time.Since(from))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if r.Enter(ctx, "a", 1) {
+			t.Error("let in after its context ended")
+		}
+		r.Leave("noisy", 1)
+		if r.Inside() != 0 || !r.Enter(t.Context(), "a", 1) {
+			t.Error("those who gave up keep a seat")
+		}
+	})
+}
+
+func TestNoLimit(t *testing.T) {
+	t.Parallel()
+	r := fair.New(fair.Config{})
+	for range 1000 {
+		if !r.Enter(t.Context(), "a", 1) {
+			t.Fatal("turned away")
+		}
+	}
+}
+
+// A request that needs much room gets it: those that would fit before it wait,
+// too.
+func TestLargeRequestsGetTheirTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := fair.New(fair.Config{Seats: 10, Queue: 10, Wait: time.Minute})
+		r.Enter(t.Context(), "a", 6)
+		var order []string
+		for _, c := range []struct {
+			user  string
+			seats int
+		}{{"b", 10}, {"c", 2}} {
+			go func() {
+				if r.Enter(t.Context(), c.user, c.seats) {
+					order = append(order, c.user)
+				}
+			}()
+			synctest.Wait()
+		}
+		if len(order) > 0 {
+			t.Errorf("%s went first", order)
+		}
+		r.Leave("a", 6)
+		synctest.Wait()
+		r.Leave("b", 10)
+		synctest.Wait()
+		if got := fmt.Sprint(order); got != "[b c]" || r.Inside() != 2 {
+			t.Errorf("let in %s, %d seats are taken", got, r.Inside())
+		}
+	})
+}
+
+// One user leaves room for the others, and does not keep them waiting for what
+// only it waits for.
+func TestAUserLeavesRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := fair.New(fair.Config{Seats: 10, PerUser: 5, Queue: 10, Wait: time.Minute})
+		if !r.Enter(t.Context(), "noisy", 20) || r.Inside() != 5 {
+			t.Errorf("%d seats are taken", r.Inside())
+		}
+		ended := make(chan bool)
+		go func() { ended <- r.Enter(t.Context(), "noisy", 1) }()
+		synctest.Wait()
+		from := time.Now()
+		if !r.Enter(t.Context(), "quiet", 5) || time.Since(from) > 0 {
+			t.Errorf("quiet waited for %s", time.Since(from))
+		}
+		r.Leave("noisy", 20)
+		if !<-ended || r.Inside() != 6 {
+			t.Errorf("%d seats are taken", r.Inside())
+		}
+	})
+}
