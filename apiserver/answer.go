@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/request"
 	"monopod/store"
 )
 
@@ -47,28 +48,22 @@ func (s *Server) answerFor(t target) (Answer, bool) {
 }
 
 func (a Answer) decode(w http.ResponseWriter, r *http.Request, t target) (registry.Object, error) {
-	data, err := body(r)
+	data, err := codec.Body(r)
 	if err != nil {
 		return nil, err
 	}
-	if a.New == nil {
-		return decodeObject(w, r, t, data)
+	into := t.body()
+	if a.New != nil {
+		into.New, into.Kind = a.New, a.Kind
 	}
-	obj := a.New()
-	if err := decode(w, r, data, obj); err != nil {
-		return nil, err
-	}
-	if err := checkKind(obj.GetObjectKind().GroupVersionKind(), a.Kind); err != nil {
-		return nil, err
-	}
-	return obj, checkName(obj, t.ref, t.res.Namespaced)
+	return codec.DecodeObject(w, r, data, into)
 }
 
 func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, a Answer) error {
 	if a.Create == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiate(r, "PartialObjectMetadata") // what is computed has no columns
+	f, err := codec.Negotiate(r, "PartialObjectMetadata") // what is computed has no columns
 	if err != nil {
 		return err
 	}
@@ -83,10 +78,10 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	if err != nil {
 		return err
 	}
-	if obj, ok := out.(registry.Object); ok && f.as != "" {
-		out = partial(obj)
+	if obj, ok := out.(registry.Object); ok && f.As != "" {
+		out = codec.Partial(obj)
 	}
-	s.send(w, r, f, http.StatusCreated, out)
+	s.out.Send(w, r, f, http.StatusCreated, out)
 	return nil
 }
 
@@ -94,7 +89,7 @@ func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a A
 	if a.Get == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiateAnswer(r, t.res, "Table", "PartialObjectMetadata")
+	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadata")
 	if err != nil {
 		return err
 	}
@@ -105,15 +100,15 @@ func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a A
 	return s.answer(w, r, f, t, http.StatusOK, obj)
 }
 
-func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a Answer, opts listOptions) error {
+func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a Answer, opts request.ListOptions) error {
 	if a.List == nil || opts.Watch {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiateAnswer(r, t.res, "Table", "PartialObjectMetadataList")
+	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadataList")
 	if err != nil {
 		return err
 	}
-	objs, err := a.List(r.Context(), opts.sel)
+	objs, err := a.List(r.Context(), opts.Sel)
 	if err != nil {
 		return err
 	}
@@ -125,25 +120,5 @@ func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a 
 		}
 		entries[i] = &store.Entry{Object: obj, JSON: data}
 	}
-	return s.sendEntries(w, r, f, t.res, entries, metav1.ListMeta{})
-}
-
-// negotiateAnswer is negotiate for a kind that may have no form in protobuf: a
-// client that takes something else too gets that, as upstream does for custom
-// resources.
-func negotiateAnswer(r *http.Request, res *registry.Resource, as ...string) (format, error) {
-	f, err := negotiate(r, as...)
-	if err != nil || f.media != typeProtobuf || f.as != "" {
-		return f, err
-	}
-	if _, ok := res.New().(message); ok {
-		return f, nil
-	}
-	rest := slices.DeleteFunc(clauses(r.Header.Get("Accept")), func(c clause) bool { return c.media == typeProtobuf })
-	for _, c := range rest {
-		if other, ok := c.format(as); ok {
-			return other, nil
-		}
-	}
-	return f, nil // which is refused, naming the type
+	return s.out.SendEntries(w, r, f, t.res, entries, metav1.ListMeta{})
 }

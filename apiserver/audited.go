@@ -1,17 +1,16 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"net"
 	"net/http"
 	"strings"
 
 	"github.com/go-chi/chi/v5/middleware"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/request"
 )
 
 // audited has a request written down, if anything is. ref says what it is about;
@@ -24,8 +23,8 @@ func (s *Server) audited(next http.Handler, ref func(*http.Request) client.Ref) 
 		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
 		long := false
 		if ref != nil {
-			a = attributesOf(r, ref(r))
-			long = longRunning(r, ref(r))
+			a = request.Attributes(r, ref(r))
+			long = request.LongRunning(r, ref(r))
 		}
 		record := s.Audit.Begin(a, callerOf(r))
 		if record == nil {
@@ -84,30 +83,4 @@ func (s *startedWriter) WriteHeader(code int) {
 		s.record.Started(code)
 	}
 	s.WrapResponseWriter.WriteHeader(code)
-}
-
-// note writes down what the client gets, v as send takes it.
-func (s *Server) note(r *http.Request, v any) {
-	record := s.recordOf(r)
-	if status, ok := v.(*metav1.Status); ok {
-		record.Failed(status)
-	}
-	if !record.Wants(audit.RequestResponse) {
-		return
-	}
-	data, ok := v.([]byte)
-	if !ok {
-		var err error
-		if data, err = json.Marshal(v); err != nil {
-			return // what cannot be encoded was not sent either
-		}
-	}
-	record.Answered(data)
-}
-
-func (s *Server) recordOf(r *http.Request) *audit.Record {
-	if s.Audit == nil {
-		return nil
-	}
-	return audit.Of(r.Context())
 }

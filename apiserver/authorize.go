@@ -8,88 +8,24 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/request"
 )
-
-// attributesOf is what a request about ref wants to do. A namespace counts as
-// being inside itself, and a list that its field selector narrows to one name as
-// a list of that name (upstream: RequestInfoFactory).
-func attributesOf(r *http.Request, ref client.Ref) auth.Attributes {
-	a := auth.Attributes{
-		User: auth.UserOf(r.Context()), Verb: verbOf(r, ref),
-		Namespace: ref.Namespace, Group: ref.Resource.Group, Version: ref.Resource.Version,
-		Resource: ref.Resource.Resource, Subresource: ref.Subresource, Name: ref.Name,
-	}
-	if a.Resource == client.Namespaces.Resource && a.Group == "" {
-		a.Namespace = ref.Name
-	}
-	switch {
-	case !hasVerb(r.Method): // passed on by a proxy, for who may do anything
-		a.Verb = ""
-	case a.Verb == "list" || a.Verb == "watch":
-		a.Fields = selected(r)
-		a.Name = selectedName(a.Fields)
-	case a.Verb == "deletecollection":
-		a.Fields = selected(r)
-	}
-	return a
-}
-
-// hasVerb says that a method has a word of Kubernetes'.
-func hasVerb(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-		return true
-	}
-	return false
-}
 
 // permit is the 403 for a request that its user may not make. To open a stream is
 // to create one, also with the GET of a WebSocket (upstream since 1.35:
 // AuthorizePodWebsocketUpgradeCreatePermission).
 func (s *Server) permit(r *http.Request) error {
-	a := attributesOf(r, refOf(r))
+	a := request.Attributes(r, request.Ref(r))
 	err := s.authorize(r.Context(), a)
-	if err == nil && a.Verb == "get" && opensStream(a) {
+	if err == nil && a.Verb == "get" && request.OpensStream(a) {
 		a.Verb = "create"
 		err = s.authorize(r.Context(), a)
 	}
 	return err
-}
-
-func opensStream(a auth.Attributes) bool {
-	return a.Group == "" && a.Resource == client.Pods.Resource &&
-		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")
-}
-
-// selected is what the request's field selector asks for; nothing where it does not
-// parse, which the handler says.
-func selected(r *http.Request) fields.Requirements {
-	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {
-		return nil
-	}
-	sel, err := parseFields(r.URL.Query().Get("fieldSelector"))
-	if err != nil {
-		return nil
-	}
-	return sel.Requirements()
-}
-
-// selectedName is the one name that a field selector leaves.
-func selectedName(asked fields.Requirements) string {
-	for _, f := range asked {
-		if f.Field == "metadata.name" && f.Operator == selection.Equals && len(content.IsPathSegmentName(f.Value)) == 0 {
-			return f.Value
-		}
-	}
-	return ""
 }
 
 // authorizePath lets through who may use a path that is no resource.
@@ -97,7 +33,7 @@ func (s *Server) authorizePath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
 		if err := s.authorize(r.Context(), a); err != nil {
-			s.fail(w, r, err)
+			s.out.Fail(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bufio"
 	"context"
+	"monopod/apiserver/codec"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -21,11 +22,11 @@ func (d *discard) WriteHeader(int)             {}
 func BenchmarkRequest(b *testing.B) {
 	const path = "/api/v1/namespaces/default/pods/a"
 	for name, c := range map[string]struct{ method, path, body, typ, accept string }{
-		"get":          {"GET", path, "", "", typeJSON},
-		"get-protobuf": {"GET", path, "", "", typicalAccept},
-		"patch-status": {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", typeJSON},
-		"merge-patch":  {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", typeJSON},
-		"create":       {"POST", "/api/v1/namespaces/default/pods?dryRun=All", `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, typeJSON, typeJSON},
+		"get":          {"GET", path, "", "", codec.TypeJSON},
+		"get-protobuf": {"GET", path, "", "", codec.TypicalAccept},
+		"patch-status": {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON},
+		"merge-patch":  {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON},
+		"create":       {"POST", "/api/v1/namespaces/default/pods?dryRun=All", `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, codec.TypeJSON, codec.TypeJSON},
 	} {
 		b.Run(name, func(b *testing.B) {
 			h := fuzzed(b)

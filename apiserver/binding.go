@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) bind(ctx context.Context, ref client.Ref, obj registry.Object) 
 		pod.UID = b.UID
 		return pod, nil
 	})
-	return success(http.StatusCreated, nil), err
+	return codec.Success(http.StatusCreated, nil), err
 }
 
 // validateTarget wants a node (upstream: validation.ValidatePodBinding).
@@ -77,5 +78,5 @@ func validateTarget(target *corev1.ObjectReference, path *field.Path) (errs fiel
 // evict deletes a pod as its disruption budget allows.
 func (s *Server) evict(ctx context.Context, ref client.Ref, obj registry.Object) (runtime.Object, error) {
 	_, err := s.registry.Update(ctx, ref, func(registry.Object) (registry.Object, error) { return obj, nil })
-	return success(http.StatusCreated, nil), err
+	return codec.Success(http.StatusCreated, nil), err
 }

@@ -3,18 +3,14 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"net/http"
 	goruntime "runtime"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/flow/fair"
 )
 
@@ -23,17 +19,9 @@ import (
 // and encodes. What that comes to is known before it is decoded, so bodies wait
 // until there is room for them.
 const (
-	// smallBody is the length up to which bodies do not wait for room before they are
-	// read, in bytes.
-	smallBody = 64 << 10
 	// lightBody is what decoding a body may take to count as light, in bytes. Light
 	// ones have room of their own: they never wait for heavy ones.
 	lightBody = 256 << 10
-	// copies is how many times an object exists until its write is answered: decoded,
-	// copied, encoded.
-	copies = 3
-	// applyCopies is copies for server-side apply, which compares several versions.
-	applyCopies = 6
 	// heavyAtOnce is how many heavy bodies are decoded at once, at most, and no more
 	// than there are processors: they would only keep other requests from one.
 	heavyAtOnce = 4
@@ -64,6 +52,7 @@ func newBudget(l Limits, c clock.Clock) budget {
 // account is what one request has of the budget. It belongs to the request's
 // goroutine.
 type account struct {
+	codec.Account // whose memory it is
 	budget
 	user     string
 	received int
@@ -71,22 +60,15 @@ type account struct {
 	room     *fair.Room // of decoding
 }
 
-type accountKey struct{}
-
-func withAccount(ctx context.Context, b budget) (context.Context, *account) {
+func (b budget) open(ctx context.Context) (context.Context, *account) {
 	a := &account{budget: b, user: auth.UserOf(ctx).Name}
-	return context.WithValue(ctx, accountKey{}, a), a
+	a.Account = codec.Account{Memory: a, Weigher: b.weigher}
+	return codec.WithAccount(ctx, &a.Account), a
 }
 
-// accountOf is the account in the context; nil for none, which bounds nothing.
-func accountOf(ctx context.Context) *account {
-	a, _ := ctx.Value(accountKey{}).(*account)
-	return a
-}
-
-// receive waits until there is room for a body of that length.
-func (a *account) receive(ctx context.Context, length int) error {
-	if a == nil || length <= smallBody || a.received > 0 {
+// Receive implements codec.Memory. Small bodies do not wait.
+func (a *account) Receive(ctx context.Context, length int) error {
+	if length <= codec.SmallBody || a.received > 0 {
 		return nil
 	}
 	if !a.budget.received.Enter(ctx, a.user, length) {
@@ -96,14 +78,10 @@ func (a *account) receive(ctx context.Context, length int) error {
 	return nil
 }
 
-// decode waits until there is room for decoding what takes so many bytes; what
-// the request had before for that is given back first, so that nobody waits for
-// more while others wait for what it has.
-func (a *account) decode(ctx context.Context, bytes int) error {
-	if a == nil {
-		return nil
-	}
-	if err := a.checkSize(bytes); err != nil {
+// Decode implements codec.Memory. What the request had before is given back first,
+// so that nobody waits for more while others wait for what it has.
+func (a *account) Decode(ctx context.Context, bytes int) error {
+	if err := a.Check(bytes); err != nil {
 		return err
 	}
 	a.decoded()
@@ -118,7 +96,8 @@ func (a *account) decode(ctx context.Context, bytes int) error {
 	return nil
 }
 
-func (a *account) checkSize(bytes int) error {
+// Check implements codec.Memory.
+func (a *account) Check(bytes int) error {
 	if a.most <= 0 || bytes <= a.most {
 		return nil
 	}
@@ -126,19 +105,16 @@ func (a *account) checkSize(bytes int) error {
 		"decoding the body would take %d MiB of memory, limit is %d MiB: send fewer or smaller values", bytes>>20, a.most>>20))
 }
 
-// decoded gives back what decode took.
+// decoded gives back what Decode took.
 func (a *account) decoded() {
-	if a != nil && a.decoding > 0 {
+	if a.decoding > 0 {
 		a.room.Leave(a.user, a.decoding)
 		a.decoding = 0
 	}
 }
 
-// close gives everything back. It may be called again.
-func (a *account) close() {
-	if a == nil {
-		return
-	}
+// Close implements codec.Memory.
+func (a *account) Close() {
 	a.decoded()
 	if a.received > 0 {
 		a.budget.received.Leave(a.user, a.received)
@@ -151,86 +127,4 @@ func errBusy(ctx context.Context) error {
 		return err
 	}
 	return apierrors.NewTooManyRequests("Too many large request bodies are under way, please try again later.", 1)
-}
-
-// admitJSON waits until there is room for decoding data into into, and whatever is
-// made of it; 422 for what is nested too deep or has too long a list.
-func (a *account) admitJSON(r *http.Request, data []byte, into any) error {
-	if a == nil {
-		return nil
-	}
-	bytes, err := a.weigher.JSON(data, into)
-	if err == nil && quantity.Suspicious(data) { // which is looked at without a type
-		var more int
-		more, err = a.weigher.JSON(data, new(any))
-		bytes += more
-	}
-	if err != nil {
-		return errShape(err)
-	}
-	return a.decode(r.Context(), copies*bytes)
-}
-
-func (a *account) admitProtobuf(r *http.Request, data []byte, into any) error {
-	if a == nil {
-		return nil
-	}
-	bytes, err := a.weigher.Protobuf(data, into)
-	if err != nil {
-		return errShape(err)
-	}
-	return a.decode(r.Context(), copies*bytes)
-}
-
-// errShape is 422 for a body that no object looks like.
-func errShape(err *field.Error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{err})
-}
-
-// admitPatch waits until there is room for applying data, a patch, to current.
-func (a *account) admitPatch(r *http.Request, typ types.PatchType, data, current []byte) error {
-	if a == nil {
-		return nil
-	}
-	bytes, err := a.weigher.JSON(data, new(any))
-	if err != nil {
-		return errShape(err)
-	}
-	stored, _ := a.weigher.JSON(current, new(any))
-	cost := copies * (bytes + stored)
-	switch typ {
-	case types.JSONPatchType:
-		cost += pathLength(data) * (len(data) + len(current))
-	case types.ApplyYAMLPatchType:
-		cost = applyCopies * (bytes + stored)
-	}
-	return a.decode(r.Context(), cost)
-}
-
-// pathLength is how many levels of an object a JSON patch opens at most, each of
-// which keeps a text of its own.
-func pathLength(patch []byte) int {
-	most, n := 0, 0
-	for _, c := range patch {
-		switch c {
-		case '"':
-			n = 0
-		case '/':
-			n++
-			most = max(most, n)
-		}
-	}
-	return min(most, bounded.MaxDepth)
-}
-
-// check refuses what a patch made where the same would be refused as a body.
-func (a *account) check(data []byte, into any) error {
-	if a == nil {
-		return nil
-	}
-	bytes, err := a.weigher.JSON(data, into)
-	if err != nil {
-		return errShape(err)
-	}
-	return a.checkSize(copies * bytes)
 }

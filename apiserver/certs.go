@@ -12,6 +12,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/codec"
 )
 
 // certs answers a GET with the certificates in use; a POST makes those that are
@@ -22,17 +23,17 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
-		s.fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("certificates are for admins")))
+		s.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("certificates are for admins")))
 		return
 	}
 	if r.Method == http.MethodPost {
 		if err := s.Access.Rotate(); err != nil {
-			s.fail(w, r, err)
+			s.out.Fail(w, r, err)
 			return
 		}
 		s.Log.Info("certificates and tokens are new")
 	}
-	s.send(w, r, format{}, http.StatusOK, indented(s.Access.Certificates()))
+	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(s.Access.Certificates()))
 }
 
 // Certificates are those in use.

@@ -8,22 +8,24 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/request"
 )
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.answerFor(t); ok {
 		return s.createAnswer(w, r, t, a)
 	}
-	f, err := negotiateWrite(r)
+	f, err := codec.NegotiateWrite(r)
 	if err != nil {
 		return err
 	}
-	data, err := body(r)
+	data, err := codec.Body(r)
 	if err != nil {
 		return err
 	}
-	obj, err := decodeObject(w, r, t, data)
+	obj, err := codec.DecodeObject(w, r, data, t.body())
 	if err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
 	asked := slices.DeleteFunc(append(r.URL.Query()["dryRun"], more...), func(v string) bool { return v == "" })
 	if errs := metavalidation.ValidateDryRun(field.NewPath("dryRun"), asked); len(errs) > 0 || len(asked) == 0 {
-		return r, errOptions(r, errs)
+		return r, request.ErrOptions(r, errs)
 	}
 	return r.WithContext(registry.DryRun(r.Context())), nil
 }

@@ -9,18 +9,15 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/version"
-
 	"github.com/go-chi/chi/v5"
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 )
-
-// aggregated is the shape in which one request answers all of discovery.
-const aggregated = "APIGroupDiscoveryList"
 
 // groups are what is served, in upstream's order, each with its versions, of
 // which the first is the preferred one.
@@ -124,24 +121,24 @@ func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
 // discover answers with all of it at once where the client asks for that. Who
 // has it already is told so.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request, in func(group string) bool, legacy any) {
-	f, err := negotiate(r, aggregated)
+	f, err := codec.Negotiate(r, codec.Aggregated)
 	if err != nil {
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 		return
 	}
 	w.Header().Set("Vary", "Accept")
-	if f.as != aggregated {
-		s.send(w, r, f, http.StatusOK, legacy)
+	if f.As != codec.Aggregated {
+		s.out.Send(w, r, f, http.StatusOK, legacy)
 		return
 	}
 	list := &apidiscovery.APIGroupDiscoveryList{
-		TypeMeta: metav1.TypeMeta{Kind: aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}
+		TypeMeta: metav1.TypeMeta{Kind: codec.Aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}
 	for _, versions := range s.groups() {
 		if in(versions[0].Group) {
 			list.Items = append(list.Items, s.groupDiscovery(versions))
 		}
 	}
-	f.contentType = f.header() + ";g=" + apidiscovery.GroupName + ";v=v2;as=" + aggregated
+	f.ContentType = f.Header() + ";g=" + apidiscovery.GroupName + ";v=v2;as=" + codec.Aggregated
 	if tag, err := tagOf(list); err == nil {
 		w.Header().Set("ETag", tag)
 		w.Header().Set("Cache-Control", "public")
@@ -150,7 +147,7 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request, in func(group 
 			return
 		}
 	}
-	s.send(w, r, f, http.StatusOK, list)
+	s.out.Send(w, r, f, http.StatusOK, list)
 }
 
 // tagOf changes with the document, whatever form it is sent in.
@@ -252,10 +249,10 @@ func apiResources(res registry.Resource) []metav1.APIResource {
 }
 
 func (s *Server) answerPlain(w http.ResponseWriter, r *http.Request, v any) {
-	f, err := negotiate(r)
+	f, err := codec.Negotiate(r)
 	if err != nil {
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 		return
 	}
-	s.send(w, r, f, http.StatusOK, v)
+	s.out.Send(w, r, f, http.StatusOK, v)
 }

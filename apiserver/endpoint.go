@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/request"
 )
 
 // podHost is where the pod serves: the port asked for, else the first that it
@@ -77,7 +78,7 @@ func (s *Server) reachNode(w http.ResponseWriter, r *http.Request, asked client.
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if a := attributesOf(r, asked); isStream(plain) && a.Verb != "create" {
+	if a := request.Attributes(r, asked); isStream(plain) && a.Verb != "create" {
 		a.Verb = "create"
 		if err := s.authorize(r.Context(), a); err != nil {
 			return err

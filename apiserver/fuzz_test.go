@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -65,7 +66,7 @@ func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVers
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return append(bytes.Clone(protobufMagic), data...)
+	return append(bytes.Clone(codec.ProtobufMagic), data...)
 }
 
 // collections are where objects of each kind are created.
@@ -83,7 +84,7 @@ func collections() (paths []string) {
 	return paths
 }
 
-var bodyTypes = []string{typeJSON, typeYAML, typeProtobuf, ""}
+var bodyTypes = []string{codec.TypeJSON, codec.TypeYAML, codec.TypeProtobuf, ""}
 
 // A body of any kind is stored as an object that reads back, or refused.
 func FuzzBody(f *testing.F) {
@@ -184,7 +185,7 @@ func FuzzPath(f *testing.F) {
 // Whatever Accept says, the answer is one of the forms it names, or 406 as JSON.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{
-		"application/json", typicalAccept, "*/*;q=0.1, text/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;q=0", ",;,", "a/b;q=\"", "application/json;stream=x",
+		"application/json", codec.TypicalAccept, "*/*;q=0.1, text/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;q=0", ",;,", "a/b;q=\"", "application/json;stream=x",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 	} {
 		f.Add(accept, "gzip, *;q=0", false)

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
 )
 
 // Check is one named part of the server's health. Ready and Live say which of
@@ -104,20 +104,11 @@ var Version = version.Info{
 }
 
 func (s *Server) version(w http.ResponseWriter, r *http.Request) {
-	s.send(w, r, format{}, http.StatusOK, indented(Version))
+	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(Version))
 }
 
 func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
-	s.send(w, r, format{}, http.StatusOK, indented(s.Configz))
-}
-
-// indented is v as people read it.
-func indented(v any) any {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return v
-	}
-	return append(data, '\n')
+	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(s.Configz))
 }
 
 func (s *Server) debug(w http.ResponseWriter, r *http.Request) {

@@ -3,26 +3,25 @@ package apiserver
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/request"
 )
 
 // impersonate makes the request that of the user its Impersonate- headers name,
 // if its own user may act as each part of that.
 func (s *Server) impersonate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		as, asked, err := impersonated(r.Header)
+		as, asked, err := request.Impersonated(r.Header)
 		if err == nil && asked {
 			err = s.mayImpersonate(r.Context(), as)
 		}
 		if err != nil {
-			s.fail(w, r, err)
+			s.out.Fail(w, r, err)
 			return
 		}
 		if asked {
@@ -31,40 +30,6 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// impersonated is the user that the headers name; false when they name none.
-func impersonated(h http.Header) (as auth.User, asked bool, err error) {
-	as = auth.User{
-		Name: h.Get(authenticationv1.ImpersonateUserHeader), UID: h.Get(authenticationv1.ImpersonateUIDHeader),
-		Groups: slices.Clone(h[authenticationv1.ImpersonateGroupHeader]), Extra: impersonatedExtra(h),
-	}
-	if as.Name == "" && (as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0) {
-		return as, false, apierrors.NewBadRequest("a group, uid or extra field is to be impersonated, but no user: header " +
-			authenticationv1.ImpersonateUserHeader + " is missing")
-	}
-	return as, as.Name != "", nil
-}
-
-// impersonatedExtra reads Impersonate-Extra-KEY headers, whose keys may be
-// escaped as in a URL.
-func impersonatedExtra(h http.Header) map[string][]string {
-	var extra map[string][]string
-	for name, values := range h {
-		key, ok := strings.CutPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix)
-		if !ok {
-			continue
-		}
-		key = strings.ToLower(key)
-		if plain, err := url.PathUnescape(key); err == nil {
-			key = plain
-		}
-		if extra == nil {
-			extra = map[string][]string{}
-		}
-		extra[key] = append(extra[key], values...)
-	}
-	return extra
 }
 
 // mayImpersonate is the 403 for the first part of the user that may not be

@@ -9,6 +9,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
 )
 
 // Kubelet is the handler of the node's own port: what its agent serves, for whom the
@@ -57,8 +58,8 @@ func (s *Server) enterKubelet(r *http.Request, node string) (leave func(), err e
 }
 
 func failPlainly(w http.ResponseWriter, err error) {
-	status := statusOf(err)
-	retryAfter(w, status)
+	status := codec.StatusOf(err)
+	codec.RetryAfter(w, status)
 	http.Error(w, status.Message, int(status.Code))
 }
 

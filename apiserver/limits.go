@@ -3,7 +3,6 @@ package apiserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/flow/fair"
+	"monopod/apiserver/request"
 )
 
 // Limits are what one client can cost the others. The zero value is upstream's,
@@ -77,7 +77,7 @@ func newRooms(l Limits, c clock.Clock) rooms {
 // admins and nodes, who have to get through, are not counted.
 func (s *Server) bounded(do verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, t target) error {
-		if longRunning(r, t.ref) {
+		if request.LongRunning(r, t.ref) {
 			done, err := s.hold(r, t.ref)
 			if err != nil {
 				return err
@@ -101,8 +101,8 @@ func (s *Server) bounded(do verb) verb {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		ctx, account := withAccount(ctx, s.budget)
-		defer account.close()
+		ctx, account := s.budget.open(ctx)
+		defer account.Close()
 		return do(w, r.WithContext(ctx), t)
 	}
 }
@@ -136,14 +136,4 @@ func (s *Server) timeLimit(r *http.Request) (time.Duration, error) {
 		limit = min(limit, asked)
 	}
 	return limit, nil
-}
-
-// errTimeout is upstream's answer to a request that took too long.
-func errTimeout() *apierrors.StatusError {
-	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
-}
-
-// tookTooLong says that err is the end of a request's time, or of its client.
-func tookTooLong(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -21,15 +20,6 @@ const (
 	sharedByUsers = 2
 	exemptUser    = 5
 )
-
-// longRunning says that the request is a watch or a stream.
-func longRunning(r *http.Request, ref client.Ref) bool {
-	switch ref.Subresource {
-	case "log", "exec", "attach", "portforward", "proxy":
-		return true
-	}
-	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
-}
 
 // hold counts a watch or a stream against what its user may have open, until what
 // it returns is called.

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/request"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
@@ -65,7 +66,7 @@ func (s *Server) count(next http.Handler) http.Handler {
 			is := []string{metricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
 			dry := dryRun(r)
 			s.counters.requests.WithLabelValues(append(is, dry, strconv.Itoa(ww.Status()))...).Inc()
-			if !longRunning(r, ref) {
+			if !request.LongRunning(r, ref) {
 				took := time.Since(from).Seconds()
 				s.counters.duration.WithLabelValues(append(is, dry)...).Observe(took)
 				s.counters.sli.WithLabelValues(is...).Observe(took)
@@ -107,7 +108,7 @@ func metricVerb(r *http.Request, ref client.Ref) string {
 	switch r.Method {
 	case http.MethodGet:
 		if ref.Resource.Resource != "" {
-			return strings.ToUpper(verbOf(r, ref))
+			return strings.ToUpper(request.Verb(r, ref))
 		}
 		return r.Method
 	case http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

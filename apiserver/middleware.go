@@ -10,10 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/request"
 )
-
-// maxBody is the largest request body, in bytes (upstream: 3 MiB).
-const maxBody = 3 << 20
 
 // recoverPanic makes a panic in a handler a 500 and nothing else; an answer
 // that has begun is cut off.
@@ -33,7 +32,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
 				panic(http.ErrAbortHandler)
 			}
-			s.fail(w, r, apierrors.NewInternalError(errors.New("the server made a mistake, see its log")))
+			s.out.Fail(w, r, apierrors.NewInternalError(errors.New("the server made a mistake, see its log")))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -43,14 +42,12 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 // a stream has none, unless it only says that it does.
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if hasBody(r) && !isProxied(r) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if request.HasBody(r) && !request.IsProxied(r) {
+			r.Body = http.MaxBytesReader(w, r.Body, codec.MaxBody)
 		}
 		next.ServeHTTP(w, r)
 	})
 }
-
-func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
 // identify notes who a request comes from; nobody is turned away.
 func (s *Server) identify(next http.Handler) http.Handler {
@@ -69,7 +66,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := s.whoIs(r)
 		if err != nil {
-			s.fail(w, r, err)
+			s.out.Fail(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
@@ -91,28 +88,17 @@ func (s *Server) whoIs(r *http.Request) (auth.User, error) {
 		return user, apierrors.NewUnauthorized("Unauthorized")
 	}
 	if auth.HasCertificate(r) {
-		if err := s.crossOrigin.Check(asWrite(r)); err != nil {
-			return user, apierrors.NewForbidden(chiResource(r), "", err)
+		if err := s.crossOrigin.Check(request.AsWrite(r)); err != nil {
+			return user, apierrors.NewForbidden(request.GroupResource(r), "", err)
 		}
 	}
 	return user, nil
 }
 
-// asWrite is r as the check for other origins should see it. A browser lets any
-// page open a WebSocket, with a GET, and a stream can do more than read.
-func asWrite(r *http.Request) *http.Request {
-	if !isUpgrade(r) {
-		return r
-	}
-	w := r.Clone(r.Context())
-	w.Method = http.MethodPost
-	return w
-}
-
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	s.fail(w, r, errNotFoundPath())
+	s.out.Fail(w, r, request.ErrNotFound())
 }
 
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	s.fail(w, r, apierrors.NewMethodNotSupported(chiResource(r), r.Method))
+	s.out.Fail(w, r, apierrors.NewMethodNotSupported(request.GroupResource(r), r.Method))
 }

@@ -2,12 +2,11 @@ package apiserver
 
 import (
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"monopod/apiserver/codec"
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
 )
@@ -37,10 +36,10 @@ func newOpenAPI(cfg Config) *openapi.Documents {
 func (s *Server) openapiIndex(w http.ResponseWriter, r *http.Request) {
 	index, err := s.openapi.Index()
 	if err == nil {
-		err = tagged(w, r, typeJSON, openapi.Hash(index), func() ([]byte, error) { return index, nil })
+		err = codec.Tagged(w, r, codec.TypeJSON, openapi.Hash(index), func() ([]byte, error) { return index, nil })
 	}
 	if err != nil {
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 	}
 }
 
@@ -52,7 +51,7 @@ func (s *Server) openapiGroup(w http.ResponseWriter, r *http.Request) {
 	doc, err := s.openapi.V3(name)
 	switch hash := r.URL.Query().Get("hash"); {
 	case err != nil:
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 		return
 	case doc == nil:
 		s.notFound(w, r)
@@ -71,7 +70,7 @@ func (s *Server) openapiGroup(w http.ResponseWriter, r *http.Request) {
 func (s *Server) openapiV2(w http.ResponseWriter, r *http.Request) {
 	doc, err := s.openapi.V2()
 	if err != nil {
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 		return
 	}
 	s.document(w, r, doc, typeOpenAPI2)
@@ -82,50 +81,15 @@ func (s *Server) openapiV2(w http.ResponseWriter, r *http.Request) {
 func (s *Server) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf string) {
 	w.Header().Add("Vary", "Accept")
 	var err error
-	switch preferred(r.Header.Get("Accept"), typeJSON, protobuf) {
-	case typeJSON:
-		err = tagged(w, r, typeJSON, doc.Hash, func() ([]byte, error) { return doc.JSON, nil })
+	switch codec.Preferred(r.Header.Get("Accept"), codec.TypeJSON, protobuf) {
+	case codec.TypeJSON:
+		err = codec.Tagged(w, r, codec.TypeJSON, doc.Hash, func() ([]byte, error) { return doc.JSON, nil })
 	case protobuf:
-		err = tagged(w, r, protobuf, doc.Hash, doc.Protobuf)
+		err = codec.Tagged(w, r, protobuf, doc.Hash, doc.Protobuf)
 	default:
 		w.WriteHeader(http.StatusNotAcceptable)
 	}
 	if err != nil {
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 	}
-}
-
-// tagged answers with what get returns, under its hash, unless the client has
-// that already.
-func tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, get func() ([]byte, error)) error {
-	etag := strconv.Quote(hash)
-	w.Header().Set("Etag", etag)
-	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	data, err := get()
-	if err != nil {
-		return err
-	}
-	out := begin(w, r, contentType, http.StatusOK, len(data))
-	defer out.Close()
-	_, _ = out.Write(data) // a client that went away is no error of ours
-	return nil
-}
-
-// preferred is the offer that the client likes best, the first for a client that
-// takes anything; empty when it wants none of them.
-func preferred(accept string, offers ...string) string {
-	if accept == "" {
-		return offers[0]
-	}
-	for _, c := range clauses(strings.ReplaceAll(accept, "@", ".")) {
-		for _, offer := range offers {
-			if c.media == offer || c.media == "*/*" || c.media == "application/*" {
-				return offer
-			}
-		}
-	}
-	return ""
 }

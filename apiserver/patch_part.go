@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/apiserver/codec"
 	"monopod/apiserver/patch"
 	"monopod/apiserver/registry"
 )
@@ -16,7 +17,7 @@ import (
 // the spec. false when that is not possible, or anything is wrong: then the
 // patch is applied to all of the object, and that says what.
 func patchPart(t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
-	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.ref.Subresource == "scale" || len(current)+len(data) > maxBody {
+	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.ref.Subresource == "scale" || len(current)+len(data) > codec.MaxBody {
 		return nil, false
 	}
 	var wanted, have map[string]json.RawMessage
@@ -40,7 +41,7 @@ func patchPart(t target, typ types.PatchType, current, data []byte, cur registry
 	if err != nil {
 		return nil, false
 	}
-	if found, err := decodeJSON(text, rest); err != nil || len(found) > 0 || checkKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
+	if found, err := codec.DecodeJSON(text, rest); err != nil || len(found) > 0 || codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
 		return nil, false
 	}
 	return rest, true

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 )
 
@@ -83,7 +84,7 @@ func FuzzPatchPart(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: the part was patched, the whole says %v", data, err)
 		}
-		whole, found, err := decodePatched(httptest.NewRequest("PATCH", "/", nil), at, text)
+		whole, found, err := codec.DecodePatched(httptest.NewRequest("PATCH", "/", nil), text, at.body())
 		if err != nil || len(found) > 0 {
 			t.Fatalf("%s: the part was patched, the whole says %v, %v", data, found, err)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/request"
 )
 
 // proxies routes what goes on to pods, services and nodes, whatever its method.
@@ -27,17 +28,6 @@ func (s *Server) proxies(r chi.Router, scope string) {
 	at := scope + "/{resource}/{name}/{subresource:proxy}"
 	r.HandleFunc(at, s.on(s.reach))
 	r.HandleFunc(at+"/*", s.on(s.reach))
-}
-
-// isProxied says whether the request goes on to a pod, a service or a node: its
-// body is theirs to bound. An escaped slash is part of a name, as for the router.
-func isProxied(r *http.Request) bool {
-	path := r.URL.EscapedPath()
-	parts := strings.SplitN(strings.TrimPrefix(path, "/api/v1/"), "/", 6)
-	if len(parts) > 4 && parts[0] == "namespaces" {
-		parts = parts[2:]
-	}
-	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(path, "/api/v1/")
 }
 
 // reach passes a request on to where the target's name says: [scheme:]name[:port].
@@ -65,7 +55,7 @@ func (s *Server) reach(w http.ResponseWriter, r *http.Request, t target) error {
 		}
 		host, err = nodeHost(o, port)
 	default:
-		err = errNotFoundPath()
+		err = request.ErrNotFound()
 	}
 	if err == nil {
 		err = s.allowed(host)
@@ -156,7 +146,7 @@ func (s *Server) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	r = r.Clone(ctx)
 	transport := &guarded{s.transport(), auth.HasCertificate(r) && auth.Bearer(r) == ""}
 	forgetCredentials(r.Header)
-	h := proxy.NewUpgradeAwareHandler(to, transport, true, false, responder{s})
+	h := proxy.NewUpgradeAwareHandler(to, transport, true, false, unreachable{s})
 	h.ServeHTTP(passable{hijackable{w}}, r)
 }
 
@@ -220,16 +210,16 @@ func (g *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// responder tells a client why a proxy did not reach its target.
-type responder struct{ s *Server }
+// unreachable tells a client why a proxy did not reach its target.
+type unreachable struct{ s *Server }
 
 // Error implements proxy.ErrorResponder.
-func (p responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+func (p unreachable) Error(w http.ResponseWriter, r *http.Request, err error) {
 	var api apierrors.APIStatus
 	if !errors.As(err, &api) {
 		err = apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err))
 	}
-	p.s.fail(w, r, err)
+	p.s.out.Fail(w, r, err)
 }
 
 // passable is a writer as a proxy needs it: with a connection to give up, and

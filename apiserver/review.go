@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/request"
 )
 
 // reviews answer who somebody is and what they may do, as the server itself
@@ -209,7 +210,7 @@ func reviewedFields(a *authorizationv1.ResourceAttributes) (asked fields.Require
 	if a.FieldSelector == nil || a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
 		return nil
 	}
-	if sel, err := parseFields(a.FieldSelector.RawSelector); err == nil && a.FieldSelector.RawSelector != "" {
+	if sel, err := request.ParseFields(a.FieldSelector.RawSelector); err == nil && a.FieldSelector.RawSelector != "" {
 		return sel.Requirements()
 	}
 	for _, f := range a.FieldSelector.Requirements {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 	// it is read, in bytes. A connection has room for more bodies than may wait of one
 	// user (queueLength), so what is read meanwhile does not wait for them; more than
 	// 4 MiB is beyond what net/http documents.
-	streamBuffer     = smallBody
+	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute

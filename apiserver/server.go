@@ -6,15 +6,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access/audit"
@@ -22,9 +21,11 @@ import (
 	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/flow/fair"
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/request"
 )
 
 // Config of a Server. Registry and Authenticator are required.
@@ -82,6 +83,7 @@ type Server struct {
 	budget   budget
 	frames   frames
 	stop     context.Context
+	out      codec.Responder
 
 	crossOrigin *http.CrossOriginProtection
 }
@@ -108,6 +110,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		openapi:  newOpenAPI(cfg),
 		counters: newCounters(cfg.Metrics, rooms), rooms: rooms,
 		budget: newBudget(cfg.Limits, cfg.Clock),
+		out:    codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil},
 	}
 	s.Answers = s.withPods(s.answers())
 	return s, nil
@@ -205,6 +208,16 @@ type target struct {
 	ref client.Ref
 }
 
+// body is what writes to the target take.
+func (t target) body() codec.Expected {
+	into := codec.Expected{New: t.res.New, Kind: t.res.GVK(), Ref: t.ref, Namespaced: t.res.Namespaced}
+	if t.ref.Subresource == "scale" {
+		into.New = func() registry.Object { return &autoscalingv1.Scale{} }
+		into.Kind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	}
+	return into
+}
+
 // verb answers a request about a target; its error becomes a Status.
 type verb func(w http.ResponseWriter, r *http.Request, t target) error
 
@@ -219,7 +232,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			t, err = s.target(r)
 		}
 		if err == nil {
-			err = checkQuery(r)
+			err = request.CheckQuery(r)
 		}
 		if err == nil {
 			err = checkVerb(r, t)
@@ -228,44 +241,14 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			err = do(w, heard(w, r, t.res), t)
 		}
 		if err != nil {
-			s.fail(w, r, err)
+			s.out.Fail(w, r, err)
 		}
 	})
-	return s.audited(h, refOf).ServeHTTP
-}
-
-// checkQuery refuses a query that does not parse: what cannot be read would be
-// left out, and a deletion would forget its selector.
-func checkQuery(r *http.Request) error {
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-		return apierrors.NewBadRequest("the query of the request cannot be read: " + err.Error())
-	}
-	return nil
-}
-
-// refOf is what the path says.
-func refOf(r *http.Request) client.Ref {
-	return client.Ref{
-		Resource: schema.GroupVersionResource{
-			Group: param(r, "group"), Version: param(r, "version"), Resource: param(r, "resource")},
-		Namespace:   param(r, "namespace"),
-		Name:        param(r, "name"),
-		Subresource: param(r, "subresource"),
-	}
-}
-
-// param is a part of the path. The router matches the path as the client wrote
-// it, with its escapes.
-func param(r *http.Request, name string) string {
-	raw := chi.URLParam(r, name)
-	if plain, err := url.PathUnescape(raw); err == nil && r.URL.RawPath != "" {
-		return plain
-	}
-	return raw
+	return s.audited(h, request.Ref).ServeHTTP
 }
 
 func (s *Server) target(r *http.Request) (target, error) {
-	ref := refOf(r)
+	ref := request.Ref(r)
 	res, err := s.registry.Resource(ref.Resource)
 	if err != nil {
 		return target{}, err
@@ -274,7 +257,7 @@ func (s *Server) target(r *http.Request) (target, error) {
 		return target{}, s.errNoSubresource(r, ref)
 	}
 	if scoped := ref.Namespace != ""; scoped && !res.Namespaced || !scoped && res.Namespaced && ref.Name != "" {
-		return target{}, errNotFoundPath()
+		return target{}, request.ErrNotFound()
 	}
 	return target{res, ref}, nil
 }
@@ -287,7 +270,15 @@ func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
 			return apierrors.NewMethodNotSupported(inside.GroupResource(), r.Method)
 		}
 	}
-	return errNotFoundPath()
+	return request.ErrNotFound()
 }
 
 func (s *Server) now() time.Time { return s.Clock.Now() }
+
+// checkVerb is 405 for what the resource has no verb for.
+func checkVerb(r *http.Request, t target) error {
+	if t.ref.Subresource == "" && !t.res.Can(request.Verb(r, t.ref)) {
+		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+	}
+	return nil
+}

@@ -17,7 +17,7 @@ func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) {
 	case s.Shutdown == nil:
 		s.notFound(w, r)
 	case !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters):
-		s.fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins shut a node down")))
+		s.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins shut a node down")))
 	default:
 		s.Shutdown.ServeHTTP(w, r)
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"monopod/apiserver/request"
 	"net/http"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 func trimSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
-		if strings.HasSuffix(path, "/") && strings.HasPrefix(path, "/api") && !isProxied(r) {
+		if strings.HasSuffix(path, "/") && strings.HasPrefix(path, "/api") && !request.IsProxied(r) {
 			if r.URL.RawPath == "" {
 				path = r.URL.Path // the router matches the plain path
 			}

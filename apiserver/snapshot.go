@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
 )
 
 // snapshot has a copy of the state made, for admins, and answers with what it is.
@@ -18,13 +19,13 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
-		s.fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins make snapshots")))
+		s.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins make snapshots")))
 		return
 	}
 	made, err := s.Snapshot()
 	if err != nil {
-		s.fail(w, r, err)
+		s.out.Fail(w, r, err)
 		return
 	}
-	s.send(w, r, format{}, http.StatusOK, indented(made))
+	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(made))
 }

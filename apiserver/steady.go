@@ -3,6 +3,8 @@ package apiserver
 import (
 	"errors"
 	"io"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/request"
 	"net/http"
 	"os"
 	"time"
@@ -31,7 +33,7 @@ func (s *Server) steady(next http.Handler) http.Handler {
 		// The end of the answer goes out after the handler. Writers that know no
 		// deadline have no clients that stall.
 		defer func() { sw.control.SetWriteDeadline(time.Now().Add(stallTime)) }()
-		if hasBody(r) && !isProxied(r) {
+		if request.HasBody(r) && !request.IsProxied(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: s.Limits.RequestTimeout}
 			r.Body = body
 			defer body.stop()
@@ -98,7 +100,7 @@ func (b *steadyBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = errTimeout()
+		err = codec.ErrTimeout()
 	case err != nil:
 		b.stop()
 	}

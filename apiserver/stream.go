@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +21,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/connect"
+	"monopod/apiserver/request"
 )
 
 // stream connects the client to a pod's container: its log, a command, a port.
@@ -56,7 +56,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, t target) error
 	if err != nil {
 		return err
 	}
-	if !isUpgrade(r) {
+	if !request.IsUpgrade(r) {
 		return apierrors.NewBadRequest("Upgrade request required")
 	}
 	to, err := streamURL(r.Context(), opts, pod, node)
@@ -131,10 +131,6 @@ func (s *Server) missed(opts runtime.Object, pod *corev1.Pod, node client.Node) 
 			}
 		}
 	}
-}
-
-func isUpgrade(r *http.Request) bool {
-	return strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
 }
 
 // pod is the pod that the target is about.
@@ -223,7 +219,7 @@ func (s *Server) handThrough(to *url.URL) http.Handler {
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from the runtime: %w", err)))
+			s.out.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from the runtime: %w", err)))
 		},
 	}
 }

@@ -4,14 +4,13 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/go-chi/chi/v5"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
-
-	"github.com/go-chi/chi/v5"
 )
 
 // tokens answer requests for tokens of service accounts.

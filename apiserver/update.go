@@ -5,16 +5,17 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 )
 
 // update replaces an object, or what a subresource shows of it.
 func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error {
-	data, err := body(r)
+	data, err := codec.Body(r)
 	if err != nil {
 		return err
 	}
-	obj, err := decodeObject(w, r, t, data)
+	obj, err := codec.DecodeObject(w, r, data, t.body())
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change 
 	default:
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := negotiateWrite(r)
+	f, err := codec.NegotiateWrite(r)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/request"
 	"monopod/store"
 )
 
@@ -22,8 +24,8 @@ import (
 const bookmarkEvery = time.Minute
 
 // watch streams changes until the client leaves, time is up, or it lags.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts listOptions) error {
-	f, err := negotiateStream(r)
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts request.ListOptions) error {
+	f, err := codec.NegotiateStream(r)
 	if err != nil {
 		return err
 	}
@@ -50,7 +52,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, opts li
 
 // watchTime is how long the watch may take: what the client asked for, or some
 // time between the shortest and twice that, so that not all come back at once.
-func (s *Server) watchTime(opts listOptions) time.Duration {
+func (s *Server) watchTime(opts request.ListOptions) time.Duration {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		return time.Duration(min(*opts.TimeoutSeconds, math.MaxInt32)) * time.Second
 	}
@@ -70,31 +72,31 @@ type watchStart struct {
 // watchStart begins with everything there is when the client names no revision
 // or asks for initial events, else with nothing. A revision that left the
 // history is an event, as upstream has it, not an answer.
-func (s *Server) watchStart(ctx context.Context, opts listOptions) (watchStart, error) {
+func (s *Server) watchStart(ctx context.Context, opts request.ListOptions) (watchStart, error) {
 	var start watchStart
 	var err error
 	start.initial, start.rev, err = s.watchFrom(ctx, opts)
 	if err != nil {
 		return start, err
 	}
-	start.changes, start.sel, err = s.registry.Changes(ctx, opts.sel, start.rev)
+	start.changes, start.sel, err = s.registry.Changes(ctx, opts.Sel, start.rev)
 	if apierrors.IsResourceExpired(err) {
-		return watchStart{refused: statusOf(err)}, nil
+		return watchStart{refused: codec.StatusOf(err)}, nil
 	}
 	return start, err
 }
 
-func (s *Server) watchFrom(ctx context.Context, opts listOptions) ([]*store.Entry, int64, error) {
+func (s *Server) watchFrom(ctx context.Context, opts request.ListOptions) ([]*store.Entry, int64, error) {
 	asked := opts.SendInitialEvents
-	if (asked == nil || !*asked) && opts.rev > 0 {
-		return nil, opts.rev, nil
+	if (asked == nil || !*asked) && opts.Rev > 0 {
+		return nil, opts.Rev, nil
 	}
 	if asked != nil && !*asked {
 		return nil, s.registry.Revision(), nil
 	}
-	entries, rev, err := s.registry.Entries(ctx, opts.sel)
-	if err == nil && opts.rev > rev {
-		err = registry.ErrFutureRevision(opts.rev, rev)
+	entries, rev, err := s.registry.Entries(ctx, opts.Sel)
+	if err == nil && opts.Rev > rev {
+		err = registry.ErrFutureRevision(opts.Rev, rev)
 	}
 	return entries, rev, err
 }
@@ -133,7 +135,7 @@ type watchStream struct {
 	err error  // the client went away
 }
 
-func (st *watchStream) run(ctx context.Context, start watchStart, opts listOptions, s *Server) {
+func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions, s *Server) {
 	if start.refused != nil {
 		st.refuse(start.refused)
 		return
@@ -198,7 +200,7 @@ func (st *watchStream) last(ctx context.Context, bookmarks bool) {
 func (st *watchStream) event(ev *store.Event, sel store.Selector) {
 	switch {
 	case ev.Lagged():
-		st.refuse(statusOf(registry.ErrExpired("too old resource version: the watch fell behind")))
+		st.refuse(codec.StatusOf(registry.ErrExpired("too old resource version: the watch fell behind")))
 		return
 	case !ev.Progress():
 		typ, e := registry.Seen(sel, ev)

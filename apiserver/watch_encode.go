@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/request"
 	"monopod/apiserver/table"
 	"monopod/store"
 )
@@ -27,25 +29,25 @@ type encoder struct {
 	s       *Server
 }
 
-func newEncoder(r *http.Request, res *registry.Resource, f format, s *Server) (*encoder, error) {
-	include, err := includeObject(r)
-	as := f.as
+func newEncoder(r *http.Request, res *registry.Resource, f codec.Format, s *Server) (*encoder, error) {
+	include, err := request.IncludeObject(r)
+	as := f.As
 	if as == "PartialObjectMetadataList" {
 		as = "PartialObjectMetadata" // of each object
 	}
-	return &encoder{res: res, media: f.media, as: as, include: include, s: s}, err
+	return &encoder{res: res, media: f.Media, as: as, include: include, s: s}, err
 }
 
 func (e *encoder) contentType() string {
-	if e.media == typeProtobuf {
-		return typeProtobuf + ";stream=watch"
+	if e.media == codec.TypeProtobuf {
+		return codec.TypeProtobuf + ";stream=watch"
 	}
-	return typeJSON
+	return codec.TypeJSON
 }
 
 // frame appends one event, which holds object.
 func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
-	if e.media != typeProtobuf {
+	if e.media != codec.TypeProtobuf {
 		b = append(b, `{"type":"`...)
 		b = append(b, typ...)
 		b = append(b, `","object":`...)
@@ -53,10 +55,10 @@ func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 		return append(b, "}\n"...)
 	}
 	if e.bare {
-		return protobufEvent(b, typ, object)
+		return codec.ProtobufEvent(b, typ, object)
 	}
 	at := len(b)
-	b = protobufEvent(append(b, 0, 0, 0, 0), typ, object)
+	b = codec.ProtobufEvent(append(b, 0, 0, 0, 0), typ, object)
 	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
 	return b
 }
@@ -93,17 +95,17 @@ func (e *encoder) object(entry *store.Entry) ([]byte, error) {
 	case "Table":
 		return e.table(entry)
 	case "PartialObjectMetadata":
-		return e.encode(partial(entry.Object))
+		return e.encode(codec.Partial(entry.Object))
 	}
-	if e.media == typeProtobuf {
-		return protobufOf(entry.Object)
+	if e.media == codec.TypeProtobuf {
+		return codec.ProtobufOf(entry.Object)
 	}
 	return entry.JSON, nil
 }
 
 func (e *encoder) encode(v any) ([]byte, error) {
-	if e.media == typeProtobuf {
-		return protobufOf(v)
+	if e.media == codec.TypeProtobuf {
+		return codec.ProtobufOf(v)
 	}
 	return json.Marshal(v)
 }
@@ -111,13 +113,13 @@ func (e *encoder) encode(v any) ([]byte, error) {
 func (e *encoder) status(status *metav1.Status) ([]byte, error) { return e.encode(status) }
 
 func (e *encoder) table(entry *store.Entry) ([]byte, error) {
-	t := newTable(e.res, e.include)
+	t := codec.NewTable(e.res, e.include)
 	if e.headed {
 		t.ColumnDefinitions = nil
 	}
 	e.headed = true
 	t.ResourceVersion = entry.Object.GetResourceVersion()
-	if err := t.add(entry, e.s.now()); err != nil {
+	if err := t.Add(entry, e.s.now()); err != nil {
 		return nil, err
 	}
 	return json.Marshal(t)
@@ -133,9 +135,9 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 	case e.as == "Table":
 		return e.tableBookmark(obj)
 	case e.as != "":
-		return e.encode(partial(obj))
-	case e.media == typeProtobuf:
-		return protobufOf(obj)
+		return e.encode(codec.Partial(obj))
+	case e.media == codec.TypeProtobuf:
+		return codec.ProtobufOf(obj)
 	}
 	meta, err := json.Marshal(annotations)
 	if err != nil {
@@ -152,7 +154,7 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 // tableBookmark has one row, whose object carries what is said; it does so even
 // for a client that wants no objects, if that is the end of the initial events.
 func (e *encoder) tableBookmark(obj registry.Object) ([]byte, error) {
-	t := newTable(e.res, e.include)
+	t := codec.NewTable(e.res, e.include)
 	if e.headed {
 		t.ColumnDefinitions = nil
 	}
@@ -160,7 +162,7 @@ func (e *encoder) tableBookmark(obj registry.Object) ([]byte, error) {
 	t.ResourceVersion = obj.GetResourceVersion()
 	var object runtime.RawExtension
 	if e.include != metav1.IncludeNone || len(obj.GetAnnotations()) > 0 {
-		object.Object = partial(obj)
+		object.Object = codec.Partial(obj)
 	}
 	t.Rows = append(t.Rows, table.Row(e.res.Columns, obj, e.s.now(), object))
 	return json.Marshal(t)

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/request"
 	"net"
 	"net/http"
 	"time"
@@ -13,7 +15,7 @@ import (
 
 // watchSocket is a watch over a WebSocket: every event is a message, of text
 // where it is JSON. What the client sends is not read.
-func (s *Server) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder, start watchStart, opts listOptions) error {
+func (s *Server) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder, start watchStart, opts request.ListOptions) error {
 	enc.bare = true
 	server := websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
@@ -28,7 +30,7 @@ func (s *Server) watchSocket(ctx context.Context, w http.ResponseWriter, r *http
 				defer cancel()
 				io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
 			}()
-			st := &watchStream{out: overSocket{conn, enc.media == typeProtobuf}, enc: enc}
+			st := &watchStream{out: overSocket{conn, enc.media == codec.TypeProtobuf}, enc: enc}
 			st.run(ctx, start, opts, s)
 			conn.Close()
 			<-gone

@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"runtime/debug"
 	"strconv"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/kind"
@@ -226,7 +226,7 @@ func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 
 // Watch implements client.Client.
 func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersion string) (<-chan watch.Event, error) {
-	rev, err := ParseRevision(resourceVersion)
+	rev, err := query.Revision(resourceVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -289,18 +289,6 @@ func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
 }
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
-
-// ParseRevision reads a resourceVersion; an empty one is 0.
-func ParseRevision(resourceVersion string) (int64, error) {
-	if resourceVersion == "" {
-		return 0, nil
-	}
-	rev, err := strconv.ParseInt(resourceVersion, 10, 64)
-	if err != nil || rev < 0 {
-		return 0, errBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as the server gave it", resourceVersion))
-	}
-	return rev, nil
-}
 
 // dryRunKey marks a context whose writes are checked but not stored.
 type dryRunKey struct{}

@@ -100,3 +100,15 @@ func Bool(q url.Values, name string) (bool, error) {
 		return false, apierrors.NewBadRequest(name + ": Invalid value: " + strconv.Quote(v) + ": must be true or false")
 	}
 }
+
+// Revision reads a resourceVersion; an empty one is 0.
+func Revision(resourceVersion string) (int64, error) {
+	if resourceVersion == "" {
+		return 0, nil
+	}
+	rev, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil || rev < 0 {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as the server gave it", resourceVersion))
+	}
+	return rev, nil
+}

@@ -1,4 +1,4 @@
-package apiserver
+package codec
 
 import (
 	"io"
@@ -30,7 +30,7 @@ var gzips = sync.Pool{New: func() any {
 // begin sends the header of an answer of size bytes, and returns where they go:
 // compressed, if they are many and the client wants that. Close ends the answer.
 func begin(w http.ResponseWriter, r *http.Request, contentType string, code, size int) io.WriteCloser {
-	accountOf(r.Context()).close() // a client may take its time to read
+	AccountOf(r.Context()).close() // a client may take its time to read
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if size <= gzipFrom || !takesGzip(r.Header.Get("Accept-Encoding")) {

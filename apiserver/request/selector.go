@@ -1,4 +1,4 @@
-package apiserver
+package request
 
 import (
 	"fmt"
@@ -33,8 +33,8 @@ func parseLabels(text string) (labels.Selector, error) {
 	return sel, checkTerms("labelSelector", terms)
 }
 
-// parseFields reads a fieldSelector.
-func parseFields(text string) (fields.Selector, error) {
+// ParseFields reads a fieldSelector.
+func ParseFields(text string) (fields.Selector, error) {
 	if err := checkSelector("fieldSelector", len(text)); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package codec
 
 import (
 	"encoding/binary"
@@ -25,8 +25,8 @@ const (
 	field2 = 2<<3 | 2
 )
 
-// protobufMagic begins every protobuf body (upstream: the k8s envelope).
-var protobufMagic = []byte("k8s\x00")
+// ProtobufMagic begins every protobuf body (upstream: the k8s envelope).
+var ProtobufMagic = []byte("k8s\x00")
 
 // message is a type with a generated protobuf form.
 type message interface {
@@ -74,7 +74,7 @@ func appendMessage(b []byte, m message, size int) ([]byte, error) {
 // sizeOfBody is how long the body is that holds size bytes of the kind.
 func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 	kind := runtime.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
-	return len(protobufMagic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
+	return len(ProtobufMagic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
 }
 
 // bodyTail ends every envelope.
@@ -83,15 +83,15 @@ const bodyTail = "\x1a\x00\x22\x00"
 // appendBody begins the body that holds size bytes of the kind; bodyTail ends it.
 func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	version := gvk.GroupVersion().String()
-	b = append(b, protobufMagic...)
+	b = append(b, ProtobufMagic...)
 	b = appendField(b, field1, sizeOfField(len(version))+sizeOfField(len(gvk.Kind)))
 	b = append(appendField(b, field1, len(version)), version...)
 	b = append(appendField(b, field2, len(gvk.Kind)), gvk.Kind...)
 	return appendField(b, field2, size)
 }
 
-// protobufOf is v, an object whose TypeMeta is set, as a body.
-func protobufOf(v any) ([]byte, error) {
+// ProtobufOf is v, an object whose TypeMeta is set, as a body.
+func ProtobufOf(v any) ([]byte, error) {
 	m, err := asMessage(v)
 	if err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func protobufOf(v any) ([]byte, error) {
 	return append(b, bodyTail...), err
 }
 
-// protobufEvent appends an event of a watch, which holds object, a body.
-func protobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
+// ProtobufEvent appends an event of a watch, which holds object, a body.
+func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
 	raw := sizeOfField(len(object))
 	b = append(appendField(b, field1, len(typ)), typ...)
 	b = appendField(appendField(b, field2, raw), field1, len(object))

@@ -1,0 +1,128 @@
+package codec
+
+import (
+	"bytes"
+	"cmp"
+	encjson "encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/codec/bounded"
+)
+
+// Body reads the request's body as JSON, converted from YAML where the client
+// says that it is that, or as protobuf. Without a Content-Type it is JSON, and
+// with the one of `curl -d`.
+func Body(r *http.Request) ([]byte, error) {
+	header := r.Header.Get("Content-Type")
+	typ, _, err := mime.ParseMediaType(cmp.Or(header, TypeJSON))
+	if err != nil {
+		return nil, apierrors.NewBadRequest("Content-Type: " + err.Error())
+	}
+	switch typ {
+	case TypeJSON, TypeProtobuf, typeForm: // decode knows protobuf by its first bytes
+		return ReadAll(r)
+	case TypeYAML, "text/yaml", "application/x-yaml":
+		data, err := ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		return toJSON(r, data)
+	}
+	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s, %s, %s", typ, TypeJSON, TypeYAML, TypeProtobuf),
+	}}
+}
+
+// toJSON converts the one document of a YAML body.
+func toJSON(r *http.Request, data []byte) ([]byte, error) {
+	if err := AccountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
+		return nil, err
+	}
+	out, err := bounded.YAMLToJSON(data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the body is not valid YAML: " + err.Error())
+	}
+	if len(out) > MaxBody {
+		return nil, errTooLarge(len(out))
+	}
+	return out, nil
+}
+
+// errTooLarge is 413 for what would not fit a request as JSON.
+func errTooLarge(size int) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("as JSON it has %d bytes, limit is %d", size, MaxBody))
+}
+
+// ReadAll reads the body once there is room for it; one that ends too early is the
+// client's mistake.
+func ReadAll(r *http.Request) ([]byte, error) {
+	data, err := readBounded(r)
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !tookTooLong(err) {
+		return nil, apierrors.NewBadRequest("the body of the request cannot be read: " + err.Error())
+	}
+	return data, err
+}
+
+// readBounded reads the beginning of a body, and the rest when there is room for as
+// much as the client says that it sends, or may send.
+func readBounded(r *http.Request) ([]byte, error) {
+	length := int(min(r.ContentLength, MaxBody))
+	if length < 0 { // it does not say
+		length = MaxBody
+	}
+	if length <= SmallBody {
+		return io.ReadAll(r.Body)
+	}
+	start := make([]byte, SmallBody)
+	n, err := io.ReadFull(r.Body, start)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength < 0 {
+		return start[:n], nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := AccountOf(r.Context()).receive(r.Context(), length); err != nil {
+		return nil, err
+	}
+	out := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
+	out.Write(start)
+	_, err = out.ReadFrom(r.Body)
+	return out.Bytes(), err
+}
+
+// MediaType is a Content-Type without its parameters.
+func MediaType(header string) string {
+	typ, _, err := mime.ParseMediaType(header)
+	if err != nil {
+		return header
+	}
+	return typ
+}
+
+// PatchBody reads a patch, which is JSON whatever its type.
+func PatchBody(r *http.Request) ([]byte, error) {
+	data, err := ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if encjson.Valid(data) {
+		return data, nil
+	}
+	return nil, apierrors.NewBadRequest("error decoding patch: the body is not valid JSON")
+}
+
+// SmallBody is the length up to which bodies do not wait for room before they are
+// read, in bytes.
+const SmallBody = 64 << 10
+
+// MaxBody is the largest request body, in bytes (upstream: 3 MiB).
+const MaxBody = 3 << 20

@@ -1,0 +1,254 @@
+package codec
+
+import (
+	"bytes"
+	encjson "encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/client"
+	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/request"
+)
+
+// Decode reads JSON or protobuf into obj. For JSON it follows the request's
+// fieldValidation: Strict refuses unknown and duplicate fields, Warn (the
+// default) names them in Warning headers.
+func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
+	validation, err := FieldValidation(r)
+	if err != nil {
+		return err
+	}
+	account := AccountOf(r.Context())
+	if raw, ok := bytes.CutPrefix(data, ProtobufMagic); ok {
+		err := decodeProtobuf(r, account, raw, obj)
+		if record := audit.Of(r.Context()); err == nil && record.Wants(audit.Request) {
+			if data, err := encjson.Marshal(obj); err == nil {
+				record.Sent(data)
+			}
+		}
+		return err
+	}
+	if err := account.admitJSON(r, data, obj); err != nil {
+		return err
+	}
+	audit.Of(r.Context()).Sent(data)
+	found, err := DecodeJSON(data, obj)
+	if err != nil {
+		return errNoJSON(data, err)
+	}
+	return validation.Judge(w, found)
+}
+
+// errNoJSON says what to do where the body may be YAML.
+func errNoJSON(data []byte, err error) error {
+	if !encjson.Valid(data) && !utilyaml.IsJSONBuffer(data) {
+		err = fmt.Errorf("%w: the body is not JSON; for YAML set the header Content-Type: %s", err, TypeYAML)
+	}
+	return errUnrecognized(err)
+}
+
+// DecodeJSON reads data into obj and says what of it is unknown or occurs twice.
+func DecodeJSON(data []byte, obj any) (found []error, err error) {
+	if err := quantity.CheckJSON(data, obj); err != nil {
+		return nil, err
+	}
+	return json.UnmarshalStrict(data, obj)
+}
+
+func errUnrecognized(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: %v", err))
+}
+
+// strictness is what a request says of fields that are unknown or occur twice.
+type strictness string
+
+// FieldValidation reads it; without a word it is Warn.
+func FieldValidation(r *http.Request) (strictness, error) {
+	asked := r.URL.Query().Get("fieldValidation")
+	return strictness(asked), request.ErrOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
+}
+
+// Judge refuses a body for such fields, or warns of them.
+func (s strictness) Judge(w http.ResponseWriter, found []error) error {
+	if len(found) == 0 || s == metav1.FieldValidationIgnore {
+		return nil
+	}
+	texts := make([]string, len(found))
+	for i, e := range found {
+		texts[i] = e.Error()
+	}
+	if s == metav1.FieldValidationStrict {
+		return apierrors.NewBadRequest("strict decoding error: " + strings.Join(texts, ", "))
+	}
+	warn(w.Header(), texts)
+	return nil
+}
+
+// decodeProtobuf reads the envelope and what is in it; what it says of its kind
+// is left in obj.
+func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) error {
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(data); err != nil {
+		return apierrors.NewBadRequest("the body is not valid protobuf: " + err.Error())
+	}
+	m, ok := obj.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("%T has no protobuf form", obj))
+	}
+	if err := account.admitProtobuf(r, envelope.Raw, obj); err != nil {
+		return err
+	}
+	if err := quantity.CheckProtobuf(envelope.Raw, obj); err != nil {
+		return errUnrecognized(err)
+	}
+	if err := m.Unmarshal(envelope.Raw); err != nil {
+		return apierrors.NewBadRequest("the object is not valid protobuf: " + err.Error())
+	}
+	if o, ok := obj.(runtime.Object); ok {
+		o.GetObjectKind().SetGroupVersionKind(envelope.GroupVersionKind())
+	}
+	return nil
+}
+
+// DecodeObject reads the body of a write to the object or one of its
+// subresources and checks that it is what the path names.
+func DecodeObject(w http.ResponseWriter, r *http.Request, data []byte, into Expected) (kind.Object, error) {
+	obj := into.New()
+	if err := Decode(w, r, data, obj); err != nil {
+		return nil, err
+	}
+	if err := CheckKind(obj.GetObjectKind().GroupVersionKind(), into.Kind); err != nil {
+		return nil, err
+	}
+	return obj, CheckName(obj, into.Ref, into.Namespaced)
+}
+
+// Expected is what the path of a write takes: the type of its body, and what the body
+// may say of kind, name and namespace.
+type Expected struct {
+	New        func() kind.Object
+	Kind       schema.GroupVersionKind
+	Ref        client.Ref
+	Namespaced bool
+}
+
+// CheckKind refuses an object of another kind than the path is about. A body
+// that does not say is taken at the path's word.
+func CheckKind(got, want schema.GroupVersionKind) error {
+	if got.Empty() || got == want {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf(
+		"the object provided is a %s of %s, this path takes a %s of %s", or(got.Kind, "kindless object"), or(got.GroupVersion().String(), "no apiVersion"), want.Kind, want.GroupVersion()))
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// CheckName completes the object's name and namespace from the path, or refuses
+// an object that says otherwise.
+func CheckName(obj metav1.Object, ref client.Ref, namespaced bool) error {
+	switch {
+	case !namespaced:
+	case ref.Namespace == "" && obj.GetNamespace() == "":
+		return apierrors.NewBadRequest("metadata.namespace: Required value: a path without a namespace needs one in the object")
+	case ref.Namespace == "":
+	case obj.GetNamespace() == "":
+		obj.SetNamespace(ref.Namespace)
+	case obj.GetNamespace() != ref.Namespace:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	switch {
+	case ref.Name == "":
+	case obj.GetName() == "":
+		obj.SetName(ref.Name)
+	case obj.GetName() != ref.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), ref.Name))
+	}
+	return nil
+}
+
+// ApplyJSON is the body of an apply as JSON, and the fields that occur twice in
+// YAML.
+func ApplyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err error) {
+	if encjson.Valid(data) {
+		return data, nil, nil
+	}
+	if err := AccountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
+		return nil, nil, err
+	}
+	if err := bounded.Doubled(data); err != nil {
+		doubled = append(doubled, err)
+	}
+	if out, err = toJSON(r, data); apierrors.IsBadRequest(err) {
+		err = apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	return out, doubled, err
+}
+
+// DecodePatch reads an object without a type, and the fields that occur twice.
+func DecodePatch(data []byte) (obj *unstructured.Unstructured, doubled []error, err error) {
+	obj = &unstructured.Unstructured{}
+	doubled, err = json.UnmarshalStrict(data, &obj.Object)
+	if err == nil && obj.Object == nil {
+		err = fmt.Errorf("%s is no object", bytes.TrimSpace(data))
+	}
+	return obj, doubled, err
+}
+
+// CheckAmounts refuses quantities that take too long to read, wherever escapes in
+// the body may have hidden them.
+func CheckAmounts(obj *unstructured.Unstructured, typed any) error {
+	data, err := encjson.Marshal(obj.Object)
+	if err == nil {
+		err = quantity.CheckJSON(data, typed)
+	}
+	if err != nil {
+		return errUnrecognized(err)
+	}
+	return nil
+}
+
+// ErrPatched is upstream's answer to a patch that makes no object: 422 with what
+// it made.
+func ErrPatched(text []byte, err error) error {
+	why := err.Error()
+	var api apierrors.APIStatus
+	if errors.As(err, &api) {
+		why = api.Status().Message
+	}
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), why)})
+}
+
+// DecodePatched reads what a patch made, and the fields of it that are unknown.
+func DecodePatched(r *http.Request, text []byte, into Expected) (kind.Object, []error, error) {
+	obj := into.New()
+	if err := AccountOf(r.Context()).check(text, obj); err != nil {
+		return nil, nil, err
+	}
+	found, err := DecodeJSON(text, obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	return obj, found, CheckKind(obj.GetObjectKind().GroupVersionKind(), into.Kind)
+}

@@ -1,0 +1,176 @@
+package codec
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/request"
+	"monopod/store"
+)
+
+// SendEntries answers with a list in the shape that the client wants.
+func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	switch f.As {
+	case "Table":
+		return a.listTable(w, r, res, f, entries, meta)
+	case "PartialObjectMetadataList":
+		a.Send(w, r, f, http.StatusOK, partialList(entries, meta))
+		return nil
+	}
+	return a.SendList(w, r, f, res, entries, meta)
+}
+
+func partialList(entries []*store.Entry, meta metav1.ListMeta) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, len(entries))}
+	list.Kind, list.APIVersion = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+	for i, e := range entries {
+		list.Items[i] = *metaOf(e.Object)
+	}
+	return list
+}
+
+func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
+	include, err := request.IncludeObject(r)
+	if err != nil {
+		return err
+	}
+	t := NewTable(res, include)
+	t.ListMeta = meta
+	now := a.Clock.Now()
+	for _, e := range entries {
+		if err := t.Add(e, now); err != nil {
+			return err
+		}
+	}
+	a.Send(w, r, f, http.StatusOK, t)
+	return nil
+}
+
+// SendList splices the entries' own bytes into a list, straight into the answer:
+// a long list never stands in memory as a whole.
+func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	if a.recordOf(r).Wants(audit.RequestResponse) {
+		var whole bytes.Buffer
+		if head, err := listHead(res, meta); err == nil {
+			writeList(&whole, head, entries)
+			audit.Of(r.Context()).Answered(whole.Bytes())
+		}
+	}
+	if f.Media == TypeProtobuf {
+		return a.sendProtobufList(w, r, res, entries, meta)
+	}
+	head, err := listHead(res, meta)
+	if err != nil {
+		return err
+	}
+	if f.Media == TypeYAML || pretty(r) {
+		var whole bytes.Buffer
+		writeList(&whole, head, entries)
+		a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
+		return nil
+	}
+	size := len(head) + len(listTail) + max(len(entries)-1, 0)
+	for _, e := range entries {
+		size += len(e.JSON)
+	}
+	stream(begin(w, r, TypeJSON, http.StatusOK, size), func(out io.Writer) { writeList(out, head, entries) })
+	return nil
+}
+
+// sendProtobufList encodes one item after the other into the answer.
+func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	list, err := newProtobufList(res.GVR.GroupVersion().WithKind(res.Kind+"List"), meta, entries)
+	if err != nil {
+		return err
+	}
+	stream(begin(w, r, TypeProtobuf, http.StatusOK, list.length()), func(out io.Writer) {
+		if err := list.write(out); err != nil {
+			a.Log.Error("cannot encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
+			panic(http.ErrAbortHandler) // the answer has begun
+		}
+	})
+	return nil
+}
+
+// stream writes an answer in large pieces and ends it.
+func stream(w io.WriteCloser, write func(io.Writer)) {
+	out := bufio.NewWriterSize(w, listBuffer)
+	write(out)
+	out.Flush() // a client that went away is no error of ours
+	w.Close()
+}
+
+const (
+	listTail   = "]}\n"
+	listBuffer = 64 << 10
+)
+
+func listHead(res *kind.Resource, meta metav1.ListMeta) ([]byte, error) {
+	data, err := json.Marshal(meta)
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, res.Kind+"List", res.GVR.GroupVersion(), data), err
+}
+
+// writeList writes to something that keeps its own error.
+func writeList(w io.Writer, head []byte, entries []*store.Entry) {
+	w.Write(head)
+	for i, e := range entries {
+		if i > 0 {
+			io.WriteString(w, ",")
+		}
+		w.Write(e.JSON)
+	}
+	io.WriteString(w, listTail)
+}
+
+// Shape is the entry as the client wants it.
+func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *store.Entry) (any, error) {
+	switch f.As {
+	case "Table":
+		include, err := request.IncludeObject(r)
+		if err != nil {
+			return nil, err
+		}
+		t := NewTable(res, include)
+		t.ResourceVersion = e.Object.GetResourceVersion()
+		return t, t.Add(e, a.Clock.Now())
+	case "PartialObjectMetadata":
+		return Partial(e.Object), nil
+	}
+	if f.Media == TypeProtobuf {
+		return e.Object, nil
+	}
+	if pretty(r) {
+		return json.RawMessage(e.JSON), nil
+	}
+	return e.JSON, nil
+}
+
+// Tagged answers with what get returns, under its hash, unless the client has
+// that already.
+func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, get func() ([]byte, error)) error {
+	etag := strconv.Quote(hash)
+	w.Header().Set("Etag", etag)
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	data, err := get()
+	if err != nil {
+		return err
+	}
+	out := begin(w, r, contentType, http.StatusOK, len(data))
+	defer out.Close()
+	_, _ = out.Write(data) // a client that went away is no error of ours
+	return nil
+}

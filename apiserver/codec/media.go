@@ -1,0 +1,182 @@
+package codec
+
+import (
+	"cmp"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/registry/kind"
+)
+
+const (
+	TypeJSON     = "application/json"
+	TypeYAML     = "application/yaml"
+	TypeProtobuf = "application/vnd.kubernetes.protobuf"
+	typeForm     = "application/x-www-form-urlencoded" // what curl -d says
+
+	// TypicalAccept is what typed clients send.
+	TypicalAccept = TypeProtobuf + "," + TypeJSON
+)
+
+// Format is how a client wants to be answered.
+type Format struct {
+	Media string // typeYAML or typeProtobuf; empty: JSON
+	// ContentType is what the answer calls itself; empty: as media says.
+	ContentType string
+	As          string // "", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"
+}
+
+// Header is the answer's Content-Type.
+func (f Format) Header() string { return cmp.Or(f.ContentType, f.Media, TypeJSON) }
+
+// shapes are those that have a version of their own.
+func shapeVersion(as string) schema.GroupVersion {
+	if as == Aggregated {
+		return apidiscovery.SchemeGroupVersion
+	}
+	return metav1.SchemeGroupVersion
+}
+
+// Negotiate takes the media type of the Accept header that the client likes
+// best of those that are served; JSON when there is no header. as lists the
+// shapes that this request can have.
+func Negotiate(r *http.Request, as ...string) (Format, error) {
+	return choose(r.Header.Get("Accept"), false, as)
+}
+
+// NegotiateWrite is negotiate for a request that writes, which has to know how
+// to answer before it does.
+func NegotiateWrite(r *http.Request) (Format, error) {
+	return Negotiate(r, "Table", "PartialObjectMetadata")
+}
+
+// NegotiateStream is negotiate for a watch, which has no form in YAML.
+func NegotiateStream(r *http.Request) (Format, error) {
+	return choose(r.Header.Get("Accept"), true, []string{"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+}
+
+func choose(accept string, stream bool, as []string) (Format, error) {
+	switch accept {
+	case "", TypeJSON, "*/*":
+		return Format{}, nil
+	case TypeProtobuf, TypicalAccept:
+		return Format{Media: TypeProtobuf}, nil
+	}
+	for _, c := range clauses(accept) {
+		if f, ok := c.format(as); ok && (!stream || f.Media != TypeYAML) {
+			return f, nil
+		}
+	}
+	return Format{}, errNotAcceptable(stream)
+}
+
+func errNotAcceptable(stream bool) error {
+	accepted := TypeJSON + ", " + TypeYAML + ", " + TypeProtobuf
+	if stream {
+		accepted = TypeJSON + ";stream=watch, " + TypeProtobuf + ";stream=watch"
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: "only the following media types are accepted: " + accepted,
+	}}
+}
+
+// clause is one part of an Accept header.
+type clause struct {
+	media   string
+	params  map[string]string
+	quality float64
+}
+
+// clauses are the parts of an Accept header, the best liked first; those of
+// equal quality keep their order.
+func clauses(accept string) []clause {
+	var out []clause
+	for part := range strings.SplitSeq(accept, ",") {
+		media, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		c := clause{media: media, params: params, quality: 1}
+		if q, ok := params["q"]; ok {
+			if c.quality, err = strconv.ParseFloat(q, 64); err != nil || c.quality <= 0 {
+				continue
+			}
+		}
+		out = append(out, c)
+	}
+	slices.SortStableFunc(out, func(a, b clause) int { return cmp.Compare(b.quality, a.quality) })
+	return out
+}
+
+// format is how the clause wants it; false when that is not served.
+func (c clause) format(as []string) (Format, bool) {
+	f := Format{As: c.params["as"]}
+	if f.As != "" {
+		want := shapeVersion(f.As)
+		if !slices.Contains(as, f.As) || cmp.Or(c.params["v"], want.Version) != want.Version || cmp.Or(c.params["g"], want.Group) != want.Group {
+			return f, false
+		}
+	}
+	if stream := c.params["stream"]; stream != "" && stream != "watch" {
+		return f, false
+	}
+	switch c.media {
+	case TypeJSON, "*/*", "application/*":
+		return f, true
+	case TypeYAML, "text/yaml":
+		f.Media = TypeYAML
+		return f, f.As == ""
+	case TypeProtobuf:
+		f.Media = TypeProtobuf
+		return f, f.As != "Table" // whose cells are anything
+	}
+	return f, false
+}
+
+// NegotiateAnswer is negotiate for a kind that may have no form in protobuf: a
+// client that takes something else too gets that, as upstream does for custom
+// resources.
+func NegotiateAnswer(r *http.Request, res *kind.Resource, as ...string) (Format, error) {
+	f, err := Negotiate(r, as...)
+	if err != nil || f.Media != TypeProtobuf || f.As != "" {
+		return f, err
+	}
+	if _, ok := res.New().(message); ok {
+		return f, nil
+	}
+	rest := slices.DeleteFunc(clauses(r.Header.Get("Accept")), func(c clause) bool { return c.media == TypeProtobuf })
+	for _, c := range rest {
+		if other, ok := c.format(as); ok {
+			return other, nil
+		}
+	}
+	return f, nil // which is refused, naming the type
+}
+
+// Preferred is the offer that the client likes best, the first for a client that
+// takes anything; empty when it wants none of them.
+func Preferred(accept string, offers ...string) string {
+	if accept == "" {
+		return offers[0]
+	}
+	for _, c := range clauses(strings.ReplaceAll(accept, "@", ".")) {
+		for _, offer := range offers {
+			if c.media == offer || c.media == "*/*" || c.media == "application/*" {
+				return offer
+			}
+		}
+	}
+	return ""
+}
+
+// Aggregated is the shape in which one request answers all of discovery.
+const Aggregated = "APIGroupDiscoveryList"

@@ -1,0 +1,119 @@
+package codec
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/access/audit"
+)
+
+// Responder answers requests. Log is required.
+type Responder struct {
+	Log     *zap.Logger
+	Clock   clock.PassiveClock // tells ages in tables
+	Audited bool               // the answer goes to the request's audit record, too
+}
+
+// Send answers with v, as the client wants it; v may be JSON already, where
+// that is not protobuf.
+func (a *Responder) Send(w http.ResponseWriter, r *http.Request, f Format, code int, v any) {
+	if a.Audited {
+		note(r, v)
+	}
+	data, err := encode(r, f, v)
+	if err != nil {
+		a.unsendable(w, r, err)
+		return
+	}
+	out := begin(w, r, f.Header(), code, len(data))
+	out.Write(data) // a client that went away is no error of ours
+	out.Close()
+}
+
+// unsendable says why there is no answer; as JSON, which every Status has.
+func (a *Responder) unsendable(w http.ResponseWriter, r *http.Request, err error) {
+	status := StatusOf(err)
+	if status.Code >= http.StatusInternalServerError {
+		a.Log.Error("cannot encode an answer", zap.String("path", r.URL.Path), zap.Error(err))
+	}
+	a.Send(w, r, Format{}, int(status.Code), status)
+}
+
+func encode(r *http.Request, f Format, v any) ([]byte, error) {
+	if f.Media == TypeProtobuf {
+		return ProtobufOf(v)
+	}
+	data, ok := v.([]byte)
+	var err error
+	switch {
+	case ok:
+	case pretty(r):
+		data, err = json.MarshalIndent(v, "", "  ")
+	default:
+		data, err = json.Marshal(v)
+	}
+	if err == nil && f.Media == TypeYAML {
+		data, err = yaml.JSONToYAML(data)
+	}
+	return data, err
+}
+
+// pretty says that the answer is for somebody to read.
+func pretty(r *http.Request) bool {
+	return strings.Contains(r.URL.RawQuery, "pretty=") && r.URL.Query().Get("pretty") == "true"
+}
+
+// Fail answers with err as a Status.
+func (a *Responder) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	status := StatusOf(err)
+	if status.Code >= http.StatusInternalServerError && status.Code != http.StatusGatewayTimeout {
+		a.Log.Warn("request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Error(err))
+	}
+	RetryAfter(w, status)
+	f, negotiateErr := Negotiate(r)
+	if negotiateErr != nil {
+		f = Format{}
+	}
+	a.Send(w, r, f, int(status.Code), status)
+}
+
+// note writes down what the client gets, v as send takes it.
+func note(r *http.Request, v any) {
+	record := audit.Of(r.Context())
+	if status, ok := v.(*metav1.Status); ok {
+		record.Failed(status)
+	}
+	if !record.Wants(audit.RequestResponse) {
+		return
+	}
+	data, ok := v.([]byte)
+	if !ok {
+		var err error
+		if data, err = json.Marshal(v); err != nil {
+			return // what cannot be encoded was not sent either
+		}
+	}
+	record.Answered(data)
+}
+
+func (a *Responder) recordOf(r *http.Request) *audit.Record {
+	if !a.Audited {
+		return nil
+	}
+	return audit.Of(r.Context())
+}
+
+// Indented is v as people read it.
+func Indented(v any) any {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return v
+	}
+	return append(data, '\n')
+}

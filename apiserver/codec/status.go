@@ -1,0 +1,55 @@
+package codec
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ErrTimeout is upstream's answer to a request that took too long.
+func ErrTimeout() *apierrors.StatusError {
+	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+}
+
+// tookTooLong says that err is the end of a request's time, or of its client.
+func tookTooLong(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// Success is the Status of a request that has nothing else to answer.
+func Success(code int32, details *metav1.StatusDetails) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess, Code: code, Details: details,
+	}
+}
+
+// RetryAfter says when to come again, where the Status does.
+func RetryAfter(w http.ResponseWriter, status *metav1.Status) {
+	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+}
+
+// StatusOf is the Status an error stands for; what is no API error is internal.
+func StatusOf(err error) *metav1.Status {
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.As(err, &tooLarge):
+			api = apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(MaxBody))
+		case tookTooLong(err):
+			api = ErrTimeout()
+		default:
+			api = apierrors.NewInternalError(err)
+		}
+	}
+	status := api.Status()
+	status.Kind, status.APIVersion = "Status", "v1"
+	return &status
+}

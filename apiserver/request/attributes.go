@@ -1,0 +1,74 @@
+package request
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+)
+
+// Attributes is what a request about ref wants to do. A namespace counts as
+// being inside itself, and a list that its field selector narrows to one name as
+// a list of that name (upstream: RequestInfoFactory).
+func Attributes(r *http.Request, ref client.Ref) auth.Attributes {
+	a := auth.Attributes{
+		User: auth.UserOf(r.Context()), Verb: Verb(r, ref),
+		Namespace: ref.Namespace, Group: ref.Resource.Group, Version: ref.Resource.Version,
+		Resource: ref.Resource.Resource, Subresource: ref.Subresource, Name: ref.Name,
+	}
+	if a.Resource == client.Namespaces.Resource && a.Group == "" {
+		a.Namespace = ref.Name
+	}
+	switch {
+	case !hasVerb(r.Method): // passed on by a proxy, for who may do anything
+		a.Verb = ""
+	case a.Verb == "list" || a.Verb == "watch":
+		a.Fields = selected(r)
+		a.Name = selectedName(a.Fields)
+	case a.Verb == "deletecollection":
+		a.Fields = selected(r)
+	}
+	return a
+}
+
+// hasVerb says that a method has a word of Kubernetes'.
+func hasVerb(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+func OpensStream(a auth.Attributes) bool {
+	return a.Group == "" && a.Resource == client.Pods.Resource &&
+		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")
+}
+
+// selected is what the request's field selector asks for; nothing where it does not
+// parse, which the handler says.
+func selected(r *http.Request) fields.Requirements {
+	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {
+		return nil
+	}
+	sel, err := ParseFields(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return nil
+	}
+	return sel.Requirements()
+}
+
+// selectedName is the one name that a field selector leaves.
+func selectedName(asked fields.Requirements) string {
+	for _, f := range asked {
+		if f.Field == "metadata.name" && f.Operator == selection.Equals && len(content.IsPathSegmentName(f.Value)) == 0 {
+			return f.Value
+		}
+	}
+	return ""
+}

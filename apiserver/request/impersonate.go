@@ -1,0 +1,47 @@
+package request
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/access/auth"
+)
+
+// Impersonated is the user that the headers name; false when they name none.
+func Impersonated(h http.Header) (as auth.User, asked bool, err error) {
+	as = auth.User{
+		Name: h.Get(authenticationv1.ImpersonateUserHeader), UID: h.Get(authenticationv1.ImpersonateUIDHeader),
+		Groups: slices.Clone(h[authenticationv1.ImpersonateGroupHeader]), Extra: impersonatedExtra(h),
+	}
+	if as.Name == "" && (as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0) {
+		return as, false, apierrors.NewBadRequest("a group, uid or extra field is to be impersonated, but no user: header " +
+			authenticationv1.ImpersonateUserHeader + " is missing")
+	}
+	return as, as.Name != "", nil
+}
+
+// impersonatedExtra reads Impersonate-Extra-KEY headers, whose keys may be
+// escaped as in a URL.
+func impersonatedExtra(h http.Header) map[string][]string {
+	var extra map[string][]string
+	for name, values := range h {
+		key, ok := strings.CutPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix)
+		if !ok {
+			continue
+		}
+		key = strings.ToLower(key)
+		if plain, err := url.PathUnescape(key); err == nil {
+			key = plain
+		}
+		if extra == nil {
+			extra = map[string][]string{}
+		}
+		extra[key] = append(extra[key], values...)
+	}
+	return extra
+}

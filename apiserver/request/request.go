@@ -1,0 +1,111 @@
+package request
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
+)
+
+// Verb is what a request does, in Kubernetes' words: get, list, watch, create,
+// update, patch, delete or deletecollection.
+func Verb(r *http.Request, ref client.Ref) string {
+	switch r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if ref.Name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	}
+	switch {
+	case ref.Name != "":
+		return "get"
+	case wantsWatch(r):
+		return "watch"
+	}
+	return "list"
+}
+
+func wantsWatch(r *http.Request) bool {
+	watch, err := query.Bool(r.URL.Query(), "watch")
+	return err == nil && watch
+}
+
+// CheckQuery refuses a query that does not parse: what cannot be read would be
+// left out, and a deletion would forget its selector.
+func CheckQuery(r *http.Request) error {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return apierrors.NewBadRequest("the query of the request cannot be read: " + err.Error())
+	}
+	return nil
+}
+
+// Ref is what the path says.
+func Ref(r *http.Request) client.Ref {
+	return client.Ref{
+		Resource: schema.GroupVersionResource{
+			Group: param(r, "group"), Version: param(r, "version"), Resource: param(r, "resource")},
+		Namespace:   param(r, "namespace"),
+		Name:        param(r, "name"),
+		Subresource: param(r, "subresource"),
+	}
+}
+
+// param is a part of the path. The router matches the path as the client wrote
+// it, with its escapes.
+func param(r *http.Request, name string) string {
+	raw := chi.URLParam(r, name)
+	if plain, err := url.PathUnescape(raw); err == nil && r.URL.RawPath != "" {
+		return plain
+	}
+	return raw
+}
+
+// LongRunning says that the request is a watch or a stream.
+func LongRunning(r *http.Request, ref client.Ref) bool {
+	switch ref.Subresource {
+	case "log", "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
+}
+
+// IsProxied says whether the request goes on to a pod, a service or a node: its
+// body is theirs to bound. An escaped slash is part of a name, as for the router.
+func IsProxied(r *http.Request) bool {
+	path := r.URL.EscapedPath()
+	parts := strings.SplitN(strings.TrimPrefix(path, "/api/v1/"), "/", 6)
+	if len(parts) > 4 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(path, "/api/v1/")
+}
+
+func IsUpgrade(r *http.Request) bool {
+	return strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
+}
+
+func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
+
+// AsWrite is r as the check for other origins should see it. A browser lets any
+// page open a WebSocket, with a GET, and a stream can do more than read.
+func AsWrite(r *http.Request) *http.Request {
+	if !IsUpgrade(r) {
+		return r
+	}
+	w := r.Clone(r.Context())
+	w.Method = http.MethodPost
+	return w
+}
