@@ -43,11 +43,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, t target) error {
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
 	if auth.IsWebSocket(r) {
-		return badRequest(connect.Reader(hijackable{w}, r, func(out io.Writer, gone <-chan struct{}) {
-			go func() {
-				<-gone
-				cancel()
-			}()
+		return badRequest(connect.Reader(hijackable{w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
 			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(out, err) // there is no other way left
 			}

@@ -11,6 +11,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/process/guard"
 	"monopod/apiserver/request"
 )
 
@@ -27,8 +28,12 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 				panic(p)
 			}
 			s.counters.panics.Inc()
+			value, stack := p, debug.Stack()
+			if beside, ok := p.(*guard.Panic); ok { // of another goroutine of the request
+				value, stack = beside.Value, beside.Stack
+			}
 			s.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
-				zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+				zap.Any("panic", value), zap.ByteString("stack", stack))
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
 				panic(http.ErrAbortHandler)
 			}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -84,7 +85,7 @@ func FuzzPatchPart(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: the part was patched, the whole says %v", data, err)
 		}
-		whole, found, err := codec.DecodePatched(httptest.NewRequest("PATCH", "/", nil), text, at.body())
+		whole, found, err := codec.DecodePatched(httptest.NewRequest(http.MethodPatch, "/", nil), text, at.body())
 		if err != nil || len(found) > 0 {
 			t.Fatalf("%s: the part was patched, the whole says %v, %v", data, found, err)
 		}

@@ -57,7 +57,9 @@ func (c *plainConn) Read(p []byte) (int, error) {
 
 // redirect answers the request that begins with begin.
 func (c *plainConn) redirect(begin []byte) {
-	c.SetDeadline(time.Now().Add(plainTime))
+	if c.SetDeadline(time.Now().Add(plainTime)) != nil {
+		return
+	}
 	in := io.MultiReader(bytes.NewReader(bytes.Clone(begin)), c.Conn)
 	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(in, maxPlain)))
 	answer := http.Response{
@@ -76,6 +78,6 @@ func (c *plainConn) redirect(begin []byte) {
 		return
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		io.CopyN(io.Discard, c.Conn, maxLinger)
+		_, _ = io.CopyN(io.Discard, c.Conn, maxLinger) // until the client has read the answer and left
 	}
 }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -108,7 +109,7 @@ func TestPlainHTTPStalls(t *testing.T) {
 		}()
 		begin := time.Now()
 		io.WriteString(far, "GET / HTTP/1.1\r\nHost: box\r\n")
-		if err := <-done; err != io.EOF || time.Since(begin) != plainTime {
+		if err := <-done; !errors.Is(err, io.EOF) || time.Since(begin) != plainTime {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		far.Close()

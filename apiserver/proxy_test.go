@@ -212,7 +212,7 @@ func TestProxiedPageIsSandboxed(t *testing.T) {
 	proxiedObjects(a)
 	for authorization, want := range map[string]string{"": "sandbox allow-forms allow-scripts", "Bearer " + token: ""} {
 		resp := a.do("GET", "/api/v1/namespaces/default/pods/p/proxy/page", "", "Authorization: "+authorization, certified)
-		if got := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || got != want {
+		if got := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != http.StatusOK || got != want {
 			t.Errorf("%q: %s %q", authorization, resp.Status, got)
 		}
 	}
@@ -239,7 +239,7 @@ func TestProxyKeepsTheTokenOfAWebSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if got := readBody(t, resp); resp.StatusCode != 400 || got != `["theirs"] ""` {
+	if got := readBody(t, resp); resp.StatusCode != http.StatusBadRequest || got != `["theirs"] ""` {
 		t.Errorf("%s: the pod got %s", resp.Status, got)
 	}
 }

@@ -1,10 +1,12 @@
 package apiserver_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -24,6 +26,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
+	"monopod/testdata/harness"
 )
 
 // signedIn is the token, as a subprotocol.
@@ -96,9 +99,45 @@ func attaching(t *testing.T) api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewServer(srv.Handler())
+	handler := srv.Handler()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("torn") {
+			w = torn{w}
+		}
+		handler.ServeHTTP(w, r)
+	}))
 	t.Cleanup(h.Close)
 	return api{t, h.URL, h.Client(), reg}
+}
+
+// torn hands out a connection whose client cannot be read without a panic.
+type torn struct{ http.ResponseWriter }
+
+func (w torn) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+func (w torn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, _, err := w.ResponseWriter.(http.Hijacker).Hijack()
+	bad := tornConn{conn}
+	return bad, bufio.NewReadWriter(bufio.NewReader(bad), bufio.NewWriter(bad)), err
+}
+
+type tornConn struct{ net.Conn }
+
+func (c tornConn) Read([]byte) (int, error) { panic("torn") }
+
+// A panic in a goroutine of a stream is that of its request: counted, and the end of
+// the stream alone.
+func TestPanicOfAStreamIsContained(t *testing.T) {
+	t.Parallel()
+	a := attaching(t)
+	for i, path := range []string{"/api/v1/namespaces/default/pods/old/log?torn", "/api/v1/pods?watch=true&torn"} {
+		ws := a.socket(path, signedIn, "binary.k8s.io")
+		_, _ = io.ReadAll(ws) // ends
+		want := fmt.Sprintf("apiserver_request_panics_total %d\n", i+1)
+		if !harness.Eventually(harness.Bound, func() bool { return strings.Contains(readBody(t, a.do("GET", "/metrics", "")), want) }) {
+			t.Errorf("%s: no %q", path, want)
+		}
+	}
 }
 
 // The output of a program that ends before it is attached to is not lost; what a
@@ -133,7 +172,7 @@ func TestLogOverAWebSocket(t *testing.T) {
 	}
 	resp := a.do("GET", "/api/v1/namespaces/default/pods/old/log", "", upgrading, "Upgrade: websocket", "Sec-WebSocket-Protocol: other",
 		"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: MDEyMzQ1Njc4OTAxMjM0NQ==")
-	if text := readBody(t, resp); resp.StatusCode != 400 || !strings.Contains(text, "base64.binary.k8s.io") {
+	if text := readBody(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "base64.binary.k8s.io") {
 		t.Errorf("an unknown subprotocol: %d %s", resp.StatusCode, text)
 	}
 }

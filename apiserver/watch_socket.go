@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/websocket"
+
+	"monopod/apiserver/process/guard"
 )
 
 // watchSocket is a watch over a WebSocket: every event is a message, of text
@@ -24,16 +26,16 @@ func (s *Server) watchSocket(ctx context.Context, w http.ResponseWriter, r *http
 		},
 		Handler: func(conn *websocket.Conn) {
 			ctx, cancel := context.WithCancel(ctx)
-			gone := make(chan struct{})
-			go func() {
-				defer close(gone)
+			var heard guard.Group
+			heard.Do(func() error {
 				defer cancel()
-				io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
-			}()
+				_, err := io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
+				return err
+			})
 			st := &watchStream{out: overSocket{conn, enc.media == codec.TypeProtobuf}, enc: enc}
 			st.run(ctx, start, opts, s)
 			conn.Close()
-			<-gone
+			guard.Raise(heard.Wait())
 		},
 	}
 	server.ServeHTTP(hijackable{w}, r)

@@ -12,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+
+	"monopod/apiserver/process/guard"
 )
 
 // ServeSPDY is Serve for a client that asks for SPDY. A process whose Missed is nil
@@ -24,9 +26,12 @@ func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) 
 		return err
 	}
 	defer streams.conn.Close()
-	remotecommand.ServeAttach(noticing{w, cancel}, r.WithContext(ctx), attached{p, streams, cancel}, "", "", "",
+	var inputs guard.Group
+	remotecommand.ServeAttach(noticing{w, cancel}, r.WithContext(ctx), attached{p, streams, cancel, &inputs}, "", "", "",
 		&remotecommand.Options{Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr && !p.TTY, TTY: p.TTY},
 		0, dialTime, remotecommand.SupportedStreamingProtocols)
+	streams.conn.Close() // ends the copies of the client's input
+	guard.Raise(inputs.Wait())
 	return nil
 }
 
@@ -35,23 +40,28 @@ type attached struct {
 	Process
 	streams *streams
 	stop    func()
+	inputs  *guard.Group // ends with both connections
 }
 
 // AttachContainer implements remotecommand.Attacher.
 func (a attached) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
 	if a.streams.stdin != nil && in != nil {
-		go func() {
-			io.Copy(a.streams.stdin, in) // ends with either side
-			a.streams.stdin.Close()
-		}()
+		a.inputs.Do(func() error {
+			defer a.streams.stdin.Close()
+			_, err := io.Copy(a.streams.stdin, in) // ends with either side
+			return err
+		})
 	}
 	if a.streams.resize != nil && resize != nil {
-		go func() {
+		a.inputs.Do(func() error {
 			sizes := json.NewEncoder(a.streams.resize)
 			for size := range resize {
-				sizes.Encode(size) // one that is lost is no harm
+				if err := sizes.Encode(size); err != nil {
+					return err
+				}
 			}
-		}()
+			return nil
+		})
 	}
 	if _, status := a.copy(ctx, a.stop, a.streams, out, errs); status.Status == metav1.StatusFailure {
 		return errors.New(status.Message)

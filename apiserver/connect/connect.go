@@ -4,6 +4,9 @@
 // The runtime serves its streams over SPDY. For a WebSocket connect opens them there
 // and translates: each message begins with the number of its channel. A client that
 // tunnels SPDY through its WebSocket gets the bytes as they are.
+//
+// A panic in one of a stream's goroutines ends the stream and continues in the
+// goroutine of the request, where the server recovers and counts it.
 package connect
 
 import (
@@ -33,7 +36,10 @@ func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(dialTime))
+	if err := conn.SetDeadline(time.Now().Add(dialTime)); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	req := &http.Request{Method: http.MethodPost, URL: to, Host: to.Host, Header: http.Header{
 		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
 		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
@@ -43,17 +49,19 @@ func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
 	err = req.Write(conn)
 	var resp *http.Response
 	if err == nil {
-		resp, err = http.ReadResponse(from, req)
+		resp, err = http.ReadResponse(from, req) //nolint:bodyclose // its body is the connection, which is returned or closed
 	}
 	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what there is of it
 		err = fmt.Errorf("the runtime answers %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	conn.SetDeadline(time.Time{})
 	b := &buffered{Conn: conn, from: from}
 	context.AfterFunc(ctx, func() { b.Close() })
 	return b, nil

@@ -302,12 +302,12 @@ func TestForward(t *testing.T) {
 func TestReader(t *testing.T) {
 	t.Parallel()
 	dialWS, _ := front(t, func(w http.ResponseWriter, r *http.Request) error {
-		return Reader(w, r, func(out io.Writer, gone <-chan struct{}) {
+		return Reader(w, r, func(ctx context.Context, out io.Writer) {
 			fmt.Fprint(out, "a line")
 			if r.URL.Path == "/" {
 				return
 			}
-			<-gone
+			<-ctx.Done()
 		})
 	})
 	for protocol, want := range map[string]string{"": "a line", "binary.k8s.io": "a line", "base64.binary.k8s.io": "YSBsaW5l"} {

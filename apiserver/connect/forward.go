@@ -3,17 +3,19 @@ package connect
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/net/websocket"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -62,29 +64,29 @@ func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32)
 	}
 	upgrade(w, r, protocol, func(ws *websocket.Conn) {
 		s := &socket{ws: ws, base64: strings.Contains(protocol, "base64.")}
-		var received sync.WaitGroup
-		received.Go(func() {
+		var received guard.Group
+		received.Do(func() error {
+			defer cancel()
 			in := map[byte]io.WriteCloser{}
 			for i, p := range pairs {
 				in[byte(2*i)] = p.data
 			}
-			s.receive(in) // its error is the end of the client
-			cancel()
+			return s.receive(in)
 		})
-		forward(s, pairs)
+		err := forward(s, pairs)
 		ws.Close()
-		received.Wait()
+		guard.Raise(errors.Join(err, received.Wait()))
 	})
 	return nil
 }
 
 // tunnel copies both ways until one side ends.
 func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
-	var sent sync.WaitGroup
-	sent.Go(func() {
-		s := &whole{ws}
-		io.Copy(s, raw)
-		ws.Close()
+	var sent guard.Group
+	sent.Do(func() error {
+		defer ws.Close()
+		_, err := io.Copy(&whole{ws}, raw)
+		return err
 	})
 	for {
 		var data []byte
@@ -96,7 +98,7 @@ func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
 		}
 	}
 	raw.Close()
-	sent.Wait()
+	guard.Raise(sent.Wait())
 }
 
 // pair are the streams of one port.
@@ -124,17 +126,21 @@ func openPairs(conn httpstream.Connection, ports []int32) ([]pair, error) {
 	return pairs, nil
 }
 
-// forward sends what comes from the ports until all have ended.
-func forward(s *socket, pairs []pair) {
-	var all sync.WaitGroup
+// forward sends what comes from the ports until all have ended, and returns the
+// first error: the end of one side.
+func forward(s *socket, pairs []pair) error {
+	var all guard.Group
 	for i, p := range pairs {
 		number := binary.LittleEndian.AppendUint16(nil, uint16(p.port))
 		for channel, from := range map[byte]io.Reader{byte(2 * i): p.data, byte(2*i + 1): p.failed} {
 			if s.send(channel, number) != nil {
 				break
 			}
-			all.Go(func() { io.Copy(s.to(channel), from) }) // an error is the end of one side
+			all.Do(func() error {
+				_, err := io.Copy(s.to(channel), from)
+				return err
+			})
 		}
 	}
-	all.Wait()
+	return all.Wait()
 }

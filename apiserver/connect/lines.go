@@ -1,38 +1,45 @@
 package connect
 
 import (
+	"context"
 	"encoding/base64"
 	"io"
 	"net/http"
 	"time"
 
 	"golang.org/x/net/websocket"
+
+	"monopod/apiserver/process/guard"
 )
 
 func readerProtocols() []string { return []string{"binary.k8s.io", "base64.binary.k8s.io"} }
 
 // Reader sends what read writes over the WebSocket that r asks for, each write as a
-// message. read gets gone, which closes when the client leaves. An error comes before
-// anything is answered.
-func Reader(w http.ResponseWriter, r *http.Request, read func(out io.Writer, gone <-chan struct{})) error {
+// message. read's context ends with r's, and when the client leaves. An error comes
+// before anything is answered.
+func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Context, out io.Writer)) error {
 	protocol, err := choose(r, readerProtocols())
 	if err != nil {
 		return err
 	}
 	upgrade(w, r, protocol, func(ws *websocket.Conn) {
-		gone := make(chan struct{})
-		go func() {
-			defer close(gone)
-			io.Copy(io.Discard, ws) // ends when the client leaves, or ws is closed
-		}()
+		ctx, cancel := context.WithCancel(r.Context())
+		var heard guard.Group
+		heard.Do(func() error {
+			defer cancel()
+			_, err := io.Copy(io.Discard, ws) // ends when the client leaves, or ws is closed
+			return err
+		})
 		var out io.Writer = &whole{ws}
 		if protocol == "base64.binary.k8s.io" {
 			out = &encoded{ws}
 		}
-		out.Write(nil) // tells the client that the stream is there
-		read(out, gone)
+		if _, err := out.Write(nil); err != nil { // tells the client that the stream is there
+			cancel()
+		}
+		read(ctx, out)
 		ws.Close()
-		<-gone
+		guard.Raise(heard.Wait())
 	})
 	return nil
 }

@@ -7,13 +7,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/net/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"monopod/apiserver/process/guard"
 )
 
 // The channels of a process.
@@ -64,21 +65,23 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 	defer streams.conn.Close()
 	upgrade(w, r, protocol, func(ws *websocket.Conn) {
 		s := &socket{ws: ws, base64: strings.Contains(protocol, "base64."), closes: strings.HasPrefix(protocol, "v5.")}
-		var received sync.WaitGroup
-		received.Go(func() {
-			s.receive(streams.inputs()) // its error is the end of the client
-			cancel()
+		var received guard.Group
+		received.Do(func() error {
+			defer cancel()
+			return s.receive(streams.inputs())
 		})
-		s.send(p.lowest(), nil) // tells the client that the streams are there
+		if s.send(p.lowest(), nil) != nil { // tells the client that the streams are there
+			cancel()
+		}
 		raw, status := p.copy(ctx, cancel, streams, s.to(stdoutChannel), s.to(stderrChannel))
 		if !s.closes && !strings.HasPrefix(protocol, "v4.") {
 			raw = []byte(status.Message)
 		}
 		if len(raw) > 0 {
-			s.send(statusChannel, raw)
+			_ = s.send(statusChannel, raw) // a client that has left does not miss it
 		}
 		ws.Close()
-		received.Wait()
+		guard.Raise(received.Wait())
 	})
 	return nil
 }
@@ -87,19 +90,27 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 // and decoded; nothing when one side was lost, which stop makes known to the other.
 func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout, stderr io.Writer) ([]byte, metav1.Status) {
 	var heard atomic.Int64
-	var both sync.WaitGroup
+	var both guard.Group
 	send := func(to io.Writer, from io.Reader) {
 		if from == nil {
 			return
 		}
-		n, err := io.Copy(to, from)
-		if heard.Add(n); err != nil {
-			stop()
-		}
+		both.Do(func() error {
+			lost := true
+			defer func() {
+				if lost {
+					stop()
+				}
+			}()
+			n, err := io.Copy(to, from)
+			heard.Add(n)
+			lost = err != nil
+			return err
+		})
 	}
-	both.Go(func() { send(stdout, streams.stdout) })
-	both.Go(func() { send(stderr, streams.stderr) })
-	both.Wait()
+	send(stdout, streams.stdout)
+	send(stderr, streams.stderr)
+	guard.Raise(both.Wait())
 	var status metav1.Status
 	raw, err := io.ReadAll(io.LimitReader(streams.status, maxStatus))
 	if err != nil || ctx.Err() != nil {

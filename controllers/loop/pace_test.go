@@ -114,8 +114,7 @@ func TestConflictsBackOff(t *testing.T) {
 // TestPaceForgets: keys at rest take no memory.
 func TestPaceForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l *Loop[int]
-		l = New(deps(t, &feed{}), Config[int]{Name: "test",
+		l := New(deps(t, &feed{}), Config[int]{Name: "test",
 			Reconcile: func(context.Context, int) (time.Duration, error) { return 0, nil }})
 		start(t, l)
 		for n := range 10_000 {

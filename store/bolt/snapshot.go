@@ -246,14 +246,14 @@ const firstSnapshot = 5 * time.Minute
 // KeepSnapshots makes a snapshot whenever the newest is older than every and
 // something durable was written since, until ctx ends. A state that does not
 // change is not copied again. failed is told of those that could not be made.
-func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func(error)) error {
+func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func(error)) {
 	wait := min(firstSnapshot, every)
 	for {
 		timer := d.place.cfg.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return
 		case <-timer.C():
 		}
 		var err error

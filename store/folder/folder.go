@@ -75,7 +75,7 @@ func closeSecrets(dir string, changed *[]string) error {
 		folders[name] = true
 	}
 	for _, e := range entries {
-		if !e.Type().IsRegular() && !(e.IsDir() && folders[e.Name()]) {
+		if !e.Type().IsRegular() && (!e.IsDir() || !folders[e.Name()]) {
 			continue
 		}
 		info, err := e.Info()

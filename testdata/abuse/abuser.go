@@ -86,7 +86,7 @@ var (
 )
 
 // path is where a request goes.
-func (a *abuser) path(method string) string {
+func (a *abuser) path() string {
 	var path string
 	switch a.rand.IntN(10) {
 	case 0:
@@ -111,7 +111,7 @@ func (a *abuser) path(method string) string {
 // the namespace of the abuse.
 func (a *abuser) request(ctx context.Context) {
 	u, method := a.user(), one(a, methods...)
-	path := a.path(method)
+	path := a.path()
 	if (u.name == "admin" && !strings.Contains(path, "/abuse/")) || strings.Contains(path, "serviceaccounts") {
 		method = "GET"
 	}
@@ -231,15 +231,16 @@ func (a *abuser) upgrade(ctx context.Context) {
 	}
 	var version string
 	var code int
-	fmt.Sscanf(string(answer[:n]), "%s %d", &version, &code)
+	if _, err := fmt.Sscanf(string(answer[:n]), "%s %d", &version, &code); err != nil {
+		code = 0 // what no HTTP answer is, is counted as such
+	}
 	a.heard.add("upgrade of "+path, code, string(answer[:n]))
 	garbage := make([]byte, a.rand.IntN(4096))
 	for i := range garbage {
 		garbage[i] = byte(a.rand.Uint32())
 	}
-	conn.Write(garbage)
-	if a.rand.IntN(2) == 0 {
-		conn.Read(answer)
+	if _, err := conn.Write(garbage); err == nil && a.rand.IntN(2) == 0 {
+		_, _ = conn.Read(answer) // only that the server may end the connection first
 	}
 }
 
@@ -263,7 +264,9 @@ func (a *abuser) raw(ctx context.Context) {
 		}
 	case 1: // one that ends early
 		fmt.Fprintf(conn, "%sContent-Length: 1000\r\n\r\n{", head)
-		conn.CloseWrite()
+		if conn.CloseWrite() != nil {
+			return
+		}
 	case 2: // chunks that are none
 		fmt.Fprintf(conn, "%sTransfer-Encoding: chunked\r\n\r\nffffffff\r\n{}", head)
 	case 3: // a header without end

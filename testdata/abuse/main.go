@@ -17,6 +17,14 @@ import (
 )
 
 func main() {
+	if err := command(); err != nil {
+		fmt.Fprintln(os.Stderr, "abuse:", err)
+		os.Exit(1)
+	}
+}
+
+// command reads the flags, and abuses until that is over or somebody interrupts it.
+func command() error {
 	var c config
 	flag.StringVar(&c.dataDir, "data-dir", "/var/lib/monopod", "data folder of the server, for its address and token")
 	flag.DurationVar(&c.duration, "duration", time.Minute, "how long to send requests")
@@ -27,8 +35,5 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, c, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "abuse:", err)
-		os.Exit(1)
-	}
+	return run(ctx, c, os.Stdout)
 }

@@ -149,7 +149,9 @@ func (s *server) cleanUp(ctx context.Context) error {
 		}
 		for _, item := range list.Items {
 			if len(item.Metadata.Finalizers) > 0 {
-				s.do(ctx, s.admin, http.MethodPatch, resource+"/"+item.Metadata.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+				if _, _, err := s.do(ctx, s.admin, http.MethodPatch, resource+"/"+item.Metadata.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func run(ctx context.Context) error {
 	p := plugin.New(cfg)
 	go watch(ctx, p, func() []*api.Device { return devices(*count, *sick) })
 	for ctx.Err() == nil {
-		if err := serve(ctx, p, cfg); err != nil {
+		if err := serve(ctx, p); err != nil {
 			fmt.Fprintln(os.Stderr, "deviceplugin:", err)
 			time.Sleep(pause)
 		}
@@ -97,7 +97,7 @@ func ask(ctx context.Context, path string) error {
 const pause = 50 * time.Millisecond
 
 // serve serves until the node starts again, which removes the socket.
-func serve(ctx context.Context, p *plugin.Plugin, cfg plugin.Config) error {
+func serve(ctx context.Context, p *plugin.Plugin) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {

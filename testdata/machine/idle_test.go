@@ -124,9 +124,13 @@ func startParts(ctx context.Context, t *testing.T, dir string, api client.Client
 	done := make(chan error, 4)
 	go func() { done <- manager.Run(ctx) }()
 	go func() { done <- node.Run(ctx) }()
-	go func() { done <- state.Tidy(ctx) }()
 	go func() {
-		done <- state.File.KeepSnapshots(ctx, 20*time.Minute, func(err error) { t.Error(err) })
+		state.Tidy(ctx)
+		done <- nil
+	}()
+	go func() {
+		state.File.KeepSnapshots(ctx, 20*time.Minute, func(err error) { t.Error(err) })
+		done <- nil
 	}()
 	return func() {
 		for range cap(done) {

@@ -75,7 +75,10 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	select {
 	case <-timer.C():
 		return
-	case <-done:
+	case err := <-done:
+		if err != nil { // it panicked
+			return
+		}
 	}
 	for name, sizes := range read {
 		for i, n := range sizes {

@@ -141,7 +141,7 @@ func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container
 		return nil, err
 	}
 	stdout, stderr, code, err := s.deps.Runtime.ExecSync(ctx, id, cmd, 0)
-	out := append(stdout, stderr...)
+	out := slices.Concat(stdout, stderr)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, out)
 	}

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -86,7 +87,7 @@ func TestStartedAtIsKnownWhereFinishedAtIs(t *testing.T) {
 	c.Attempt = 1
 	for _, p := range []*corev1.Pod{pod(always, "a"), withInit(pod(always, "b"), corev1.Container{Name: "a"})} {
 		got := status.Of(status.Input{Pod: p, Seen: seen(c, older), Now: at(5)})
-		list := append(got.InitContainerStatuses, got.ContainerStatuses...)
+		list := slices.Concat(got.InitContainerStatuses, got.ContainerStatuses)
 		for _, end := range []*corev1.ContainerStateTerminated{list[0].State.Terminated, list[0].LastTerminationState.Terminated} {
 			if end.StartedAt.IsZero() || !end.StartedAt.Equal(&end.FinishedAt) {
 				t.Errorf("from %v to %v", end.StartedAt, end.FinishedAt)

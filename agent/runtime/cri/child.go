@@ -200,7 +200,12 @@ func (c *Child) clearOldBoot() error {
 func (c *Child) runTidied(ctx context.Context) error {
 	during, stop := context.WithCancel(ctx)
 	tidied := guard.Spawn(func() error { c.endLeases(during); return nil })
-	defer func() { stop(); <-tidied }()
+	defer func() {
+		stop()
+		if err := <-tidied; err != nil {
+			c.config.Log.Error("failed to release the leases of an earlier containerd", zap.Error(err))
+		}
+	}()
 	return c.runOnce(ctx)
 }
 

@@ -75,7 +75,7 @@ func (c fastClock) Since(t time.Time) time.Duration {
 
 func (c fastClock) After(time.Duration) <-chan time.Time {
 	at := make(chan time.Time, 1)
-	at <- c.FakeClock.Now()
+	at <- c.Now()
 	return at
 }
 

@@ -44,7 +44,7 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout
 		return out.Bytes(), errs.Bytes(), int32(code), err
 	case <-limit:
 		cancel()
-		<-ended
+		guard.Raise(<-ended)
 		return nil, nil, 0, status.Errorf(codes.DeadlineExceeded, "command took longer than %s", timeout)
 	}
 }
@@ -211,7 +211,7 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 	})
 	_, err = io.Copy(stream, conn)
 	err = errors.Join(ignoreClosed(err), stream.Close())
-	<-sent
+	guard.Raise(<-sent)
 	return err
 }
 

@@ -3,6 +3,7 @@ package program
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -37,18 +38,17 @@ func (r *run) serveFor(ctx context.Context, d time.Duration, code int) int {
 		}
 	}
 	server := &http.Server{Handler: r.pages(), Protocols: protocols(), ErrorLog: log.New(io.Discard, "", 0)}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		server.Serve(listener)
-	}()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
 	r.logf("%s listens on %s", r.podName(), listener.Addr())
 
 	if c, over := r.pause(ctx, d); over {
 		code = c
 	}
 	server.Close()
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return r.failed(err)
+	}
 	return code
 }
 

@@ -26,13 +26,21 @@ type Host struct{}
 
 var _ System = Host{}
 
-func (Host) ReadFile(name string) ([]byte, error)     { return os.ReadFile(name) }
-func (Host) Stat(name string) (fs.FileInfo, error)    { return os.Stat(name) }
+// ReadFile implements System.
+func (Host) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+// Stat implements System.
+func (Host) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+
+// WriteFile implements System.
 func (Host) WriteFile(name string, data []byte) error { return os.WriteFile(name, data, 0o644) }
+
+// Listen implements System.
 func (Host) Listen(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)
 }
 
+// ReadDir implements System.
 func (Host) ReadDir(name string) (names []string, err error) {
 	entries, err := os.ReadDir(name)
 	for _, entry := range entries {
@@ -41,6 +49,7 @@ func (Host) ReadDir(name string) (names []string, err error) {
 	return names, err
 }
 
+// Dial implements System.
 func (Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
