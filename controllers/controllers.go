@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
 	"monopod/controllers/clusterroleaggregation"
 	"monopod/controllers/disruption"
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
 	"monopod/controllers/kinds"
-	"monopod/controllers/loop"
 	"monopod/controllers/namespace"
 	"monopod/controllers/nodelifecycle"
 	"monopod/controllers/persistentvolume"
@@ -82,78 +82,78 @@ type Entry struct {
 	// Component is the source of the controller's events; empty: it has none.
 	Component string
 
-	New func(deps loop.Deps, events record.Eventer, cfg Config) (loop.Controller, error)
+	New func(deps follow.Deps, events record.Eventer, cfg Config) (follow.Controller, error)
 }
 
 // All are the controllers, in the order they start.
 func All() []Entry {
 	return []Entry{
 		{Name: scheduler.Name, Aliases: []string{"default-scheduler"}, Component: scheduler.Component,
-			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return scheduler.New(d, e, scheduler.Config{})
 			}},
 		{Name: replicaset.Name, Aliases: []string{"replicaset-controller"}, Component: replicaset.Component,
-			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return replicaset.New(d, e, replicaset.Config{Workers: c.ConcurrentReplicaSetSyncs})
 			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
-			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return serviceaccount.New(d), nil
 			}},
 		{Name: rootca.Name, Aliases: []string{"root-ca-certificate-publisher-controller"},
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return rootca.New(d, rootca.Config{CA: c.RootCA}), nil
 			}},
 		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
-			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration}), nil
 			}},
 		{Name: namespace.Name, Aliases: []string{"namespace-controller"},
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Workers: c.ConcurrentNamespaceSyncs}), nil
 			}},
 		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"}, Component: garbagecollector.Component,
-			New: func(d loop.Deps, e record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return garbagecollector.New(d, e, garbagecollector.Config{Kinds: c.Kinds, Workers: c.ConcurrentGCSyncs}), nil
 			}},
 		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return podgc.New(d, podgc.Config{Threshold: c.TerminatedPodGCThreshold})
 			}},
 		{Name: serviceaccounttoken.Name, Aliases: []string{"serviceaccount-token"},
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return serviceaccounttoken.New(d, serviceaccounttoken.Config{CA: c.RootCA}), nil
 			}},
 		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
-			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return clusterroleaggregation.New(d), nil
 			}},
 		{Name: resourcequota.Name, Aliases: []string{"resourcequota-controller"},
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return resourcequota.New(d, resourcequota.Config{Kinds: c.Kinds}), nil
 			}},
 		{Name: persistentvolume.Name, Aliases: []string{"persistentvolume-binder-controller"}, Component: persistentvolume.Component,
-			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return persistentvolume.New(d, e), nil
 			}},
 		{Name: protection.Claims, Aliases: []string{"persistentvolumeclaim-protection-controller"},
-			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return protection.NewClaims(d), nil
 			}},
 		{Name: protection.Volumes, Aliases: []string{"persistentvolume-protection-controller"},
-			New: func(d loop.Deps, _ record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return protection.NewVolumes(d), nil
 			}},
 		{Name: ephemeral.Name, Aliases: []string{"ephemeral-volume-controller"}, Component: ephemeral.Component,
-			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return ephemeral.New(d, e), nil
 			}},
 		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"}, Component: disruption.Component,
-			New: func(d loop.Deps, e record.Eventer, _ Config) (loop.Controller, error) {
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return disruption.New(d, e), nil
 			}},
 		{Name: eventttl.Name,
-			New: func(d loop.Deps, _ record.Eventer, c Config) (loop.Controller, error) {
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return eventttl.New(d, eventttl.Config{TTL: c.EventTTL.Duration, Max: c.MaxEvents}), nil
 			}},
 	}

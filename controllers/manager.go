@@ -15,7 +15,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // startJitter is the most time between the starts of two controllers; upstream
@@ -44,11 +44,11 @@ type Debugger interface {
 
 // Manager runs controllers.
 type Manager struct {
-	deps    loop.Deps
+	deps    follow.Deps
 	cfg     Config
 	entries []Entry
 
-	running   []*loop.Supervisor
+	running   []*follow.Supervisor
 	debugging map[string]http.Handler
 	recorders map[string]*lazyRecorder
 	events    *record.Metrics
@@ -65,7 +65,7 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	if deps.Log == nil {
 		deps.Log = zap.NewNop()
 	}
-	metrics, err := loop.NewMetrics(deps.Metrics)
+	metrics, err := follow.NewMetrics(deps.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: loop.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics},
+		deps: follow.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics},
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},
@@ -102,7 +102,7 @@ func (m *Manager) make() error {
 		if d, ok := c.(Debugger); ok {
 			m.debugging[e.Name] = d.DebuggingHandler()
 		}
-		m.running = append(m.running, loop.Supervise(c, deps))
+		m.running = append(m.running, follow.Supervise(c, deps))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller, upstream's.
@@ -26,23 +26,23 @@ const Name = "clusterrole-aggregation-controller"
 type everything struct{}
 
 // Controller writes the rules.
-type Controller struct{ deps loop.Deps }
+type Controller struct{ deps follow.Deps }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps) *Controller { return &Controller{deps: deps} }
+func New(deps follow.Deps) *Controller { return &Controller{deps: deps} }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[everything]{
+	return follow.New(c.deps, follow.Config[everything]{
 		Name: Name,
-		Sources: []loop.Source[everything]{{
+		Sources: []follow.Source[everything]{{
 			Selector: client.Selector{Resource: client.ClusterRoles},
-			Keys:     loop.Plain(func(_, _ client.Object) []everything { return []everything{{}} }),
+			Keys:     follow.Plain(func(_, _ client.Object) []everything { return []everything{{}} }),
 		}},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

@@ -19,7 +19,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller.
@@ -30,30 +30,30 @@ const Component = "controllermanager"
 
 // Controller counts again when a guarded pod or a budget changes.
 type Controller struct {
-	deps   loop.Deps
+	deps   follow.Deps
 	events record.Eventer
 }
 
 // key is a budget to count for, or a pod whose condition may be stale.
 type key struct {
-	loop.Key
+	follow.Key
 	pod bool
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, events record.Eventer) *Controller { return &Controller{deps, events} }
+func New(deps follow.Deps, events record.Eventer) *Controller { return &Controller{deps, events} }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[key]{
+	return follow.New(c.deps, follow.Config[key]{
 		Name: Name,
-		Sources: []loop.Source[key]{
-			{Selector: client.Selector{Resource: client.PodDisruptionBudgets}, Keys: loop.Plain(onBudget)},
+		Sources: []follow.Source[key]{
+			{Selector: client.Selector{Resource: client.PodDisruptionBudgets}, Keys: follow.Plain(onBudget)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: c.onPod},
 		},
 		Reconcile: func(ctx context.Context, k key) (time.Duration, error) {
@@ -73,7 +73,7 @@ func onBudget(old, new client.Object) []key {
 	if is == nil || was != nil && was.Generation == is.Generation && len(is.Status.DisruptedPods) <= len(was.Status.DisruptedPods) {
 		return nil
 	}
-	return []key{{Key: loop.KeyOf(is)}}
+	return []key{{Key: follow.KeyOf(is)}}
 }
 
 // onPod wakes a pod that is said to be disrupted, and the budgets that guard it, or
@@ -95,7 +95,7 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	}
 	for _, b := range budgets {
 		if guards(b, pods...) {
-			out = append(out, key{Key: loop.KeyOf(b)})
+			out = append(out, key{Key: follow.KeyOf(b)})
 		}
 	}
 	return out, nil
@@ -105,7 +105,7 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 func onCondition(new client.Object) []key {
 	if p, _ := new.(*corev1.Pod); p != nil {
 		if _, waits := staleIn(p, time.Time{}); waits {
-			return []key{{Key: loop.KeyOf(p), pod: true}}
+			return []key{{Key: follow.KeyOf(p), pod: true}}
 		}
 	}
 	return nil
@@ -128,7 +128,7 @@ func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 
 // reconcile counts for one budget, and comes back when an evicted pod should be
 // gone.
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	b, err := client.Get[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 	"monopod/controllers/podstate"
 )
 
@@ -30,7 +30,7 @@ func staleIn(p *corev1.Pod, now time.Time) (time.Duration, bool) {
 }
 
 // recheck takes the condition back of a pod that was to go and did not.
-func (c *Controller) recheck(ctx context.Context, k loop.Key) (time.Duration, error) {
+func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, error) {
 	p, err := client.Get[*corev1.Pod](ctx, c.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil

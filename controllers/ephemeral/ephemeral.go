@@ -16,7 +16,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller, upstream's.
@@ -27,57 +27,57 @@ const Component = "ephemeral_volume"
 
 // Controller makes the claims.
 type Controller struct {
-	deps   loop.Deps
+	deps   follow.Deps
 	events record.Eventer
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, events record.Eventer) *Controller {
+func New(deps follow.Deps, events record.Eventer) *Controller {
 	return &Controller{deps: deps, events: events}
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[loop.Key]{
+	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name: Name,
-		Sources: []loop.Source[loop.Key]{
-			{Selector: client.Selector{Resource: client.Pods}, Keys: loop.Plain(onPod)},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(onClaim)},
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(onPod)},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(onClaim)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
 // onPod wakes new pods with templates.
-func onPod(old, new client.Object) []loop.Key {
+func onPod(old, new client.Object) []follow.Key {
 	if old != nil || new == nil {
 		return nil
 	}
 	for _, v := range new.(*corev1.Pod).Spec.Volumes {
 		if v.Ephemeral != nil {
-			return []loop.Key{loop.KeyOf(new)}
+			return []follow.Key{follow.KeyOf(new)}
 		}
 	}
 	return nil
 }
 
 // onClaim wakes the pod whose claim is gone.
-func onClaim(old, new client.Object) []loop.Key {
+func onClaim(old, new client.Object) []follow.Key {
 	if new != nil {
 		return nil
 	}
 	if owner := metav1.GetControllerOf(old); owner != nil && owner.Kind == "Pod" {
-		return []loop.Key{{Namespace: old.GetNamespace(), Name: owner.Name}}
+		return []follow.Key{{Namespace: old.GetNamespace(), Name: owner.Name}}
 	}
 	return nil
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
 		return 0, nil

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller.
@@ -32,30 +32,30 @@ type Config struct {
 
 // Controller deletes old events.
 type Controller struct {
-	deps loop.Deps
+	deps follow.Deps
 	cfg  Config
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, cfg Config) *Controller {
+func New(deps follow.Deps, cfg Config) *Controller {
 	cfg.TTL = cmp.Or(cfg.TTL, time.Hour)
 	cfg.Max = cmp.Or(cfg.Max, 4096)
 	return &Controller{deps: deps, cfg: cfg}
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	var count atomic.Int64 // of events, as the watch has told
-	return loop.New(c.deps, loop.Config[string]{
+	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
-		Sources: []loop.Source[string]{{
+		Sources: []follow.Source[string]{{
 			Selector: client.Selector{Resource: client.Events},
-			Keys:     loop.Plain(func(old, new client.Object) []string { return c.counted(&count, old, new) }),
+			Keys:     follow.Plain(func(old, new client.Object) []string { return c.counted(&count, old, new) }),
 		}},
 		Reconcile: c.sweep,
 	}).Run(ctx)

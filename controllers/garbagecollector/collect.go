@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/controllers/kinds"
-	"monopod/controllers/loop"
 )
 
 const parallel = 10 // dependents released at a time
@@ -160,7 +160,7 @@ func (r *run) foreground(ctx context.Context, owner item) error {
 // orphan takes the owner out of its dependents, then lets it go.
 func (r *run) orphan(ctx context.Context, owner item) error {
 	err := r.stored(ctx, owner, func(kind kinds.Kind, all []client.Object) error {
-		return errors.Join(loop.Each(parallel, all, func(obj client.Object) error {
+		return errors.Join(follow.Each(parallel, all, func(obj client.Object) error {
 			if !owns(owner.uid, obj) {
 				return nil
 			}

@@ -24,8 +24,8 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
 	"monopod/controllers/kinds"
-	"monopod/controllers/loop"
 )
 
 // Name of the controller.
@@ -42,7 +42,7 @@ type Config struct {
 
 // Controller collects garbage.
 type Controller struct {
-	deps   loop.Deps
+	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
 	byKind map[schema.GroupKind]kinds.Kind
@@ -50,10 +50,10 @@ type Controller struct {
 	current atomic.Pointer[index] // of the present run, for DebuggingHandler
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, events record.Eventer, cfg Config) *Controller {
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	if cfg.Kinds == nil {
 		cfg.Kinds = kinds.Served()
 	}
@@ -67,26 +67,26 @@ func New(deps loop.Deps, events record.Eventer, cfg Config) *Controller {
 	return c
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, index: newIndex()}
 	c.current.Store(r.index)
-	cfg := loop.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
+	cfg := follow.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
 	for _, kind := range c.cfg.Kinds {
 		if kind.Resource == client.Events {
 			continue // many, short-lived, and nobody's
 		}
-		cfg.Sources = append(cfg.Sources, loop.Source[item]{
+		cfg.Sources = append(cfg.Sources, follow.Source[item]{
 			Selector: client.Selector{Resource: kind.Resource},
-			Keys: loop.Plain(func(old, new client.Object) []item {
+			Keys: follow.Plain(func(old, new client.Object) []item {
 				return r.changed(kind.Resource, old, new)
 			}),
 		})
 	}
-	r.loop = loop.New(c.deps, cfg)
+	r.loop = follow.New(c.deps, cfg)
 	return r.loop.Run(ctx)
 }
 
@@ -113,7 +113,7 @@ func (i item) ref() client.Ref {
 // run is one Run of the controller, with what it knows.
 type run struct {
 	*Controller
-	loop  *loop.Loop[item]
+	loop  *follow.Loop[item]
 	index *index
 }
 

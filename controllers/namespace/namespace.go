@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/controllers/kinds"
-	"monopod/controllers/loop"
 )
 
 // Name of the controller.
@@ -36,17 +36,17 @@ type Config struct {
 
 // Controller deletes the contents of terminating namespaces.
 type Controller struct {
-	deps loop.Deps
+	deps follow.Deps
 	cfg  Config
 	// stages are emptied one after the other: what a pod mounts is there until the
 	// pod is gone (upstream: OrderedNamespaceDeletion).
 	stages [2][]kinds.Kind
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, cfg Config) *Controller {
+func New(deps follow.Deps, cfg Config) *Controller {
 	if cfg.Kinds == nil {
 		cfg.Kinds = kinds.Served()
 	}
@@ -65,16 +65,16 @@ func New(deps loop.Deps, cfg Config) *Controller {
 	return c
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[string]{
+	return follow.New(c.deps, follow.Config[string]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
-		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.Plain(terminating)},
+		Sources: []follow.Source[string]{
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(terminating)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: c.podGone},
 		},
 		Reconcile: c.reconcile,
@@ -153,7 +153,7 @@ func (c *Controller) empty(ctx context.Context, name string, stage []kinds.Kind)
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
 		errs = append(errs, err)
-		errs = append(errs, loop.Each(parallel, objs, func(obj client.Object) error {
+		errs = append(errs, follow.Each(parallel, objs, func(obj client.Object) error {
 			if obj.GetDeletionTimestamp() != nil {
 				return nil
 			}

@@ -23,7 +23,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 	"monopod/controllers/nodestate"
 )
 
@@ -40,30 +40,30 @@ type Config struct {
 
 // Controller watches over nodes.
 type Controller struct {
-	deps   loop.Deps
+	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, events record.Eventer, cfg Config) *Controller {
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.GracePeriod = cmp.Or(cfg.GracePeriod, 50*time.Second)
 	return &Controller{deps: deps, events: events, cfg: cfg}
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, heard: map[string]heard{}}
-	return loop.New(c.deps, loop.Config[string]{
+	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
-		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Nodes}, Keys: loop.Plain(onNode)},
-			{Selector: client.Selector{Resource: client.Leases, Namespace: corev1.NamespaceNodeLease}, Keys: loop.Plain(r.onLease)},
+		Sources: []follow.Source[string]{
+			{Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(onNode)},
+			{Selector: client.Selector{Resource: client.Leases, Namespace: corev1.NamespaceNodeLease}, Keys: follow.Plain(r.onLease)},
 		},
 		Reconcile: r.reconcile,
 	}).Run(ctx)

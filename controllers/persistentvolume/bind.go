@@ -8,7 +8,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // bind makes the claim and the volume each other's: first the volume, which is then
@@ -27,7 +27,7 @@ func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *core
 	if err != nil {
 		return err
 	}
-	delete(r.told, loop.KeyOf(c))
+	delete(r.told, follow.KeyOf(c))
 	_, err = r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) { boundStatus(c, v) })
 	return err
 }

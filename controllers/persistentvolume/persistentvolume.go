@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller, upstream's.
@@ -31,31 +31,31 @@ const Component = "persistentvolume-controller"
 
 // Controller binds.
 type Controller struct {
-	deps   loop.Deps
+	deps   follow.Deps
 	events record.Eventer
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, events record.Eventer) *Controller {
+func New(deps follow.Deps, events record.Eventer) *Controller {
 	return &Controller{deps: deps, events: events}
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
 // key is a claim, or a volume, which has no namespace.
-type key = loop.Key
+type key = follow.Key
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, told: map[key]string{}}
-	r.loop = loop.New(c.deps, loop.Config[key]{
+	r.loop = follow.New(c.deps, follow.Config[key]{
 		Name: Name,
-		Sources: []loop.Source[key]{
+		Sources: []follow.Source[key]{
 			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: r.onVolume},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(onClaim)},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(onClaim)},
 			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: r.onClass},
 		},
 		Reconcile: r.reconcile,
@@ -66,7 +66,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is one Run of the controller.
 type run struct {
 	*Controller
-	loop *loop.Loop[key]
+	loop *follow.Loop[key]
 	// told is the last event of a claim that waits, so that it comes once. It
 	// belongs to the one worker.
 	told map[key]string
@@ -81,7 +81,7 @@ func (r *run) onVolume(ctx context.Context, old, new client.Object) ([]key, erro
 	if v == nil {
 		v = was
 	}
-	keys := []key{loop.KeyOf(v)}
+	keys := []key{follow.KeyOf(v)}
 	if ref := v.Spec.ClaimRef; ref != nil {
 		keys = append(keys, key{Namespace: ref.Namespace, Name: ref.Name})
 	}
@@ -99,7 +99,7 @@ func onClaim(old, new client.Object) []key {
 		obj = old
 	}
 	c := obj.(*corev1.PersistentVolumeClaim)
-	keys := []key{loop.KeyOf(c)}
+	keys := []key{follow.KeyOf(c)}
 	if c.Spec.VolumeName != "" {
 		keys = append(keys, key{Name: c.Spec.VolumeName})
 	}
@@ -118,7 +118,7 @@ func (r *run) waiting(ctx context.Context) ([]key, error) {
 	var keys []key
 	for _, c := range claims {
 		if c.Status.Phase != corev1.ClaimBound || !claim.Bound(c) {
-			keys = append(keys, loop.KeyOf(c))
+			keys = append(keys, follow.KeyOf(c))
 		}
 	}
 	return keys, nil
@@ -160,7 +160,7 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 	volumes, err := client.List[*corev1.PersistentVolume](ctx, r.deps.Client, client.Selector{})
 	for _, v := range volumes {
 		if ref := v.Spec.ClaimRef; ref != nil && ref.Namespace == k.Namespace && ref.Name == k.Name {
-			r.loop.Add(loop.KeyOf(v))
+			r.loop.Add(follow.KeyOf(v))
 		}
 	}
 	return err
@@ -168,7 +168,7 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 
 // tell says of a waiting claim why it waits, once.
 func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
-	k := loop.KeyOf(c)
+	k := follow.KeyOf(c)
 	if r.told[k] == string(c.UID)+message {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller.
@@ -43,15 +43,15 @@ type Config struct {
 
 // Controller runs a pass every 20 s over the pods in memory.
 type Controller struct {
-	deps            loop.Deps
+	deps            follow.Deps
 	cfg             Config
 	deleted, failed *prometheus.CounterVec
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller and registers its metrics.
-func New(deps loop.Deps, cfg Config) (*Controller, error) {
+func New(deps follow.Deps, cfg Config) (*Controller, error) {
 	labels := []string{"namespace", "reason"}
 	c := &Controller{deps: deps, cfg: cfg,
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -69,13 +69,13 @@ func New(deps loop.Deps, cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	s := &state{missing: map[string]time.Time{}, complained: map[types.UID]string{}}
-	return loop.New(c.deps, loop.Config[string]{
+	return follow.New(c.deps, follow.Config[string]{
 		Name:  Name,
 		Start: []string{"pass"},
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
@@ -159,7 +159,7 @@ func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]
 			todo = append(todo, &outcome{pod: pod})
 		}
 	}
-	loop.Each(parallel, todo, func(o *outcome) error {
+	follow.Each(parallel, todo, func(o *outcome) error {
 		o.err = c.remove(ctx, o.pod, reason)
 		return nil
 	})

@@ -14,7 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Names of the controllers, upstream's.
@@ -25,40 +25,40 @@ const (
 
 // Controller removes one finalizer.
 type Controller struct {
-	deps      loop.Deps
+	deps      follow.Deps
 	name      string
-	sources   []loop.Source[loop.Key]
-	reconcile func(ctx context.Context, key loop.Key) error
+	sources   []follow.Source[follow.Key]
+	reconcile func(ctx context.Context, key follow.Key) error
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // NewClaims makes the controller that lets claims go.
-func NewClaims(deps loop.Deps) *Controller {
-	c := &Controller{deps: deps, name: Claims, sources: []loop.Source[loop.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(deleting)},
-		{Selector: client.Selector{Resource: client.Pods}, Keys: loop.Plain(letGo)},
+func NewClaims(deps follow.Deps) *Controller {
+	c := &Controller{deps: deps, name: Claims, sources: []follow.Source[follow.Key]{
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(deleting)},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(letGo)},
 	}}
 	c.reconcile = c.claim
 	return c
 }
 
 // NewVolumes makes the controller that lets volumes go.
-func NewVolumes(deps loop.Deps) *Controller {
-	c := &Controller{deps: deps, name: Volumes, sources: []loop.Source[loop.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: loop.Plain(deleting)},
+func NewVolumes(deps follow.Deps) *Controller {
+	c := &Controller{deps: deps, name: Volumes, sources: []follow.Source[follow.Key]{
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(deleting)},
 	}}
 	c.reconcile = c.volume
 	return c
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return c.name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[loop.Key]{Name: c.name, Sources: c.sources,
-		Reconcile: func(ctx context.Context, key loop.Key) (time.Duration, error) {
+	return follow.New(c.deps, follow.Config[follow.Key]{Name: c.name, Sources: c.sources,
+		Reconcile: func(ctx context.Context, key follow.Key) (time.Duration, error) {
 			err := c.reconcile(ctx, key)
 			if apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
 				err = nil
@@ -68,15 +68,15 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // deleting wakes what is to go.
-func deleting(_, new client.Object) []loop.Key {
+func deleting(_, new client.Object) []follow.Key {
 	if new == nil || new.GetDeletionTimestamp() == nil {
 		return nil
 	}
-	return []loop.Key{loop.KeyOf(new)}
+	return []follow.Key{follow.KeyOf(new)}
 }
 
 // letGo wakes the claims of a pod that is gone, or as good as.
-func letGo(old, new client.Object) []loop.Key {
+func letGo(old, new client.Object) []follow.Key {
 	pod, _ := new.(*corev1.Pod)
 	if pod != nil && !shutDown(pod) {
 		return nil
@@ -84,9 +84,9 @@ func letGo(old, new client.Object) []loop.Key {
 	if pod == nil {
 		pod = old.(*corev1.Pod)
 	}
-	var keys []loop.Key
+	var keys []follow.Key
 	for _, name := range claim.AllOf(pod) {
-		keys = append(keys, loop.Key{Namespace: pod.Namespace, Name: name})
+		keys = append(keys, follow.Key{Namespace: pod.Namespace, Name: name})
 	}
 	return keys
 }
@@ -97,7 +97,7 @@ func shutDown(pod *corev1.Pod) bool {
 }
 
 // claim lets a claim go that no pod on a node names, also no finished one.
-func (c *Controller) claim(ctx context.Context, key loop.Key) error {
+func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, key.Namespace, key.Name)
 	if err != nil || held.DeletionTimestamp == nil || !slices.Contains(held.Finalizers, claim.ClaimProtection) {
 		return err
@@ -111,7 +111,7 @@ func (c *Controller) claim(ctx context.Context, key loop.Key) error {
 	return release(ctx, c.deps.Client, held, held.UID, claim.ClaimProtection)
 }
 
-func (c *Controller) volume(ctx context.Context, key loop.Key) error {
+func (c *Controller) volume(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolume](ctx, c.deps.Client, "", key.Name)
 	if err != nil || held.DeletionTimestamp == nil || held.Status.Phase == corev1.VolumeBound || !slices.Contains(held.Finalizers, claim.VolumeProtection) {
 		return err

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // manage makes or deletes pods, at most 500, and returns the active ones that it
@@ -49,7 +49,7 @@ func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
 func slowStart(n int, f func() error) (succeeded int, err error) {
 	for batch := 1; n > 0; batch *= 2 {
 		size := min(batch, n)
-		errs := loop.Each(parallel, make([]struct{}, size), func(struct{}) error { return f() })
+		errs := follow.Each(parallel, make([]struct{}, size), func(struct{}) error { return f() })
 		succeeded += size - len(errs)
 		if len(errs) > 0 {
 			return succeeded, errors.Join(errs...)
@@ -95,7 +95,7 @@ func (r *run) scaleDown(ctx context.Context, rs *appsv1.ReplicaSet, active []*co
 		keys[i] = podKey(p)
 	}
 	r.expected.expectDeletions(rs.UID, keys)
-	errs := loop.Each(parallel, victims, func(p *corev1.Pod) error { return r.delete(ctx, rs, p) })
+	errs := follow.Each(parallel, victims, func(p *corev1.Pod) error { return r.delete(ctx, rs, p) })
 	return slices.Clone(ranked[n:]), errors.Join(errs...)
 }
 

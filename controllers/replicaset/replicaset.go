@@ -20,7 +20,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller.
@@ -41,16 +41,16 @@ type Config struct {
 
 // Controller keeps ReplicaSets at their size.
 type Controller struct {
-	deps     loop.Deps
+	deps     follow.Deps
 	events   record.Eventer
 	cfg      Config
 	sortings *prometheus.HistogramVec
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller and registers its metrics.
-func New(deps loop.Deps, events record.Eventer, cfg Config) (*Controller, error) {
+func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 5
 	}
@@ -64,17 +64,17 @@ func New(deps loop.Deps, events record.Eventer, cfg Config) (*Controller, error)
 	return c, deps.Metrics.Registerer.Register(c.sortings)
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, pods: newPodIndex(), expected: newExpectations(c.deps.Clock)}
-	return loop.New(c.deps, loop.Config[loop.Key]{
+	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
-		Sources: []loop.Source[loop.Key]{
-			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: loop.Plain(r.onReplicaSet)},
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: follow.Plain(r.onReplicaSet)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
 		},
 		Reconcile: r.reconcile,
@@ -89,7 +89,7 @@ type run struct {
 }
 
 // reconcile is one sync of a ReplicaSet: its pods first, its status always.
-func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil

@@ -10,21 +10,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // onReplicaSet wakes the ReplicaSet itself. One that went away, perhaps for
 // another of its name, leaves no expectations behind.
-func (r *run) onReplicaSet(old, new client.Object) []loop.Key {
+func (r *run) onReplicaSet(old, new client.Object) []follow.Key {
 	if new == nil {
 		r.expected.forget(old.GetUID())
 	}
-	return loop.OnAny(old, new)
+	return follow.OnAny(old, new)
 }
 
 // onPod keeps the index, lowers expectations, and wakes the ReplicaSets whose
 // pods these are or may become. It may be called again after an error.
-func (r *run) onPod(ctx context.Context, old, new client.Object) ([]loop.Key, error) {
+func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
 	r.pods.change(was, is)
@@ -38,7 +38,7 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]loop.Key, er
 	}
 }
 
-func (r *run) podAdded(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error) {
+func (r *run) podAdded(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
 	if pod.DeletionTimestamp != nil {
 		return r.podDeleted(ctx, pod) // known only since a relist
 	}
@@ -53,7 +53,7 @@ func (r *run) podAdded(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error)
 	return keys, err
 }
 
-func (r *run) podDeleted(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error) {
+func (r *run) podDeleted(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
 		return nil, nil
@@ -62,12 +62,12 @@ func (r *run) podDeleted(ctx context.Context, pod *corev1.Pod) ([]loop.Key, erro
 	return r.owner(ctx, pod.Namespace, owner)
 }
 
-func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]loop.Key, error) {
+func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]follow.Key, error) {
 	keys, err := r.formerOwner(ctx, was, is)
 	if err != nil {
 		return nil, err
 	}
-	var more []loop.Key
+	var more []follow.Key
 	owner := metav1.GetControllerOfNoCopy(is)
 	switch {
 	case is.DeletionTimestamp != nil:
@@ -83,7 +83,7 @@ func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]loop.Key, 
 }
 
 // formerOwner is the controller that a pod has no more.
-func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]loop.Key, error) {
+func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Key, error) {
 	before, after := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(is)
 	if before == nil || (after != nil && after.UID == before.UID) {
 		return nil, nil
@@ -92,7 +92,7 @@ func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]loop.Key,
 }
 
 // owner finds the ReplicaSet that a reference means; its UID must be the one.
-func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) ([]loop.Key, error) {
+func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
 	if ref.Kind != "ReplicaSet" {
 		return nil, nil
 	}
@@ -105,11 +105,11 @@ func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerRefe
 	case rs.UID != ref.UID:
 		return nil, nil
 	}
-	return []loop.Key{loop.KeyOf(rs)}, nil
+	return []follow.Key{follow.KeyOf(rs)}, nil
 }
 
 // candidates are the ReplicaSets that would adopt an orphan.
-func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]loop.Key, error) {
+func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
 	if len(pod.Labels) == 0 {
 		return nil, nil
 	}
@@ -117,10 +117,10 @@ func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]loop.Key, erro
 	if err != nil {
 		return nil, err
 	}
-	var keys []loop.Key
+	var keys []follow.Key
 	for _, rs := range sets {
 		if matches(rs, pod.Labels) {
-			keys = append(keys, loop.KeyOf(rs))
+			keys = append(keys, follow.KeyOf(rs))
 		}
 	}
 	return keys, nil

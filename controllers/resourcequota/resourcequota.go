@@ -18,8 +18,8 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/quota"
+	"monopod/apiserver/follow"
 	"monopod/controllers/kinds"
-	"monopod/controllers/loop"
 )
 
 // Name of the controller.
@@ -35,14 +35,14 @@ type Config struct {
 
 // Controller counts again when something in a namespace with quotas changes.
 type Controller struct {
-	deps  loop.Deps
+	deps  follow.Deps
 	kinds []kinds.Kind // namespaced, and such as quotas count
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, cfg Config) *Controller {
+func New(deps follow.Deps, cfg Config) *Controller {
 	if cfg.Kinds == nil {
 		cfg.Kinds = kinds.Served()
 	}
@@ -55,18 +55,18 @@ func New(deps loop.Deps, cfg Config) *Controller {
 	return c
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	r := &run{Controller: c, failed: cancel, counted: map[string]time.Time{}, followed: map[schema.GroupVersionResource]context.CancelFunc{}}
 	defer r.following.Wait()
 	defer cancel(nil)
-	r.loop = loop.New(c.deps, loop.Config[string]{
+	r.loop = follow.New(c.deps, follow.Config[string]{
 		Name:      Name,
-		Sources:   []loop.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas}, Keys: loop.Plain(onQuota)}},
+		Sources:   []follow.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas}, Keys: follow.Plain(onQuota)}},
 		Reconcile: r.reconcile,
 	})
 	if err := r.loop.Run(ctx); err != nil {
@@ -101,7 +101,7 @@ func namespaceOf(old, new client.Object) string {
 // run is one Run. Its one worker alone touches the maps.
 type run struct {
 	*Controller
-	loop   *loop.Loop[string]
+	loop   *follow.Loop[string]
 	failed context.CancelCauseFunc
 
 	counted   map[string]time.Time // namespaces with quotas, and when last
@@ -204,9 +204,9 @@ func (r *run) follow(ctx context.Context, all []*corev1.ResourceQuota) {
 // start follows one resource until the function it returns is called.
 func (r *run) start(ctx context.Context, gvr schema.GroupVersionResource) context.CancelFunc {
 	ctx, stop := context.WithCancel(ctx)
-	changes := loop.New(r.deps, loop.Config[string]{
+	changes := follow.New(r.deps, follow.Config[string]{
 		Name: Name + "-" + gvr.GroupResource().String(),
-		Sources: []loop.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: loop.Plain(func(old, new client.Object) []string {
+		Sources: []follow.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: follow.Plain(func(old, new client.Object) []string {
 			r.loop.Add(namespaceOf(old, new))
 			return nil
 		})}},

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller, upstream's.
@@ -34,32 +34,32 @@ type Config struct {
 
 // Controller publishes the certificate.
 type Controller struct {
-	deps loop.Deps
+	deps follow.Deps
 	cfg  Config
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
+func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	if len(c.cfg.CA) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	return loop.New(c.deps, loop.Config[string]{
+	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
-		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.Plain(loop.OnNew)},
+		Sources: []follow.Source[string]{
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(follow.OnNew)},
 			{Selector: client.Selector{
 				Resource: client.ConfigMaps,
 				Fields:   fields.OneTermEqualSelector("metadata.name", configMap),
-			}, Keys: loop.Plain(changed)},
+			}, Keys: follow.Plain(changed)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

@@ -10,7 +10,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 const (
@@ -29,7 +29,7 @@ type reservation struct {
 }
 
 // onClaim wakes the pods that want a node and name the claim.
-func (r *run) onClaim(old, new client.Object) []loop.Key {
+func (r *run) onClaim(old, new client.Object) []follow.Key {
 	obj := new
 	if obj == nil {
 		obj = old
@@ -40,14 +40,14 @@ func (r *run) onClaim(old, new client.Object) []loop.Key {
 }
 
 // onStorage wakes the pods that want a node and have claims.
-func (r *run) onStorage(_, _ client.Object) []loop.Key {
+func (r *run) onStorage(_, _ client.Object) []follow.Key {
 	return r.claimants(func(*corev1.Pod) bool { return true })
 }
 
-func (r *run) claimants(which func(*corev1.Pod) bool) []loop.Key {
+func (r *run) claimants(which func(*corev1.Pod) bool) []follow.Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var keys []loop.Key
+	var keys []follow.Key
 	for key, pod := range r.claiming {
 		if which(pod) {
 			keys = append(keys, key)
@@ -58,7 +58,7 @@ func (r *run) claimants(which func(*corev1.Pod) bool) []loop.Key {
 
 // noteClaims keeps who wants a node and has claims: before those are read, so that
 // no change of one is missed. The caller holds mu.
-func (r *run) noteClaims(key loop.Key, pod *corev1.Pod) {
+func (r *run) noteClaims(key follow.Key, pod *corev1.Pod) {
 	if pod != nil && wanted(pod) && len(claim.AllOf(pod)) > 0 {
 		r.claiming[key] = pod
 		return
@@ -68,7 +68,7 @@ func (r *run) noteClaims(key loop.Key, pod *corev1.Pod) {
 }
 
 // park has a pod wait that no node can have now, and takes back its place.
-func (r *run) park(key loop.Key, pod *corev1.Pod, why string) string {
+func (r *run) park(key follow.Key, pod *corev1.Pod, why string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.countWaiting()
@@ -86,7 +86,7 @@ func (r *run) park(key loop.Key, pod *corev1.Pod, why string) string {
 
 // reserve keeps the pod's place on the node until its claims are bound there, and
 // has them bound.
-func (r *run) reserve(ctx context.Context, key loop.Key, pod *corev1.Pod, vs *volumes, node string) (time.Duration, error) {
+func (r *run) reserve(ctx context.Context, key follow.Key, pod *corev1.Pod, vs *volumes, node string) (time.Duration, error) {
 	r.mu.Lock()
 	at, ok := r.reserved[key]
 	if !ok {
@@ -109,7 +109,7 @@ func (r *run) reserve(ctx context.Context, key loop.Key, pod *corev1.Pod, vs *vo
 	return 0, err // chooses again
 }
 
-func (r *run) dropPlace(key loop.Key) {
+func (r *run) dropPlace(key follow.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.reserved, key)

@@ -23,7 +23,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 	"monopod/controllers/nodestate"
 	"monopod/controllers/podstate"
 )
@@ -41,17 +41,17 @@ type Config struct {
 
 // Controller binds pods to nodes.
 type Controller struct {
-	deps     loop.Deps
+	deps     follow.Deps
 	events   record.Eventer
 	cfg      Config
 	attempts *prometheus.CounterVec
 	pending  *prometheus.GaugeVec
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller and registers its metrics.
-func New(deps loop.Deps, events record.Eventer, cfg Config) (*Controller, error) {
+func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 8
 	}
@@ -69,22 +69,22 @@ func New(deps loop.Deps, events record.Eventer, cfg Config) (*Controller, error)
 	return c, nil
 }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, cache: newCache(), waiting: map[loop.Key]*corev1.Pod{},
-		claiming: map[loop.Key]*corev1.Pod{}, reserved: map[loop.Key]reservation{}}
-	r.loop = loop.New(c.deps, loop.Config[loop.Key]{
+	r := &run{Controller: c, cache: newCache(), waiting: map[follow.Key]*corev1.Pod{},
+		claiming: map[follow.Key]*corev1.Pod{}, reserved: map[follow.Key]reservation{}}
+	r.loop = follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
-		Sources: []loop.Source[loop.Key]{
-			{Selector: client.Selector{Resource: client.Nodes}, Keys: loop.Plain(r.onNode)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: loop.Plain(r.onPod)},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: loop.Plain(r.onClaim)},
-			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: loop.Plain(r.onStorage)},
-			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: loop.Plain(r.onStorage)},
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(r.onNode)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(r.onPod)},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(r.onClaim)},
+			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(r.onStorage)},
+			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: follow.Plain(r.onStorage)},
 		},
 		Reconcile: r.reconcile,
 	})
@@ -94,20 +94,20 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is one Run of the controller, with what it knows.
 type run struct {
 	*Controller
-	loop *loop.Loop[loop.Key]
+	loop *follow.Loop[follow.Key]
 
 	// mu guards what follows. It is held for a whole decision, so that a change of
 	// the cache either is seen by it or wakes the pod after it.
 	mu      sync.Mutex
 	cache   *cache
-	waiting map[loop.Key]*corev1.Pod // found no node; retried when that may change
+	waiting map[follow.Key]*corev1.Pod // found no node; retried when that may change
 
-	claiming map[loop.Key]*corev1.Pod // want a node and have claims
-	reserved map[loop.Key]reservation // have one, and wait for their claims
+	claiming map[follow.Key]*corev1.Pod // want a node and have claims
+	reserved map[follow.Key]reservation // have one, and wait for their claims
 }
 
 // onNode wakes the waiting pods when a node has become more welcoming.
-func (r *run) onNode(old, new client.Object) []loop.Key {
+func (r *run) onNode(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Node)
 	is, _ := new.(*corev1.Node)
 	r.mu.Lock()
@@ -132,26 +132,26 @@ func sameForPods(a, b *corev1.Node) bool {
 
 // onPod keeps the cache; a pod to schedule wakes itself, one that frees room
 // wakes those that wait.
-func (r *run) onPod(old, new client.Object) []loop.Key {
+func (r *run) onPod(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if is == nil {
-		delete(r.waiting, loop.KeyOf(was))
-		r.noteClaims(loop.KeyOf(was), nil)
+		delete(r.waiting, follow.KeyOf(was))
+		r.noteClaims(follow.KeyOf(was), nil)
 		r.countWaiting()
 		if r.cache.remove(was.UID) {
 			return r.wake()
 		}
 		return nil
 	}
-	r.noteClaims(loop.KeyOf(is), is)
+	r.noteClaims(follow.KeyOf(is), is)
 	arrived := !r.cache.has(is.UID) || (was != nil && was.Spec.NodeName == "")
 	freed := r.cache.observe(is)
-	var keys []loop.Key
+	var keys []follow.Key
 	if wanted(is) && (was == nil || !wanted(was) || !sameForNodes(was, is)) {
-		keys = append(keys, loop.KeyOf(is))
+		keys = append(keys, follow.KeyOf(is))
 	}
 	switch {
 	case freed:
@@ -175,7 +175,7 @@ func wanted(p *corev1.Pod) bool {
 }
 
 // reconcile finds a node for a pod and binds it, or says why there is none.
-func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error) {
+func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || (err == nil && !wanted(pod)) {
 		r.forgetWaiting(key)
@@ -208,7 +208,7 @@ func (r *run) reconcile(ctx context.Context, key loop.Key) (time.Duration, error
 	return 0, r.bind(ctx, pod, node)
 }
 
-func (r *run) forgetWaiting(key loop.Key) {
+func (r *run) forgetWaiting(key follow.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, key)
@@ -217,7 +217,7 @@ func (r *run) forgetWaiting(key loop.Key) {
 
 // decide picks a node and assumes the pod there, or has the pod wait and says
 // why. busy: the pod is on its way to a node already.
-func (r *run) decide(key loop.Key, pod *corev1.Pod, vs *volumes) (node, why string, busy bool) {
+func (r *run) decide(key follow.Key, pod *corev1.Pod, vs *volumes) (node, why string, busy bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.countWaiting()

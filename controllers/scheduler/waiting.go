@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 	"monopod/controllers/podstate"
 )
 
@@ -22,18 +22,18 @@ var (
 
 // wake returns the waiting pods: higher priority first, then older first. The
 // caller holds mu.
-func (r *run) wake() []loop.Key {
-	keys := make([]loop.Key, 0, len(r.waiting))
+func (r *run) wake() []follow.Key {
+	keys := make([]follow.Key, 0, len(r.waiting))
 	for k := range r.waiting {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b loop.Key) int { return moreUrgent(r.waiting[a], r.waiting[b]) })
+	slices.SortFunc(keys, func(a, b follow.Key) int { return moreUrgent(r.waiting[a], r.waiting[b]) })
 	return keys
 }
 
 // wakeAttracted returns those of them that wait for the company of other pods.
-func (r *run) wakeAttracted() []loop.Key {
-	return slices.DeleteFunc(r.wake(), func(k loop.Key) bool { return len(requiredAffinity(r.waiting[k])) == 0 })
+func (r *run) wakeAttracted() []follow.Key {
+	return slices.DeleteFunc(r.wake(), func(k follow.Key) bool { return len(requiredAffinity(r.waiting[k])) == 0 })
 }
 
 func moreUrgent(a, b *corev1.Pod) int {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller.
@@ -21,26 +21,26 @@ const Name = "serviceaccount"
 const account = "default"
 
 // Controller makes what is missing.
-type Controller struct{ deps loop.Deps }
+type Controller struct{ deps follow.Deps }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps) *Controller { return &Controller{deps: deps} }
+func New(deps follow.Deps) *Controller { return &Controller{deps: deps} }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[string]{
+	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
-		Sources: []loop.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: loop.Plain(loop.OnNew)},
+		Sources: []follow.Source[string]{
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(follow.OnNew)},
 			{Selector: client.Selector{
 				Resource: client.ServiceAccounts,
 				Fields:   fields.OneTermEqualSelector("metadata.name", account),
-			}, Keys: loop.Plain(vanished)},
+			}, Keys: follow.Plain(vanished)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/loop"
+	"monopod/apiserver/follow"
 )
 
 // Name of the controller, upstream's.
@@ -32,31 +32,31 @@ type Config struct {
 
 // Controller fills the Secrets.
 type Controller struct {
-	deps loop.Deps
+	deps follow.Deps
 	cfg  Config
 }
 
-var _ loop.Controller = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps loop.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
+func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
 
-// Name implements loop.Controller.
+// Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
 // account is a service account that a Secret names.
 type account struct {
-	loop.Key
+	follow.Key
 	secret string // empty: all of the account's
 }
 
-// Run implements loop.Controller.
+// Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	return loop.New(c.deps, loop.Config[account]{
+	return follow.New(c.deps, follow.Config[account]{
 		Name: Name,
-		Sources: []loop.Source[account]{
-			{Selector: client.Selector{Resource: client.Secrets, Fields: ofType()}, Keys: loop.Plain(ofSecret)},
-			{Selector: client.Selector{Resource: client.ServiceAccounts}, Keys: loop.Plain(ofAccount)},
+		Sources: []follow.Source[account]{
+			{Selector: client.Selector{Resource: client.Secrets, Fields: ofType()}, Keys: follow.Plain(ofSecret)},
+			{Selector: client.Selector{Resource: client.ServiceAccounts}, Keys: follow.Plain(ofAccount)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
@@ -70,16 +70,16 @@ func ofSecret(_, next client.Object) []account {
 	if next == nil {
 		return nil
 	}
-	return []account{{secret: next.GetName(), Key: loop.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
+	return []account{{secret: next.GetName(), Key: follow.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
 }
 
 // ofAccount wakes the Secrets of an account that came or went.
 func ofAccount(old, next client.Object) []account {
 	switch {
 	case old == nil:
-		return []account{{Key: loop.KeyOf(next)}}
+		return []account{{Key: follow.KeyOf(next)}}
 	case next == nil:
-		return []account{{Key: loop.KeyOf(old)}}
+		return []account{{Key: follow.KeyOf(old)}}
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, 
 }
 
 // settle fills one Secret, or removes it when it is another account's.
-func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of loop.Key) error {
+func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key) error {
 	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, of.Namespace, of.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err

@@ -19,8 +19,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
-	"monopod/controllers/loop"
 	"monopod/store"
 )
 
@@ -32,7 +32,7 @@ type API struct {
 	Events   Events
 	T        *testing.T
 
-	metrics *loop.Metrics // of the last controller
+	metrics *follow.Metrics // of the last controller
 }
 
 // New opens an empty cluster with its first namespaces; it closes with the test.
@@ -54,18 +54,18 @@ func New(t *testing.T) *API {
 }
 
 // Deps are for a controller under test.
-func (a *API) Deps() loop.Deps {
-	m, err := loop.NewMetrics(a.Registry)
+func (a *API) Deps() follow.Deps {
+	m, err := follow.NewMetrics(a.Registry)
 	if err != nil {
 		a.T.Fatal(err)
 	}
 	a.metrics = m
-	return loop.Deps{Client: a.Client, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
+	return follow.Deps{Client: a.Client, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
 }
 
 // Run runs a controller until the test ends. It must have settled by then: nothing
 // that it did wakes it again.
-func (a *API) Run(c loop.Controller) {
+func (a *API) Run(c follow.Controller) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

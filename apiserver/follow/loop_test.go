@@ -1,4 +1,4 @@
-package loop
+package follow
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -341,8 +342,8 @@ func TestPanicAnywhereEndsTheLoopOnly(t *testing.T) {
 			cfg.Name, cfg.Start = "test", []Key{{Name: "x"}}
 			synctest.Test(t, func(t *testing.T) {
 				err := New(deps(t, &feed{objs: []client.Object{pod("a", "a", 1)}}), cfg).Run(t.Context())
-				if p := (*PanicError)(nil); !errors.As(err, &p) || len(p.Stack) == 0 {
-					t.Errorf("got %v, want a PanicError with a stack", err)
+				if p := (*guard.Panic)(nil); !errors.As(err, &p) || len(p.Stack) == 0 {
+					t.Errorf("got %v, want a guard.Panic with a stack", err)
 				}
 			})
 		})

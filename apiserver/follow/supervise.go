@@ -1,4 +1,4 @@
-package loop
+package follow
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"monopod/apiserver/process/guard"
 )
 
 // Backoff between restarts of a failing controller. One that ran for
@@ -62,7 +64,7 @@ func (s *Supervisor) stable() bool {
 func (s *Supervisor) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s.started()
-		err := Safely(func() error { return s.ctrl.Run(ctx) })
+		err := guard.Call(func() error { return s.ctrl.Run(ctx) })
 		if ctx.Err() != nil {
 			break
 		}
@@ -97,7 +99,7 @@ func (s *Supervisor) failed(err error) time.Duration {
 		err = errReturned
 	}
 	cause, stack := "error", ""
-	if p := (*PanicError)(nil); errors.As(err, &p) {
+	if p := (*guard.Panic)(nil); errors.As(err, &p) {
 		cause, stack = "panic", string(p.Stack)
 	}
 	s.mu.Lock()

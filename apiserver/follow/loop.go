@@ -1,13 +1,14 @@
-// Package loop is what every controller is made of: watch, keyed queue, reconcile.
+// Package follow is how every part of the process follows the API and works on what it
+// sees: list and watch, a keyed queue, reconcile, restart.
 //
 //   - Source: which objects to watch, and which keys a change of one wakes.
 //   - Loop: the sources' keys through one queue to Reconcile, a key at a time.
 //   - Supervisor: keeps a controller running; a panic or an error restarts it.
-//   - Metrics: what the queues and supervisors tell Prometheus.
+//   - Metrics: the queues and supervisors in Prometheus.
 //
-// Retrying, backing off and recovering from panics happen here and nowhere else.
-// There are no informer caches: in process, Client reads are reads from memory.
-package loop
+// Retries, backoff and recovery from panics are here and in apiserver/process, and
+// nowhere else. There are no informer caches: in process, Client reads from memory.
+package follow
 
 import (
 	"context"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 // Key names a namespaced or cluster-scoped object of a known kind.
@@ -105,7 +107,7 @@ func (l *Loop[K]) slowed(key K, by time.Duration) {
 }
 
 // Run watches and reconciles until ctx ends, then waits for everything it
-// started and returns nil. A panic anywhere in it ends it with a *PanicError.
+// started and returns nil. A panic anywhere in it ends it with a *guard.Panic.
 func (l *Loop[K]) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -115,7 +117,7 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	var wg, synced sync.WaitGroup
 	spawn := func(f func()) {
 		wg.Go(func() {
-			if err := Safely(func() error { f(); return nil }); err != nil {
+			if err := guard.Call(func() error { f(); return nil }); err != nil {
 				cancel(err)
 			}
 		})
@@ -129,7 +131,7 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	<-ctx.Done()
 	l.queue.ShutDown()
 	wg.Wait()
-	if p := (*PanicError)(nil); errors.As(context.Cause(ctx), &p) {
+	if p := (*guard.Panic)(nil); errors.As(context.Cause(ctx), &p) {
 		return p
 	}
 	return nil
