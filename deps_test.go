@@ -18,6 +18,8 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/patch":           {},
 	"monopod/apiserver/codec/bounded":   {},
 	"monopod/apiserver/codec":           {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/registry/kind", "monopod/apiserver/request", "monopod/apiserver/table", "monopod/store"},
+	"monopod/apiserver/access":          {"monopod/apiserver/client", "monopod/apiserver/request", "monopod/store"},
+	"monopod/apiserver/flow":            {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/codec", "monopod/apiserver/registry/kind", "monopod/apiserver/request", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver/request":         {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/process/backoff": {}, // what every part of the process may use
 	"monopod/apiserver/process/folder":  {},

@@ -50,6 +50,7 @@ import (
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/access/entry"
 	nodeauth "monopod/apiserver/access/node"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
@@ -57,6 +58,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/commandline"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/notify"
 	"monopod/apiserver/registry"
@@ -134,14 +136,14 @@ type Config struct {
 	NodeName   string
 	Log        commandline.Log
 	Profiling  bool
-	Serving    apiserver.Serving
+	Serving    entry.Serving
 
 	Services allocate.Ranges
 	services allocate.Config // of Services, by complete
 
 	State storecmd.Place
 
-	Limits      apiserver.Limits
+	Limits      flow.Limits
 	Audit       audit.Options
 	Controllers controllers.Config
 
@@ -363,12 +365,12 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	return p.run(ctx, server)
 }
 
-func openAccess(cfg Config, log *zap.Logger) (*apiserver.Access, error) {
+func openAccess(cfg Config, log *zap.Logger) (*entry.Entry, error) {
 	names := append([]string{cfg.services.First().String()}, cfg.Serving.SANs...)
 	if cfg.Kubelet.Listen != "" {
 		names = append(names, host.IP().String())
 	}
-	access, err := apiserver.OpenAccess(apiserver.AccessConfig{
+	access, err := entry.Open(entry.Config{
 		Dir: cfg.DataDir, Listen: cfg.Listen, Kubelet: cfg.Kubelet.Listen, Node: cfg.NodeName, Names: names, Clock: clock.RealClock{}})
 	if err != nil {
 		return nil, err
@@ -392,7 +394,7 @@ func newControllers(cfg Config, log *zap.Logger, reg *registry.Registry, metrics
 }
 
 // newAgent tells of a state that was restored before this start.
-func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, access *apiserver.Access, restored string) *launch.Node {
+func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, access *entry.Entry, restored string) *launch.Node {
 	return launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
 		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
 		Server: access.Listens(), Kubelet: cfg.Kubelet, Port: access.KubeletPort(), Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Services: cfg.services.Complete().Addresses, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
@@ -405,7 +407,7 @@ type parts struct {
 	cfg        Config
 	log        *zap.Logger
 	state      *storecmd.State
-	access     *apiserver.Access
+	access     *entry.Entry
 	advertised netip.AddrPort
 	metrics    *prometheus.Registry
 	manager    *controllers.Manager

@@ -1,53 +1,30 @@
 package apiserver
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
+	"monopod/apiserver/virtual"
 	"monopod/store"
 )
 
-// Answers are what is computed instead of stored: by virtual resource, or by
-// subresource, whose Resource is then "serviceaccounts/token". The kinds must
-// list them too (kind.Resource.Virtual, Subresources), for discovery.
-type Answers map[schema.GroupVersionResource]Answer
-
-// Answer computes one of them. A function that is nil is a verb that is not
-// served. What they return has its TypeMeta set.
-type Answer struct {
-	// New makes what the body of a POST is decoded into, of the kind named; nil: an
-	// object of the resource itself.
-	New  func() registry.Object
-	Kind schema.GroupVersionKind
-
-	// Create answers a POST, with 201. obj has the path's namespace and, for a
-	// subresource, the path's name.
-	Create func(ctx context.Context, ref client.Ref, obj registry.Object) (runtime.Object, error)
-	Get    func(ctx context.Context, ref client.Ref) (registry.Object, error)
-	List   func(ctx context.Context, sel client.Selector) ([]registry.Object, error)
-}
-
 // answerFor is what computes the target; false for one that is stored.
-func (s *Server) answerFor(t target) (Answer, bool) {
+func (s *Server) answerFor(t target) (virtual.Answer, bool) {
 	at := t.ref.Resource
 	if t.ref.Subresource != "" {
 		at.Resource += "/" + t.ref.Subresource
 	}
-	a, ok := s.Answers[at]
+	a, ok := s.answers[at]
 	return a, ok
 }
 
-func (a Answer) decode(w http.ResponseWriter, r *http.Request, t target) (registry.Object, error) {
+func decodeAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) (registry.Object, error) {
 	data, err := codec.Body(r)
 	if err != nil {
 		return nil, err
@@ -59,7 +36,7 @@ func (a Answer) decode(w http.ResponseWriter, r *http.Request, t target) (regist
 	return codec.DecodeObject(w, r, data, into)
 }
 
-func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, a Answer) error {
+func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
 	if a.Create == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
@@ -67,7 +44,7 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	if err != nil {
 		return err
 	}
-	obj, err := a.decode(w, r, t)
+	obj, err := decodeAnswer(w, r, t, a)
 	if err != nil {
 		return err
 	}
@@ -85,7 +62,7 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	return nil
 }
 
-func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a Answer) error {
+func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
 	if a.Get == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
@@ -100,7 +77,7 @@ func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a A
 	return s.answer(w, r, f, t, http.StatusOK, obj)
 }
 
-func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a Answer, opts request.ListOptions) error {
+func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer, opts request.ListOptions) error {
 	if a.List == nil || opts.Watch {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}

@@ -21,11 +21,12 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/virtual"
 	"monopod/store"
 )
 
 // serveOf is serve with more resources, and answers for those that are virtual.
-func serveOf(t *testing.T, answers apiserver.Answers, more ...registry.Resource) api {
+func serveOf(t *testing.T, answers virtual.Answers, more ...registry.Resource) API {
 	t.Helper()
 	resources := append(registry.Resources(), more...)
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
@@ -46,7 +47,7 @@ func serveOf(t *testing.T, answers apiserver.Answers, more ...registry.Resource)
 		}
 		s.Close()
 	})
-	return api{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}
 }
 
 func testGVR(resource string) schema.GroupVersionResource {
@@ -66,7 +67,7 @@ func health() registry.Resource {
 func TestAnswersAreComputed(t *testing.T) {
 	t.Parallel()
 	part := &corev1.ComponentStatus{TypeMeta: metav1.TypeMeta{Kind: "Health", APIVersion: "test.monopod/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	a := serveOf(t, apiserver.Answers{
+	a := serveOf(t, virtual.Answers{
 		testGVR("reviews"): {Create: func(_ context.Context, _ client.Ref, obj registry.Object) (runtime.Object, error) {
 			r := obj.(*authorizationv1.SelfSubjectAccessReview)
 			r.Status.Allowed = r.Spec.ResourceAttributes.Verb == "get"

@@ -34,7 +34,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 	opts.MayCreate = func() error {
 		a := request.Attributes(r, t.ref)
 		a.Verb = "create"
-		return s.authorize(r.Context(), a)
+		return s.guard.Authorize(r.Context(), a)
 	}
 	patch, err := decodeApply(w, r, t, s.current(r, t))
 	if err != nil {

@@ -177,7 +177,7 @@ func TestApply(t *testing.T) {
 
 // step runs one step: apply, force (apply with force), merge, put, put-new
 // (create), and "/subresource" behind it; then who, and more of the query.
-func (a api) step(path string, s step) {
+func (a API) step(path string, s step) {
 	a.t.Helper()
 	verb, who, _ := strings.Cut(s.do, " ")
 	verb, sub, _ := strings.Cut(verb, "/")
@@ -297,7 +297,7 @@ func TestApplyRefused(t *testing.T) {
 			400, "error decoding patch"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := api{t, a.url, a.hc, a.reg}
+			a := API{t, a.url, a.hc, a.reg}
 			code, answer := a.read("PATCH", configMap+"?"+c.query, c.body, "Content-Type: application/apply-patch+yaml")
 			text, _ := json.Marshal(answer["message"])
 			if code != c.want || !strings.Contains(string(text), c.has) {
@@ -334,7 +334,7 @@ func TestEndlessQuantities(t *testing.T) {
 			container(strings.ReplaceAll(amount, `"1e99999999"`, "1e99999999")), 400},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := api{t, a.url, a.hc, a.reg}
+			a := API{t, a.url, a.hc, a.reg}
 			if code, answer := a.read(c.method, c.path, c.body, "Content-Type: "+c.typ); code != c.want {
 				t.Errorf("got %d %v, want %d", code, answer, c.want)
 			}

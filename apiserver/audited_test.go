@@ -35,7 +35,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // auditedAPI is a server that writes down what policy says.
-func auditedAPI(t *testing.T, policy string) (api, *lockedBuffer) {
+func auditedAPI(t *testing.T, policy string) (API, *lockedBuffer) {
 	t.Helper()
 	p, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n" + policy))
 	if err != nil {
@@ -59,7 +59,7 @@ func auditedAPI(t *testing.T, policy string) (api, *lockedBuffer) {
 		h.Close()
 		s.Close()
 	})
-	return api{t, h.URL, h.Client(), reg}, out
+	return API{t, h.URL, h.Client(), reg}, out
 }
 
 func auditLines(t *testing.T, log *lockedBuffer) (out []map[string]any) {

@@ -27,7 +27,7 @@ var (
 )
 
 // serveFor is a server on which a decides what others than the admin may do.
-func serveFor(t *testing.T, a auth.Authorizer) api {
+func serveFor(t *testing.T, a auth.Authorizer) API {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -45,7 +45,7 @@ func serveFor(t *testing.T, a auth.Authorizer) api {
 	}
 	h := httptest.NewServer(srv.Handler())
 	t.Cleanup(h.Close)
-	return api{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}
 }
 
 func describe(a auth.Attributes) string {

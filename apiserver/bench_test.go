@@ -3,12 +3,13 @@ package apiserver
 import (
 	"bufio"
 	"context"
-	"monopod/apiserver/codec"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+
+	"monopod/apiserver/codec"
 )
 
 // discard is an answer that nobody reads.

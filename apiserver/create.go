@@ -58,7 +58,7 @@ func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) err
 	}
 	switch t.ref.Subresource {
 	case "exec", "attach", "portforward":
-		return s.stream(w, r, t)
+		return s.streams.Stream(w, r, t.ref)
 	}
 	return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 }

@@ -19,7 +19,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	case "scale":
 		return s.getScale(w, r, t)
 	}
-	return s.stream(w, r, t)
+	return s.streams.Stream(w, r, t.ref)
 }
 
 func (s *Server) getScale(w http.ResponseWriter, r *http.Request, t target) error {

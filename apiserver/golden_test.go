@@ -55,7 +55,7 @@ func TestErrorsAreUpstreams(t *testing.T) {
 		total += len(cases)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			t.Parallel()
-			g := golden{api: serve(t), bases: bases}
+			g := golden{API: serve(t), bases: bases}
 			here := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "here"}}`
 			if code, status := g.read("POST", "/api/v1/namespaces/default/configmaps", here); code != http.StatusCreated {
 				t.Fatal(status["message"])
@@ -83,7 +83,7 @@ func readYAML(t *testing.T, file string, into any) {
 
 // golden is a server that bad requests are sent to.
 type golden struct {
-	api
+	API
 	bases map[string]map[string]any
 }
 

@@ -17,6 +17,7 @@ import (
 	"monopod/apiserver"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -53,7 +54,7 @@ func TestKubeletStreamsAreBounded(t *testing.T) {
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	t.Cleanup(func() { s.Close() })
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Limits: apiserver.Limits{MaxLongRunningPerUser: 1},
+		Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Limits: flow.Limits{MaxLongRunningPerUser: 1},
 		Node: func(string) (client.Node, error) { return waiting{end: t.Context()}, nil },
 	})
 	if err != nil {
@@ -61,7 +62,7 @@ func TestKubeletStreamsAreBounded(t *testing.T) {
 	}
 	h := httptest.NewServer(srv.Kubelet("n1"))
 	t.Cleanup(h.Close)
-	a := api{t, h.URL, h.Client(), nil}
+	a := API{t, h.URL, h.Client(), nil}
 	for i, want := range []int{200, 429} {
 		resp := a.do("GET", "/containerLogs/default/p/c?follow=true", "", "Authorization: Bearer someone")
 		if resp.StatusCode != want || (want == 429) != (resp.Header.Get("Retry-After") == "1") {
@@ -85,7 +86,7 @@ func (n waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // kubeletAPI is a server with node n1, whose users are called like their tokens.
-func kubeletAPI(t *testing.T) (srv *apiserver.Server, a api) {
+func kubeletAPI(t *testing.T) (srv *apiserver.Server, a API) {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -110,7 +111,7 @@ func kubeletAPI(t *testing.T) (srv *apiserver.Server, a api) {
 	}
 	h := httptest.NewServer(srv.Handler())
 	t.Cleanup(h.Close)
-	return srv, api{t, h.URL, h.Client(), reg}
+	return srv, API{t, h.URL, h.Client(), reg}
 }
 
 func TestKubeletPort(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"monopod/apiserver"
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -105,7 +106,7 @@ func TestASlowBodyIsEnded(t *testing.T) {
 func TestWritesUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dial, end := piped(t, apiserver.Config{Authenticator: byToken(), Limits: apiserver.Limits{MaxMutatingRequestsInflight: 1}})
+		dial, end := piped(t, apiserver.Config{Authenticator: byToken(), Limits: flow.Limits{MaxMutatingRequestsInflight: 1}})
 		defer end()
 		slow := dial()
 		defer slow.Close()

@@ -21,7 +21,7 @@ func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) e
 		return s.listAnswer(w, r, t, a, opts)
 	}
 	if opts.Watch {
-		return s.watch(w, r, t, opts)
+		return s.watches.Serve(w, r, t.res, opts)
 	}
 	return s.list(w, r, t, opts)
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"monopod/apiserver"
+	"monopod/apiserver/flow"
 )
 
 // One user's watches are bounded, those of all users together too, and neither
@@ -15,7 +16,7 @@ import (
 func TestWatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dial, end := piped(t, apiserver.Config{Authenticator: byToken(), Limits: apiserver.Limits{MaxLongRunningPerUser: 4}})
+		dial, end := piped(t, apiserver.Config{Authenticator: byToken(), Limits: flow.Limits{MaxLongRunningPerUser: 4}})
 		var conns []net.Conn
 		defer func() {
 			for _, c := range conns {

@@ -3,26 +3,25 @@ package apiserver
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/request"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
 type counters struct {
-	requests    *prometheus.CounterVec
-	duration    *prometheus.HistogramVec
-	sli         *prometheus.HistogramVec
-	longRunning *prometheus.GaugeVec
-	panics      prometheus.Counter
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	sli      *prometheus.HistogramVec
+	panics   prometheus.Counter
 }
 
-func newCounters(reg prometheus.Registerer, rooms rooms) counters {
+func newCounters(reg prometheus.Registerer) counters {
 	component := prometheus.Labels{"component": "apiserver"}
 	c := counters{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -36,20 +35,11 @@ func newCounters(reg prometheus.Registerer, rooms rooms) counters {
 			Name: "apiserver_request_sli_duration_seconds", Help: "Time to the end of an answer, for service level indicators.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, ConstLabels: component,
 		}, requestLabels()),
-		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches and streams under way.",
-		}, []string{"verb", "resource", "subresource"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_request_panics_total", Help: "Requests that ended in a panic of the server.",
 		}),
 	}
-	reg.MustRegister(c.requests, c.duration, c.sli, c.longRunning, c.panics)
-	for kind, room := range map[string]interface{ Inside() int }{"readOnly": rooms.reading, "mutating": rooms.writing} {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests", Help: "Requests under way that count towards the limit.",
-			ConstLabels: prometheus.Labels{"request_kind": kind},
-		}, func() float64 { return float64(room.Inside()) }))
-	}
+	reg.MustRegister(c.requests, c.duration, c.sli, c.panics)
 	return c
 }
 
@@ -63,7 +53,7 @@ func (s *Server) count(next http.Handler) http.Handler {
 			if t, err := s.target(r); err == nil {
 				ref = t.ref
 			}
-			is := []string{metricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
+			is := []string{flow.MetricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
 			dry := dryRun(r)
 			s.counters.requests.WithLabelValues(append(is, dry, strconv.Itoa(ww.Status()))...).Inc()
 			if !request.LongRunning(r, ref) {
@@ -100,19 +90,4 @@ func dryRun(r *http.Request) string {
 		return "All"
 	}
 	return ""
-}
-
-// metricVerb is what upstream's metrics call a request: the method, but for
-// reads of many. The words that strangers invent stay out of the metrics.
-func metricVerb(r *http.Request, ref client.Ref) string {
-	switch r.Method {
-	case http.MethodGet:
-		if ref.Resource.Resource != "" {
-			return strings.ToUpper(request.Verb(r, ref))
-		}
-		return r.Method
-	case http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return r.Method
-	}
-	return "other"
 }

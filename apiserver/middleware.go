@@ -4,14 +4,16 @@ import (
 	"errors"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 )
 
@@ -32,7 +34,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if beside, ok := p.(*guard.Panic); ok { // of another goroutine of the request
 				value, stack = beside.Value, beside.Stack
 			}
-			s.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
+			s.cfg.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
 				zap.Any("panic", value), zap.ByteString("stack", stack))
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
 				panic(http.ErrAbortHandler)
@@ -43,67 +45,60 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-// limitBody bounds all bodies but those that go on to somebody else. What asks for
-// a stream has none, unless it only says that it does.
-func (s *Server) limitBody(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if request.HasBody(r) && !request.IsProxied(r) {
-			r.Body = http.MaxBytesReader(w, r.Body, codec.MaxBody)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// identify notes who a request comes from; nobody is turned away.
-func (s *Server) identify(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, ok := s.Authenticator.Authenticate(r); ok {
-			r = r.WithContext(auth.WithUser(r.Context(), user))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// authenticate lets known users in, as themselves or as whom they may
-// impersonate.
-func (s *Server) authenticate(next http.Handler) http.Handler {
-	next = s.impersonate(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, err := s.whoIs(r)
-		if err != nil {
-			s.out.Fail(w, r, err)
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
-	})
-}
-
-// whoIs is the user that a request comes from, or a 401. A browser sends a client
-// certificate along with what any page asks for, so that then the page must be
-// ours, or it is a 403.
-func (s *Server) whoIs(r *http.Request) (auth.User, error) {
-	if err := auth.TakeSocketToken(r); err != nil {
-		return auth.User{}, apierrors.NewUnauthorized(err.Error())
-	}
-	user, ok := auth.Known(r.Context())
-	if !ok {
-		user, ok = s.Authenticator.Authenticate(r)
-	}
-	if !ok {
-		return user, apierrors.NewUnauthorized("Unauthorized")
-	}
-	if auth.HasCertificate(r) {
-		if err := s.crossOrigin.Check(request.AsWrite(r)); err != nil {
-			return user, apierrors.NewForbidden(request.GroupResource(r), "", err)
-		}
-	}
-	return user, nil
-}
-
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.out.Fail(w, r, request.ErrNotFound())
 }
 
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.out.Fail(w, r, apierrors.NewMethodNotSupported(request.GroupResource(r), r.Method))
+}
+
+// bounded is do within its time, once there is room for it. Watches and streams
+// take as long as they take and have a bound of their own.
+func (s *Server) bounded(do verb) verb {
+	return func(w http.ResponseWriter, r *http.Request, t target) error {
+		if request.LongRunning(r, t.ref) {
+			done, err := s.gate.Hold(r, t.ref)
+			if err != nil {
+				return err
+			}
+			defer done()
+			return do(w, r, t)
+		}
+		ctx, in, err := s.gate.Enter(r)
+		if err != nil {
+			return err
+		}
+		defer in.Leave()
+		return do(w, r.WithContext(ctx), t)
+	}
+}
+
+// trimSlash routes a path of the API that ends in a slash like the one without, as
+// upstream's router does. What is passed on keeps it, and so does what the
+// authorizer sees.
+func trimSlash(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.EscapedPath()
+		if strings.HasSuffix(path, "/") && strings.HasPrefix(path, "/api") && !request.IsProxied(r) {
+			if r.URL.RawPath == "" {
+				path = r.URL.Path // the router matches the plain path
+			}
+			chi.RouteContext(r.Context()).RoutePath = strings.TrimRight(path, "/")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// heard is r with a context under which the registry's warnings about a write
+// become headers of the answer. That the resource is deprecated is told at once,
+// whatever the request.
+func heard(w http.ResponseWriter, r *http.Request, res *registry.Resource) *http.Request {
+	if res.Deprecated != "" {
+		codec.AddWarning(w.Header(), res.Deprecated)
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return r
+	}
+	return r.WithContext(registry.WithWarnings(r.Context(), func(text string) { _ = codec.AddWarning(w.Header(), text) }))
 }

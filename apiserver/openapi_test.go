@@ -43,7 +43,7 @@ func TestOpenAPIByHash(t *testing.T) {
 	}
 }
 
-func indexed(a api, name string) string {
+func indexed(a API, name string) string {
 	a.t.Helper()
 	_, index := a.read("GET", "/openapi/v3", "")
 	at, _ := index["paths"].(map[string]any)[name].(map[string]any)["serverRelativeURL"].(string)

@@ -9,10 +9,10 @@ import (
 // page serves the dashboard to everybody; what it shows comes from the API, to
 // which it sends the token that somebody gave it. There is no cookie: a browser
 // sends those to every port of the host, where a pod may listen.
-func (s *Server) page(r chi.Router) {
+func page(r chi.Router, web http.Handler) {
 	r.Use(securityHeaders)
-	r.Method(http.MethodGet, "/", s.Web)
-	r.Method(http.MethodGet, "/ui/*", http.StripPrefix("/ui", s.Web))
+	r.Method(http.MethodGet, "/", web)
+	r.Method(http.MethodGet, "/ui/*", http.StripPrefix("/ui", web))
 }
 
 // securityHeaders let the page load its own files and nothing else.

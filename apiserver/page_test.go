@@ -9,7 +9,7 @@ import (
 
 // listPage reads one page of ConfigMaps named c-…, as "names|remaining", and the
 // token of the next.
-func (a api) listPage(query string) (string, string) {
+func (a API) listPage(query string) (string, string) {
 	a.t.Helper()
 	code, list := a.read("GET", "/api/v1/namespaces/default/configmaps?"+query, "")
 	if code != 200 {
@@ -24,7 +24,7 @@ func (a api) listPage(query string) (string, string) {
 	return fmt.Sprint(strings.Join(names, " "), "|", meta["remainingItemCount"]), next
 }
 
-func (a api) createConfigMap(name string) {
+func (a API) createConfigMap(name string) {
 	a.t.Helper()
 	if code, out := a.read("POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); code != 201 {
 		a.t.Fatalf("%d %v", code, out)

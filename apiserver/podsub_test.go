@@ -46,7 +46,7 @@ func (toldNode) PortForward(context.Context, *corev1.Pod, *corev1.PodPortForward
 
 // withPod is a server of one pod "p" with containers a and b and an init
 // container i, which waits for a node.
-func withPod(t *testing.T) api {
+func withPod(t *testing.T) API {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -70,7 +70,7 @@ func withPod(t *testing.T) api {
 	}
 	h := httptest.NewServer(srv.Handler())
 	t.Cleanup(h.Close)
-	return api{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}
 }
 
 func TestPodStreams(t *testing.T) {

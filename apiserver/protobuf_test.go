@@ -29,7 +29,7 @@ func asTyped() *protobuf.Serializer {
 	return protobuf.NewSerializer(scheme, scheme)
 }
 
-func (a api) readTyped(method, path, body string, header ...string) (int, runtime.Object) {
+func (a API) readTyped(method, path, body string, header ...string) (int, runtime.Object) {
 	a.t.Helper()
 	resp := a.do(method, path, body, header...)
 	data, err := io.ReadAll(resp.Body)

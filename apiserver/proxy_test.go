@@ -60,7 +60,7 @@ func backend(t *testing.T) http.HandlerFunc {
 }
 
 // proxied is a server whose pods' network leads to one plain and one TLS backend.
-func proxied(t *testing.T) api {
+func proxied(t *testing.T) API {
 	t.Helper()
 	plain := httptest.NewServer(backend(t))
 	t.Cleanup(plain.Close)
@@ -85,7 +85,7 @@ func proxied(t *testing.T) api {
 	t.Cleanup(h.Close)
 	hc := h.Client()
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return api{t, h.URL, hc, reg}
+	return API{t, h.URL, hc, reg}
 }
 
 // podNetwork has one pod, and where its addresses really lead.
@@ -115,7 +115,7 @@ func withCertificates(next http.Handler) http.Handler {
 }
 
 // proxiedObjects are a pod, a service with endpoints and one without, and a node.
-func proxiedObjects(a api) {
+func proxiedObjects(a API) {
 	a.t.Helper()
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
 	for _, obj := range []client.Object{
@@ -275,12 +275,12 @@ func TestProxyUpgrade(t *testing.T) {
 // on some, whatever a pod's status says.
 func TestProxyRefusesLocalAddresses(t *testing.T) {
 	t.Parallel()
-	for name, serve := range map[string]func(*testing.T) api{"machine's network": serve, "pods' own network": proxied} {
+	for name, serve := range map[string]func(*testing.T) API{"machine's network": serve, "pods' own network": proxied} {
 		t.Run(name, func(t *testing.T) { refusesLocalAddresses(serve(t)) })
 	}
 }
 
-func refusesLocalAddresses(a api) {
+func refusesLocalAddresses(a API) {
 	t := a.t
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := a.reg.Create(t.Context(), pod); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // serveRBAC is a server that decides by stored roles. Any token is that of the
 // user it names, with the groups after a "+".
-func serveRBAC(t *testing.T) api {
+func serveRBAC(t *testing.T) API {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -43,7 +43,7 @@ func serveRBAC(t *testing.T) api {
 		<-done
 		s.Close()
 	})
-	return api{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}
 }
 
 const roleOf = `{"metadata":{"name":"%s"},"rules":[{"apiGroups":[""],"resources":["%s"],"verbs":["%s"]}]}`
@@ -63,7 +63,7 @@ const (
 
 // until asks again until the answer has the code: roles count from a moment after
 // they are written.
-func (a api) until(code int, method, path, body string, header ...string) map[string]any {
+func (a API) until(code int, method, path, body string, header ...string) map[string]any {
 	a.t.Helper()
 	var got int
 	var out map[string]any

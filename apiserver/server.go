@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,16 +15,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/access"
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/access/entry"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/flow/fair"
-	"monopod/apiserver/openapi"
+	"monopod/apiserver/connect"
+	"monopod/apiserver/discovery"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
+	"monopod/apiserver/virtual"
+	"monopod/apiserver/watch"
 )
 
 // Config of a Server. Registry and Authenticator are required.
@@ -41,19 +45,19 @@ type Config struct {
 	Node func(name string) (client.Node, error)
 	// Pods reaches those to which the machine's network does not lead; nil: there are
 	// none.
-	Pods PodNetwork
+	Pods connect.PodNetwork
 	// Checks are asked by /healthz, /livez and /readyz, in this order.
 	Checks []Check
 	// Answers are served beside what the registry stores; nil: none.
-	Answers Answers
+	Answers virtual.Answers
 	// Usage answers metrics.k8s.io; nil: nothing is known.
-	Usage Usage
+	Usage virtual.Usage
 	// Metrics is served at /metrics and gets the server's own; nil: none.
 	Metrics *prometheus.Registry
 	// Web is served at /; nil: no page.
 	Web http.Handler
 	// Access is whose certificates /monopod/certs is about; nil: none's.
-	Access *Access
+	Access *entry.Entry
 	// Configz is the effective configuration by component, for /configz.
 	Configz map[string]any
 	// Debug answers /debug/controllers/<name>; nil for one that is not known.
@@ -66,7 +70,7 @@ type Config struct {
 	Shutdown http.Handler
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
-	Limits    Limits
+	Limits    flow.Limits
 	Audit     *audit.Log                          // nil: requests are not written down
 	Clock     clock.WithTickerAndDelayedExecution // nil: the real one
 	Log       *zap.Logger                         // nil: silent
@@ -74,18 +78,18 @@ type Config struct {
 
 // Server answers requests; it is made by New.
 type Server struct {
-	Config
+	cfg      Config
 	registry *registry.Registry
-	openapi  *openapi.Documents
+	out      *codec.Responder
+	guard    *access.Guard
+	gate     *flow.Gate
+	streams  *connect.Connector
+	watches  *watch.Watcher
+	docs     *discovery.Documents
+	answers  virtual.Answers
+	health   *health
+	admin    *admin
 	counters counters
-	rooms    rooms
-	open     fair.Tally // watches and streams, by user
-	budget   budget
-	frames   frames
-	stop     context.Context
-	out      codec.Responder
-
-	crossOrigin *http.CrossOriginProtection
 }
 
 // New returns the handler of the whole API. When ctx ends, watches and streams
@@ -103,32 +107,33 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	cfg.Limits = cfg.Limits.complete()
-	rooms := newRooms(cfg.Limits, cfg.Clock)
-	s := &Server{
-		Config: cfg, registry: cfg.Registry, stop: ctx, crossOrigin: http.NewCrossOriginProtection(),
-		openapi:  newOpenAPI(cfg),
-		counters: newCounters(cfg.Metrics, rooms), rooms: rooms,
-		budget: newBudget(cfg.Limits, cfg.Clock),
-		out:    codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil},
-	}
-	s.Answers = s.withPods(s.answers())
-	return s, nil
+	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil}
+	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
+	gate := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
+	return &Server{
+		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: gate, counters: newCounters(cfg.Metrics),
+		streams: connect.New(connect.Config{
+			API: cfg.Registry, Guard: guard, Gate: gate, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
+		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: gate.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
+		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock}),
+		answers: virtual.New(virtual.Config{
+			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: componentChecks(cfg.Checks), Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers),
+	}, nil
 }
 
 // Handler is the router.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(trimSlash, s.count, s.recoverPanic, s.limitBody, s.steady)
-	r.NotFound(s.authenticate(s.authorizePath(http.HandlerFunc(s.notFound))).ServeHTTP)
-	r.MethodNotAllowed(s.authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
+	r.Use(trimSlash, s.count, s.recoverPanic, s.gate.LimitBody, s.gate.Steady)
+	r.NotFound(s.guard.Authenticate(s.guard.AuthorizePath(http.HandlerFunc(s.notFound))).ServeHTTP)
+	r.MethodNotAllowed(s.guard.Authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
 
 	r.Group(s.public)
-	if s.Web != nil {
-		r.Group(s.page)
+	if s.cfg.Web != nil {
+		r.Group(func(r chi.Router) { page(r, s.cfg.Web) })
 	}
 	r.Group(func(r chi.Router) {
-		r.Use(s.authenticate)
+		r.Use(s.guard.Authenticate)
 		r.Group(s.paths)
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 			r.Route(prefix, s.resources)
@@ -137,44 +142,58 @@ func (s *Server) Handler() http.Handler {
 	return r
 }
 
+// Kubelet is the handler of the port of the node's own agent.
+func (s *Server) Kubelet(node string) http.Handler {
+	return s.recoverPanic(s.gate.LimitBody(s.gate.Steady(s.streams.Kubelet(node))))
+}
+
+// Serve answers those who come in through a until ctx ends; then it lets
+// requests under way finish. It closes a's listeners.
+func (s *Server) Serve(ctx context.Context, a *entry.Entry) error {
+	return a.Serve(ctx, s.Handler(), s.Kubelet(a.Node()), s.cfg.Log)
+}
+
+// Ready is nil when /readyz is ok.
+func (s *Server) Ready(ctx context.Context) error { return s.health.ready(ctx) }
+
 // public is what anybody may see.
 func (s *Server) public(r chi.Router) {
-	r.Use(s.identify)
+	r.Use(s.guard.Identify)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		r.Get(path, s.health)
-		r.Head(path, s.health)
-		r.Get(path+"/{check}", s.health)
+		r.Get(path, s.health.serve)
+		r.Head(path, s.health.serve)
+		r.Get(path+"/{check}", s.health.serve)
 	}
-	r.Get("/version", s.version)
+	r.Get("/version", s.admin.version)
 }
 
 // paths are what is no resource.
 func (s *Server) paths(r chi.Router) {
-	r.Use(s.auditedPath, s.authorizePath)
+	r.Use(s.guard.AuditedPath, s.guard.AuthorizePath)
 	s.openID(r)
-	r.Get("/configz", s.configz)
-	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
-	r.Get("/debug/controllers/{name}", s.debug)
-	if s.Profiling {
+	r.Get("/configz", s.admin.configz)
+	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+	r.Get("/debug/controllers/{name}", s.admin.debug)
+	if s.cfg.Profiling {
 		profiles(r)
 	}
-	r.Post("/monopod/snapshot", s.snapshot)
-	r.Get("/monopod/shutdown", s.shutdown)
-	r.Post("/monopod/shutdown", s.shutdown)
-	r.Get(certscmd.Path, s.certs)
-	r.Post(certscmd.Path, s.certs)
-	r.Get("/openapi/v2", s.openapiV2)
-	r.Get("/openapi/v3", s.openapiIndex)
-	r.Get("/openapi/v3/*", s.openapiGroup)
-	r.Get("/api", s.discoverCore)
-	r.Get("/apis", s.discoverGroups)
-	r.Get("/apis/{group}", s.discoverGroup)
+	r.Post("/monopod/snapshot", s.admin.snapshot)
+	r.Get("/monopod/shutdown", s.admin.shutdown)
+	r.Post("/monopod/shutdown", s.admin.shutdown)
+	r.Get(certscmd.Path, s.admin.certs)
+	r.Post(certscmd.Path, s.admin.certs)
+	r.Get("/openapi/v2", s.docs.OpenapiV2)
+	r.Get("/openapi/v3", s.docs.OpenapiIndex)
+	r.Get("/openapi/v3/*", s.docs.OpenapiGroup)
+	r.Get("/api", s.docs.DiscoverCore)
+	r.Get("/apis", s.docs.DiscoverGroups)
+	r.Get("/apis/{group}", s.docs.DiscoverGroup)
 }
 
 // resources routes everything below a group and version. A namespace's own
 // subresources look like resources in it, so they come first.
 func (s *Server) resources(r chi.Router) {
-	r.With(s.authorizePath).Get("/", s.discoverResources)
+	r.With(s.guard.AuthorizePath).Get("/", s.docs.DiscoverResources)
 	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
 		r.Get(scope+"/{resource}", s.on(s.listOrWatch))
@@ -202,6 +221,14 @@ func (s *Server) object(r chi.Router, path string) {
 	r.Delete(path, s.on(s.delete))
 }
 
+// proxies routes what goes on to pods, services and nodes, whatever its method.
+func (s *Server) proxies(r chi.Router, scope string) {
+	at := scope + "/{resource}/{name}/{subresource:proxy}"
+	h := s.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
+	r.HandleFunc(at, h)
+	r.HandleFunc(at+"/*", h)
+}
+
 // target is what the path of a request names.
 type target struct {
 	res *registry.Resource
@@ -227,7 +254,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 	do = s.bounded(do)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var t target
-		err := s.permit(r)
+		err := s.guard.Permit(r)
 		if err == nil {
 			t, err = s.target(r)
 		}
@@ -244,7 +271,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			s.out.Fail(w, r, err)
 		}
 	})
-	return s.audited(h, request.Ref).ServeHTTP
+	return s.guard.Audited(h, request.Ref).ServeHTTP
 }
 
 func (s *Server) target(r *http.Request) (target, error) {
@@ -273,12 +300,19 @@ func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
 	return request.ErrNotFound()
 }
 
-func (s *Server) now() time.Time { return s.Clock.Now() }
-
 // checkVerb is 405 for what the resource has no verb for.
 func checkVerb(r *http.Request, t target) error {
 	if t.ref.Subresource == "" && !t.res.Can(request.Verb(r, t.ref)) {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
 	return nil
+}
+
+// openID tells others how to check the tokens of service accounts.
+func (s *Server) openID(r chi.Router) {
+	if s.cfg.Tokens == nil {
+		return
+	}
+	r.Method(http.MethodGet, token.ConfigurationPath, http.HandlerFunc(s.cfg.Tokens.Configuration))
+	r.Method(http.MethodGet, token.KeysPath, http.HandlerFunc(s.cfg.Tokens.Keys))
 }

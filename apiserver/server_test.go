@@ -30,15 +30,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "secret"
 
-// api is a server over a store in memory.
-type api struct {
+// API is a server over a store in memory.
+type API struct {
 	t   *testing.T
 	url string
 	hc  *http.Client
 	reg *registry.Registry
 }
 
-func serve(t *testing.T) api {
+func serve(t *testing.T) API {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
@@ -66,11 +66,11 @@ func serve(t *testing.T) api {
 		}
 		s.Close()
 	})
-	return api{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}
 }
 
 // do sends a request; header lines are "Name: value".
-func (a api) do(method, path, body string, header ...string) *http.Response {
+func (a API) do(method, path, body string, header ...string) *http.Response {
 	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
 	if err != nil {
@@ -90,7 +90,7 @@ func (a api) do(method, path, body string, header ...string) *http.Response {
 }
 
 // read sends a request and decodes the answer.
-func (a api) read(method, path, body string, header ...string) (int, map[string]any) {
+func (a API) read(method, path, body string, header ...string) (int, map[string]any) {
 	a.t.Helper()
 	resp := a.do(method, path, body, header...)
 	data, err := io.ReadAll(resp.Body)

@@ -62,7 +62,7 @@ func (silent) Attach(context.Context, string, io.Reader, io.WriteCloser, io.Writ
 }
 
 // attaching is a server of the pods "young" and "old", on such a node.
-func attaching(t *testing.T) api {
+func attaching(t *testing.T) API {
 	t.Helper()
 	node := &endedNode{}
 	streams := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { node.streams.ServeHTTP(w, r) }))
@@ -107,7 +107,7 @@ func attaching(t *testing.T) api {
 		handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(h.Close)
-	return api{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}
 }
 
 // torn hands out a connection whose client cannot be read without a panic.

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func (a api) socket(path string, protocols ...string) *websocket.Conn {
+func (a API) socket(path string, protocols ...string) *websocket.Conn {
 	a.t.Helper()
 	cfg, err := websocket.NewConfig(strings.Replace(a.url, "http", "ws", 1)+path, a.url)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestWhatScalesScales(t *testing.T) {
 	a := serve(t)
 	for _, resource := range []string{"deployments", "replicasets", "statefulsets", "replicationcontrollers"} {
 		t.Run(resource, func(t *testing.T) {
-			a := api{t, a.url, a.hc, a.reg}
+			a := API{t, a.url, a.hc, a.reg}
 			all, body := inApps+resource, keeper("x", "", "")
 			if resource == "replicationcontrollers" {
 				all, body = "/api/v1/namespaces/default/"+resource, strings.Replace(body, `{"matchLabels":{"a":"b"}}`, `{"a":"b"}`, 1)

@@ -1,5 +1,7 @@
-// Package connect carries the streams of exec, attach, port-forward and logs to
-// clients that ask for a WebSocket, whichever of Kubernetes' subprotocols they speak.
+// Package connect connects clients with containers, pods, services and nodes: it
+// passes requests on to them (proxy, the kubelet's port), and carries the streams of
+// exec, attach, port-forward and logs, also to clients that ask for a WebSocket,
+// whichever of Kubernetes' subprotocols they speak.
 //
 // The runtime serves its streams over SPDY. For a WebSocket connect opens them there
 // and translates: each message begins with the number of its channel. A client that

@@ -66,8 +66,8 @@ func (talker) PortForward(_ context.Context, _ string, port int32, stream io.Rea
 	return err
 }
 
-// runtime serves a talker's streams.
-func runtime(t *testing.T) streaming.Server {
+// fakeRuntime serves a talker's streams.
+func fakeRuntime(t *testing.T) streaming.Server {
 	t.Helper()
 	var s streaming.Server
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeHTTP(w, r) }))
@@ -150,7 +150,7 @@ func say(t *testing.T, ws *websocket.Conn, inBase64 bool, channel byte, data str
 
 func TestProcessInEverySubprotocol(t *testing.T) {
 	t.Parallel()
-	s := runtime(t)
+	s := fakeRuntime(t)
 	all := Process{Stdin: true, Stdout: true, Stderr: true}
 	fails, _ := front(t, Process{Stdout: true}.exec(t, s, "fail"))
 	reads, _ := front(t, Process{Stdin: true, Stdout: true}.exec(t, s, "one"))
@@ -211,7 +211,7 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 // What a process said before the attach is shown when it has ended.
 func TestAttachShowsWhatItMissed(t *testing.T) {
 	t.Parallel()
-	s := runtime(t)
+	s := fakeRuntime(t)
 	p := Process{Stdin: true, Stdout: true, Stderr: true, Missed: func(_ context.Context, out, errs io.Writer) {
 		fmt.Fprint(out, "before")
 		fmt.Fprint(errs, "and wrong")
@@ -248,7 +248,7 @@ func TestAttachShowsWhatItMissed(t *testing.T) {
 
 func TestForward(t *testing.T) {
 	t.Parallel()
-	s := runtime(t)
+	s := fakeRuntime(t)
 	to := func(ports ...int32) func(http.ResponseWriter, *http.Request) error {
 		return func(w http.ResponseWriter, r *http.Request) error {
 			resp, err := s.GetPortForward(&cri.PortForwardRequest{PodSandboxId: "p", Port: ports})

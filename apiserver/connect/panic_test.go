@@ -34,7 +34,7 @@ func (c tornConn) Read([]byte) (int, error) { panic("torn") }
 // same name in package apiserver.
 func TestPanicReachesTheRequest(t *testing.T) {
 	t.Parallel()
-	s := runtime(t)
+	s := fakeRuntime(t)
 	exec := func(w http.ResponseWriter, r *http.Request) error {
 		return Process{Stdin: true, Stdout: true}.exec(t, s, "cat")(w, r)
 	}

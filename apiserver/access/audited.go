@@ -1,0 +1,86 @@
+package access
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5/middleware"
+
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/request"
+)
+
+// Audited has a request written down, if anything is. ref says what it is about;
+// nil for paths that are no resource.
+func (g *Guard) Audited(next http.Handler, ref func(*http.Request) client.Ref) http.Handler {
+	if g.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+		long := false
+		if ref != nil {
+			a = request.Attributes(r, ref(r))
+			long = request.LongRunning(r, ref(r))
+		}
+		record := g.Audit.Begin(a, callerOf(r))
+		if record == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Audit-Id", record.ID())
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			if p := recover(); p != nil {
+				record.Panicked()
+				panic(p)
+			}
+			record.Ended(ww.Status())
+		}()
+		r = r.WithContext(audit.WithRecord(r.Context(), record))
+		if long {
+			next.ServeHTTP(&startedWriter{WrapResponseWriter: ww, record: record}, r)
+			return
+		}
+		next.ServeHTTP(ww, r)
+	})
+}
+
+// AuditedPath is audited for paths that are no resource.
+func (g *Guard) AuditedPath(next http.Handler) http.Handler { return g.Audited(next, nil) }
+
+// maxAuditID bounds the name that a client gives a request.
+const maxAuditID = 64
+
+func callerOf(r *http.Request) audit.Caller {
+	c := audit.Caller{URI: r.URL.RequestURI(), UserAgent: r.UserAgent(), ID: r.Header.Get("Audit-Id")}
+	if len(c.ID) > maxAuditID {
+		c.ID = c.ID[:maxAuditID]
+	}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		c.SourceIPs = []string{host}
+	}
+	if actor, ok := actorOf(r.Context()); ok {
+		c.Actor = &actor
+	}
+	return c
+}
+
+// startedWriter writes down that a long answer begins.
+type startedWriter struct {
+	middleware.WrapResponseWriter
+	record *audit.Record
+	begun  bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *startedWriter) WriteHeader(code int) {
+	if !s.begun {
+		s.begun = true
+		s.record.Started(code)
+	}
+	s.WrapResponseWriter.WriteHeader(code)
+}

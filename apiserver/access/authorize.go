@@ -1,0 +1,95 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/request"
+)
+
+// Permit is the 403 for a request that its user may not make. To open a stream is
+// to create one, also with the GET of a WebSocket (upstream since 1.35:
+// AuthorizePodWebsocketUpgradeCreatePermission).
+func (g *Guard) Permit(r *http.Request) error {
+	a := request.Attributes(r, request.Ref(r))
+	err := g.Authorize(r.Context(), a)
+	if err == nil && a.Verb == "get" && request.OpensStream(a) {
+		a.Verb = "create"
+		err = g.Authorize(r.Context(), a)
+	}
+	return err
+}
+
+// AuthorizePath lets through who may use a path that is no resource.
+func (g *Guard) AuthorizePath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+		if err := g.Authorize(r.Context(), a); err != nil {
+			g.Fail(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Authorize is the 403 for what the user may not do, nil for what they may.
+func (g *Guard) Authorize(ctx context.Context, a auth.Attributes) error {
+	allowed, reason, err := g.Allows(ctx, a)
+	if g.Audit != nil {
+		audit.Of(ctx).Decided(allowed, reason)
+	}
+	switch {
+	case allowed:
+		return nil
+	case err != nil && ctx.Err() != nil:
+		return apierrors.NewTimeoutError("the request ended before it was known what the user may do", 1)
+	case err != nil:
+		return apierrors.NewInternalError(err)
+	}
+	return forbidden(a, reason)
+}
+
+// Allows asks the authorizer, if there is one. Masters need not ask.
+func (g *Guard) Allows(ctx context.Context, a auth.Attributes) (allowed bool, reason string, err error) {
+	if g.Authorizer == nil || slices.Contains(a.User.Groups, auth.Masters) {
+		return true, "", nil
+	}
+	return g.Authorizer.Authorize(ctx, a)
+}
+
+// forbidden is upstream's refusal, word for word, since clients match on it.
+func forbidden(a auth.Attributes, reason string) error {
+	text := cannot(a)
+	if reason != "" {
+		text += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, fmt.Errorf("%s", text))
+}
+
+func cannot(a auth.Attributes) string {
+	if a.Path != "" {
+		return plainText(fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path))
+	}
+	resource := a.Resource
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	scope := "at the cluster scope"
+	if a.Namespace != "" {
+		scope = fmt.Sprintf("in the namespace %q", a.Namespace)
+	}
+	return plainText(fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, scope))
+}
+
+// plainText keeps what a client chose from looking like HTML.
+func plainText(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
+}

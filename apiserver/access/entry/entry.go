@@ -1,0 +1,203 @@
+// Package entry is how clients come in: the listeners, the certificates and tokens
+// below pki/, and the kubeconfig that tells them.
+package entry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/certscmd"
+)
+
+// maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
+const maxSocketPath = 107
+
+// Config says where clients come in. Dir, Listen and Node are required.
+type Config struct {
+	Dir     string   // gets pki/, admin.kubeconfig and monopod.sock
+	Listen  string   // host:port of HTTPS
+	Kubelet string   // host:port of HTTPS of what the node's agent serves; empty: there is none
+	Node    string   // whom the holder of pki/node.token is the agent of
+	Names   []string // more of the server's, for its certificate
+	Clock   clock.WithTicker
+}
+
+// Entry is how clients come in: over HTTPS with the token or the certificate
+// in admin.kubeconfig or another token below pki/, and through a Unix socket that
+// only its owner can open. Certificates are renewed while it is in use.
+type Entry struct {
+	Address string // of HTTPS, as host:port
+	Kubelet string // likewise, of what the node's agent serves; empty: nowhere
+	CA      []byte // PEM
+	// Problems kept something from being written that was there before and can do:
+	// the disk is full.
+	Problems []error
+
+	cfg       Config
+	tcp, unix net.Listener
+	kubelet   net.Listener // nil: none
+	authority *auth.Authority
+
+	renewing sync.Mutex // one at a time; guards Problems and dialled
+	dialled  []string   // names and addresses by which clients came in, the last one first
+	current  atomic.Pointer[credentials]
+}
+
+// Open opens both listeners and writes what clients need below the folder.
+// The caller holds the folder's lock.
+func Open(cfg Config) (*Entry, error) {
+	tcp, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	socket, err := listenUnix(filepath.Join(cfg.Dir, "monopod.sock"))
+	if err != nil {
+		return nil, errors.Join(err, tcp.Close())
+	}
+	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket}
+	if cfg.Kubelet != "" {
+		if a.kubelet, err = net.Listen("tcp", cfg.Kubelet); err != nil {
+			return nil, errors.Join(fmt.Errorf("--kubelet-listen: %w", err), tcp.Close(), socket.Close())
+		}
+		a.Kubelet = a.kubelet.Addr().String()
+	}
+	if a.authority, err = auth.OpenAuthority(a.pki()); err == nil {
+		a.CA = a.authority.PEM
+		err = a.renew()
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+// close gives up the listeners.
+func (a *Entry) close() error {
+	err := errors.Join(a.tcp.Close(), a.unix.Close())
+	if a.kubelet != nil {
+		err = errors.Join(err, a.kubelet.Close())
+	}
+	return err
+}
+
+func (a *Entry) pki(name ...string) string {
+	return filepath.Join(append([]string{a.cfg.Dir, "pki"}, name...)...)
+}
+
+// bear makes a problem of an error that a full disk is the cause of.
+func (a *Entry) bear(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		a.Problems = append(a.Problems, err)
+		return nil
+	}
+	return err
+}
+
+// tlsConfig is the server's side of a handshake: client certificates are verified
+// where one is sent.
+func (a *Entry) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: a.certificate, Time: a.cfg.Clock.Now,
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.authority.Pool(),
+	}
+}
+
+// Advertised is where others than this machine find the server: where it listens,
+// and when that is everywhere, at the address of the default route. Without a
+// route it is loopback's, which nobody else reaches.
+func (a *Entry) Advertised() (netip.AddrPort, error) {
+	at, err := netip.ParseAddrPort(a.Address)
+	if err != nil {
+		return at, err
+	}
+	if !at.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
+	}
+	found, err := utilnet.ResolveBindAddress(net.IPv4zero)
+	host, ok := netip.AddrFromSlice(found)
+	if err != nil || !ok {
+		host = netip.IPv6Loopback()
+	}
+	return netip.AddrPortFrom(host.Unmap(), at.Port()), nil
+}
+
+// Reachable is the address as a client on this machine can use it.
+func (a *Entry) Reachable() string {
+	host, port, _ := net.SplitHostPort(a.Address)
+	if isUnspecified(host) {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(strings.ReplaceAll(host, "%", "%25"), port) // as a URL has a zone
+}
+
+// listenUnix opens the socket at path for its owner alone. One left behind by a
+// process that died is replaced; the caller holds the data folder's lock.
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path, maxSocketPath, len(path))
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Listens is Address, of which zones are no part.
+func (a *Entry) Listens() netip.AddrPort {
+	at, _ := netip.ParseAddrPort(a.Address) // a listener's own
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+}
+
+// KubeletPort is the port of Kubelet; 0: there is none.
+func (a *Entry) KubeletPort() int32 {
+	at, err := netip.ParseAddrPort(a.Kubelet)
+	if err != nil {
+		return 0
+	}
+	return int32(at.Port())
+}
+
+// Certificates are those in use.
+func (a *Entry) Certificates() []certscmd.Certificate {
+	c := a.current.Load()
+	all := []certscmd.Certificate{
+		certscmd.Of("server", c.serving.Leaf), certscmd.Of("admin", c.admin.Leaf),
+	}
+	for rest := a.CA; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return all
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, certscmd.Of("authority", cert))
+		}
+	}
+}
+
+// Node is whose agent the holder of pki/node.token is, and who answers at the port
+// of Kubelet.
+func (a *Entry) Node() string { return a.cfg.Node }

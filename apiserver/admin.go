@@ -1,0 +1,113 @@
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"slices"
+
+	"github.com/go-chi/chi/v5"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/request"
+)
+
+// admin answers those who run the server: certificates, snapshots, the node's
+// shutdown, the configuration, and what helps to debug.
+type admin struct {
+	cfg Config
+	out *codec.Responder
+}
+
+// certs answers a GET with the certificates in use; a POST makes those that are
+// signed, and the tokens, anew first. It is for admins.
+func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.Access == nil {
+		a.out.Fail(w, r, request.ErrNotFound())
+		return
+	}
+	if !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
+		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("certificates are for admins")))
+		return
+	}
+	if r.Method == http.MethodPost {
+		if err := a.cfg.Access.Rotate(); err != nil {
+			a.out.Fail(w, r, err)
+			return
+		}
+		a.cfg.Log.Info("certificates and tokens are new")
+	}
+	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.Access.Certificates()))
+}
+
+// snapshot has a copy of the state made, for admins, and answers with what it is.
+func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.Snapshot == nil {
+		a.out.Fail(w, r, request.ErrNotFound())
+		return
+	}
+	if !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
+		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins make snapshots")))
+		return
+	}
+	made, err := a.cfg.Snapshot()
+	if err != nil {
+		a.out.Fail(w, r, err)
+		return
+	}
+	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(made))
+}
+
+// shutdown has the node stop its pods, for admins, or tells how far it is.
+func (a *admin) shutdown(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case a.cfg.Shutdown == nil:
+		a.out.Fail(w, r, request.ErrNotFound())
+	case !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters):
+		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins shut a node down")))
+	default:
+		a.cfg.Shutdown.ServeHTTP(w, r)
+	}
+}
+
+// profiles are Go's own, for whoever may read these paths: where time and memory go.
+func profiles(r chi.Router) {
+	r.Get("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)
+	})
+	r.HandleFunc("/debug/pprof/*", pprof.Index)
+	r.Get("/debug/pprof/cmdline", pprof.Cmdline)
+	r.Get("/debug/pprof/profile", pprof.Profile)
+	r.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	r.Get("/debug/pprof/trace", pprof.Trace)
+}
+
+// Version is the Kubernetes whose API this is.
+var Version = version.Info{
+	Major: "1", Minor: "37", GitVersion: "v1.37.2+monopod", GitTreeState: "clean",
+	GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+	Platform: runtime.GOOS + "/" + runtime.GOARCH,
+}
+
+func (a *admin) version(w http.ResponseWriter, r *http.Request) {
+	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(Version))
+}
+
+func (a *admin) configz(w http.ResponseWriter, r *http.Request) {
+	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.Configz))
+}
+
+func (a *admin) debug(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.Debug != nil {
+		if h := a.cfg.Debug(chi.URLParam(r, "name")); h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+	}
+	a.out.Fail(w, r, request.ErrNotFound())
+}

@@ -1,0 +1,82 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
+	"monopod/apiserver/codec"
+)
+
+// log answers a container's log as plain text.
+func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
+	opts, err := query.PodLogOptions(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	pod, err := c.pod(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	if errs := query.ValidatePodLogOptions(opts); len(errs) > 0 {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), pod.Name, errs)
+	}
+	if opts.Container, err = containerOf(pod, opts.Container); err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" { // it has said nothing yet
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	node, err := c.node(pod)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(c.Stop, cancel)()
+	if auth.IsWebSocket(r) {
+		return badRequest(Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
+			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(out, err) // there is no other way left
+			}
+		}))
+	}
+	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
+	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.started {
+		return err
+	}
+	out.start()
+	return nil
+}
+
+// flushWriter sends every write on at once; the header goes with the first, so
+// that an error before it can still be a Status.
+type flushWriter struct {
+	w       http.ResponseWriter
+	flush   func() error
+	started bool
+}
+
+func (f *flushWriter) start() {
+	if !f.started {
+		f.started = true
+		f.w.Header().Set("Content-Type", "text/plain")
+		f.w.WriteHeader(http.StatusOK)
+	}
+}
+
+// Write implements io.Writer.
+func (f *flushWriter) Write(p []byte) (int, error) {
+	f.start()
+	n, err := f.w.Write(p)
+	return n, errors.Join(err, f.flush())
+}

@@ -1,0 +1,255 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/query"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/request"
+)
+
+// Stream connects the client to a pod's container: its log, a command, a port.
+func (c *Connector) Stream(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
+	if ref.Resource != client.Pods {
+		return apierrors.NewMethodNotSupported(ref.Resource.GroupResource(), r.Method)
+	}
+	switch ref.Subresource {
+	case "log":
+		return c.log(w, r, ref)
+	case "exec", "attach", "portforward":
+		return c.connect(w, r, ref)
+	}
+	return apierrors.NewMethodNotSupported(ref.Resource.GroupResource(), r.Method)
+}
+
+// connect asks the node for a stream and hands the connection through to it.
+func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
+	opts, err := streamOptions(ref.Subresource, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	obj, err := c.API.Connect(r.Context(), ref, opts)
+	if err != nil {
+		return err
+	}
+	pod := obj.(*corev1.Pod)
+	if err := complete(opts, pod); err != nil {
+		return err
+	}
+	node, err := c.node(pod)
+	if err != nil {
+		return err
+	}
+	if !request.IsUpgrade(r) {
+		return apierrors.NewBadRequest("Upgrade request required")
+	}
+	to, err := streamURL(r.Context(), opts, pod, node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(c.Stop, cancel)()
+	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, to, c.missed(opts, pod, node))
+}
+
+// carry connects the client with what the runtime serves: as it is where both speak
+// SPDY, unless something of it may be missed.
+func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL, missed func(context.Context, io.Writer, io.Writer)) (err error) {
+	var p Process
+	switch o := opts.(type) {
+	case *corev1.PodExecOptions:
+		p = Process{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+	case *corev1.PodAttachOptions:
+		p = Process{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Missed: missed}
+	}
+	ports, forwards := opts.(*corev1.PodPortForwardOptions)
+	switch {
+	case auth.IsWebSocket(r) && forwards:
+		err = Forward(w, r, to, ports.Ports)
+	case auth.IsWebSocket(r):
+		err = p.Serve(w, r, to)
+	case p.Missed != nil:
+		err = p.ServeSPDY(w, r, to)
+	default:
+		c.handThrough(to).ServeHTTP(w, r)
+	}
+	return badRequest(err)
+}
+
+// badRequest is 400 for a request that cannot be carried; err otherwise.
+func badRequest(err error) error {
+	if wrong := (*RequestError)(nil); errors.As(err, &wrong) {
+		return apierrors.NewBadRequest(wrong.Error())
+	}
+	return err
+}
+
+const (
+	// young is the age of a container up to which an attach shows what the container
+	// said before.
+	young = 10 * time.Second
+	// missedTime bounds the reading of that.
+	missedTime = 5 * time.Second
+)
+
+// missed writes the log of a container that began moments ago: it may end before the
+// attach reaches it, as a short "kubectl run -i" does. Nil for what runs for longer.
+func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod, node client.Node) func(context.Context, io.Writer, io.Writer) {
+	attach, ok := opts.(*corev1.PodAttachOptions)
+	if !ok {
+		return nil
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		if s.Name == attach.Container && s.State.Running != nil && c.Clock.Since(s.State.Running.StartedAt.Time) > young {
+			return nil
+		}
+	}
+	return func(ctx context.Context, stdout, stderr io.Writer) {
+		ctx, cancel := context.WithTimeout(ctx, missedTime)
+		defer cancel()
+		for stream, out := range map[string]io.Writer{corev1.LogStreamStdout: stdout, corev1.LogStreamStderr: stderr} {
+			// Follow waits for the end, so that the log is whole.
+			if err := node.Logs(ctx, pod, &corev1.PodLogOptions{Container: attach.Container, Stream: &stream, Follow: true}, out); err != nil {
+				c.Log.Debug("no log of a container that ended before its attach", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+			}
+		}
+	}
+}
+
+// pod is the pod that the target is about.
+func (c *Connector) pod(ctx context.Context, ref client.Ref) (*corev1.Pod, error) {
+	obj, err := c.API.Get(ctx, ref.Sub(""))
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Pod), nil
+}
+
+func (c *Connector) node(pod *corev1.Pod) (client.Node, error) {
+	if pod.Spec.NodeName == "" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	if c.Node == nil {
+		return nil, apierrors.NewServiceUnavailable("no node runs in this process")
+	}
+	return c.Node(pod.Spec.NodeName)
+}
+
+// streamOptions reads what the query asks of a stream.
+func streamOptions(sub string, q url.Values) (runtime.Object, error) {
+	if sub == "portforward" {
+		return portOptions(q["ports"])
+	}
+	var flags [4]bool
+	for i, name := range []string{"stdin", "stdout", "stderr", "tty"} {
+		var err error
+		if flags[i], err = query.Bool(q, name); err != nil {
+			return nil, err
+		}
+	}
+	if sub == "attach" {
+		return &corev1.PodAttachOptions{
+			Container: q.Get("container"), Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]}, nil
+	}
+	return &corev1.PodExecOptions{
+		Container: q.Get("container"), Command: q["command"],
+		Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]}, nil
+}
+
+func portOptions(ports []string) (*corev1.PodPortForwardOptions, error) {
+	opts := &corev1.PodPortForwardOptions{}
+	for _, p := range ports {
+		port, err := strconv.ParseInt(p, 10, 32)
+		if err != nil {
+			return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p))
+		}
+		opts.Ports = append(opts.Ports, int32(port))
+	}
+	return opts, nil
+}
+
+// complete finds the container that a stream is about.
+func complete(opts runtime.Object, pod *corev1.Pod) (err error) {
+	switch o := opts.(type) {
+	case *corev1.PodAttachOptions:
+		o.Container, err = containerOf(pod, o.Container)
+	case *corev1.PodExecOptions:
+		if o.Container, err = containerOf(pod, o.Container); err == nil && len(o.Command) == 0 {
+			err = apierrors.NewBadRequest("command: Required value: you must specify at least 1 command for the container")
+		}
+	}
+	return err
+}
+
+// streamURL asks the node where the stream is served.
+func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node client.Node) (*url.URL, error) {
+	switch o := opts.(type) {
+	case *corev1.PodAttachOptions:
+		return node.Attach(ctx, pod, o)
+	case *corev1.PodExecOptions:
+		return node.Exec(ctx, pod, o)
+	}
+	return node.PortForward(ctx, pod, opts.(*corev1.PodPortForwardOptions))
+}
+
+// handThrough passes the upgraded connection on to where the runtime serves it.
+func (c *Connector) handThrough(to *url.URL) http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL = to
+			p.Out.Host = to.Host
+			p.Out.Header.Del("Authorization")
+		},
+		FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			c.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from the runtime: %w", err)))
+		},
+	}
+}
+
+// containerOf is the container a request is about: the one named, or the only
+// one. Which is a pod's default is for clients to read from its annotations.
+func containerOf(pod *corev1.Pod, name string) (string, error) {
+	main, inits := containerNames(pod.Spec.Containers), containerNames(pod.Spec.InitContainers)
+	switch {
+	case name == "" && len(main) == 1:
+		return main[0], nil
+	case name == "":
+		text := fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", pod.Name, main)
+		if len(inits) > 0 {
+			text += fmt.Sprintf(" or one of the init containers: %v", inits)
+		}
+		return "", apierrors.NewBadRequest(text)
+	case slices.Contains(main, name), slices.Contains(inits, name), isEphemeral(pod, name):
+		return name, nil
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+}
+
+func containerNames(list []corev1.Container) (names []string) {
+	for i := range list {
+		names = append(names, list[i].Name)
+	}
+	return names
+}
+
+func isEphemeral(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
+}

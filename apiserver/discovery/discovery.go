@@ -1,0 +1,259 @@
+package discovery
+
+import (
+	"cmp"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"monopod/apiserver/codec"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/request"
+)
+
+// groups are what is served, in upstream's order, each with its versions, of
+// which the first is the preferred one.
+func (d *Documents) groups() [][]schema.GroupVersion {
+	var all []schema.GroupVersion
+	for _, r := range d.Resources() {
+		if gv := r.GVR.GroupVersion(); !slices.Contains(all, gv) {
+			all = append(all, gv)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b schema.GroupVersion) int {
+		return cmp.Or(
+			cmp.Compare(priority(b.Group), priority(a.Group)),
+			cmp.Compare(a.Group, b.Group),
+			version.CompareKubeAwareVersionStrings(b.Version, a.Version),
+		)
+	})
+	var out [][]schema.GroupVersion
+	for _, gv := range all {
+		if n := len(out); n > 0 && out[n-1][0].Group == gv.Group {
+			out[n-1] = append(out[n-1], gv)
+		} else {
+			out = append(out, []schema.GroupVersion{gv})
+		}
+	}
+	return out
+}
+
+// priority says which groups come first: what a short name means is looked for
+// in this order (upstream: the aggregator's groupPriorityMinimum).
+func priority(group string) int {
+	switch group {
+	case "":
+		return 18000
+	case "apps":
+		return 17800
+	case "events.k8s.io":
+		return 17750
+	case "authentication.k8s.io":
+		return 17700
+	case "authorization.k8s.io":
+		return 17600
+	case "autoscaling":
+		return 17500
+	case "batch":
+		return 17400
+	case "certificates.k8s.io":
+		return 17300
+	case "networking.k8s.io":
+		return 17200
+	case "policy":
+		return 17100
+	case "rbac.authorization.k8s.io":
+		return 17000
+	case "storage.k8s.io":
+		return 16800
+	case "apiextensions.k8s.io", "admissionregistration.k8s.io":
+		return 16700
+	case "scheduling.k8s.io":
+		return 16600
+	case "coordination.k8s.io":
+		return 16500
+	case "node.k8s.io":
+		return 16300
+	case "discovery.k8s.io":
+		return 16200
+	}
+	return 1000 // of groups that a user brings
+}
+
+// DiscoverCore answers /api.
+func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {
+	d.discover(w, r, func(group string) bool { return group == "" }, &metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
+		Versions: []string{"v1"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{
+			{ClientCIDR: "0.0.0.0/0", ServerAddress: r.Host}},
+	})
+}
+
+// DiscoverGroups answers /apis.
+func (d *Documents) DiscoverGroups(w http.ResponseWriter, r *http.Request) {
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	for _, versions := range d.groups() {
+		if versions[0].Group != "" {
+			list.Groups = append(list.Groups, apiGroup(versions))
+		}
+	}
+	d.discover(w, r, func(group string) bool { return group != "" }, list)
+}
+
+func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
+	g := metav1.APIGroup{Name: versions[0].Group}
+	for _, gv := range versions {
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+	}
+	g.PreferredVersion = g.Versions[0]
+	return g
+}
+
+// discover answers with all of it at once where the client asks for that. Who
+// has it already is told so.
+func (d *Documents) discover(w http.ResponseWriter, r *http.Request, in func(group string) bool, legacy any) {
+	f, err := codec.Negotiate(r, codec.Aggregated)
+	if err != nil {
+		d.Out.Fail(w, r, err)
+		return
+	}
+	w.Header().Set("Vary", "Accept")
+	if f.As != codec.Aggregated {
+		d.Out.Send(w, r, f, http.StatusOK, legacy)
+		return
+	}
+	list := &apidiscovery.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: codec.Aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}
+	for _, versions := range d.groups() {
+		if in(versions[0].Group) {
+			list.Items = append(list.Items, d.groupDiscovery(versions))
+		}
+	}
+	f.ContentType = f.Header() + ";g=" + apidiscovery.GroupName + ";v=v2;as=" + codec.Aggregated
+	if tag, err := tagOf(list); err == nil {
+		w.Header().Set("ETag", tag)
+		w.Header().Set("Cache-Control", "public")
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	d.Out.Send(w, r, f, http.StatusOK, list)
+}
+
+// tagOf changes with the document, whatever form it is sent in.
+func tagOf(doc any) (string, error) {
+	data, err := json.Marshal(doc)
+	return fmt.Sprintf("\"%X\"", sha512.Sum512(data)), err
+}
+
+func (d *Documents) groupDiscovery(versions []schema.GroupVersion) apidiscovery.APIGroupDiscovery {
+	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
+	for _, gv := range versions {
+		v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		for _, res := range d.resourcesIn(gv) {
+			v.Resources = append(v.Resources, resourceDiscovery(res))
+		}
+		g.Versions = append(g.Versions, v)
+	}
+	return g
+}
+
+// resourcesIn are those of a group and version, by name.
+func (d *Documents) resourcesIn(gv schema.GroupVersion) []kind.Resource {
+	var out []kind.Resource
+	for _, res := range d.Resources() {
+		if res.GVR.GroupVersion() == gv {
+			out = append(out, res)
+		}
+	}
+	slices.SortFunc(out, func(a, b kind.Resource) int { return strings.Compare(a.GVR.Resource, b.GVR.Resource) })
+	return out
+}
+
+func resourceDiscovery(res kind.Resource) apidiscovery.APIResourceDiscovery {
+	scope := apidiscovery.ScopeCluster
+	if res.Namespaced {
+		scope = apidiscovery.ScopeNamespace
+	}
+	out := apidiscovery.APIResourceDiscovery{
+		Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK()), Scope: scope,
+		SingularResource: res.SingularName(), Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
+	}
+	for _, sub := range slices.Sorted(slices.Values(res.Subresources)) {
+		out.Subresources = append(out.Subresources, apidiscovery.APISubresourceDiscovery{
+			Subresource: sub, ResponseKind: kindOf(subKind(res, sub)), Verbs: verbsOf(sub)})
+	}
+	return out
+}
+
+func kindOf(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+}
+
+// DiscoverGroup answers /apis/<group>.
+func (d *Documents) DiscoverGroup(w http.ResponseWriter, r *http.Request) {
+	for _, versions := range d.groups() {
+		if group := versions[0].Group; group != "" && group == chi.URLParam(r, "group") {
+			g := apiGroup(versions)
+			g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+			d.answerPlain(w, r, &g)
+			return
+		}
+	}
+	d.Out.Fail(w, r, request.ErrNotFound())
+}
+
+// DiscoverResources answers /api/v1 and /apis/<group>/<version>.
+func (d *Documents) DiscoverResources(w http.ResponseWriter, r *http.Request) {
+	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
+	resources := d.resourcesIn(gv)
+	if len(resources) == 0 {
+		d.Out.Fail(w, r, request.ErrNotFound())
+		return
+	}
+	list := &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for _, res := range resources {
+		list.APIResources = append(list.APIResources, apiResources(res)...)
+	}
+	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	d.answerPlain(w, r, list)
+}
+
+func apiResources(res kind.Resource) []metav1.APIResource {
+	out := []metav1.APIResource{{
+		Name: res.GVR.Resource, SingularName: res.SingularName(), Namespaced: res.Namespaced, Kind: res.Kind,
+		Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
+	}}
+	for _, sub := range res.Subresources {
+		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: verbsOf(sub)}
+		if k, ok := ownKind(res, sub); ok {
+			a.Kind = k.Kind
+			if k.GroupVersion() != res.GVR.GroupVersion() {
+				a.Group, a.Version = k.Group, k.Version
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func (d *Documents) answerPlain(w http.ResponseWriter, r *http.Request, v any) {
+	f, err := codec.Negotiate(r)
+	if err != nil {
+		d.Out.Fail(w, r, err)
+		return
+	}
+	d.Out.Send(w, r, f, http.StatusOK, v)
+}

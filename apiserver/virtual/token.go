@@ -1,0 +1,25 @@
+package virtual
+
+import (
+	"context"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+)
+
+// tokens answer requests for tokens of service accounts.
+func (v *virtual) tokens() Answers {
+	at := client.ServiceAccounts
+	at.Resource += "/token"
+	return Answers{at: {
+		New:  func() kind.Object { return new(authenticationv1.TokenRequest) },
+		Kind: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+		Create: func(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
+			obj.GetObjectKind().SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"))
+			return v.API.Update(ctx, ref, func(kind.Object) (kind.Object, error) { return obj, nil })
+		},
+	}}
+}

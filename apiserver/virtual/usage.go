@@ -1,0 +1,82 @@
+package virtual
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/registry/kind"
+)
+
+// Usage is what nodes and pods use now; nothing where nobody can tell, or not yet.
+type Usage func(ctx context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error)
+
+// metrics answer metrics.k8s.io out of Config.Usage.
+func (v *virtual) metrics() Answers {
+	return Answers{
+		metrics.Nodes(): measured(func(ctx context.Context) ([]kind.Object, error) {
+			node, _, err := v.usage(ctx)
+			if node == nil || err != nil {
+				return nil, err
+			}
+			return []kind.Object{node}, nil
+		}),
+		metrics.Pods(): measured(func(ctx context.Context) ([]kind.Object, error) {
+			_, pods, err := v.usage(ctx)
+			var out []kind.Object
+			for _, p := range pods {
+				out = append(out, p)
+			}
+			return out, err
+		}),
+	}
+}
+
+func (v *virtual) usage(ctx context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+	if v.Usage == nil {
+		return nil, nil, nil
+	}
+	node, pods, err := v.Usage(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = apierrors.NewServiceUnavailable("metrics not available: " + err.Error())
+	}
+	return node, pods, err
+}
+
+// measured answers get and list out of all that there is.
+func measured(all func(ctx context.Context) ([]kind.Object, error)) Answer {
+	return Answer{
+		Get: func(ctx context.Context, ref client.Ref) (kind.Object, error) {
+			objs, err := all(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, obj := range objs {
+				if obj.GetName() == ref.Name && obj.GetNamespace() == ref.Namespace {
+					return obj, nil
+				}
+			}
+			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
+		},
+		List: func(ctx context.Context, sel client.Selector) ([]kind.Object, error) {
+			objs, err := all(ctx)
+			var out []kind.Object
+			for _, obj := range objs {
+				if chosen(obj, sel) {
+					out = append(out, obj)
+				}
+			}
+			return out, err
+		},
+	}
+}
+
+func chosen(obj kind.Object, sel client.Selector) bool {
+	return (sel.Namespace == "" || obj.GetNamespace() == sel.Namespace) &&
+		(sel.Labels == nil || sel.Labels.Matches(labels.Set(obj.GetLabels()))) &&
+		(sel.Fields == nil || sel.Fields.Matches(fields.Set{"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace()}))
+}

@@ -1,0 +1,216 @@
+package watch
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/apiserver/codec"
+	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/request"
+	"monopod/apiserver/table"
+	"monopod/store"
+)
+
+// encoder gives objects the shape that the client of a watch wants.
+type encoder struct {
+	res     *kind.Resource
+	media   string // typeProtobuf; empty: JSON
+	as      string
+	include metav1.IncludeObjectPolicy
+	bare    bool // messages are delimited by what carries them
+	headed  bool // a Table's columns were sent
+	s       *Watcher
+}
+
+func newEncoder(r *http.Request, res *kind.Resource, f codec.Format, s *Watcher) (*encoder, error) {
+	include, err := request.IncludeObject(r)
+	as := f.As
+	if as == "PartialObjectMetadataList" {
+		as = "PartialObjectMetadata" // of each object
+	}
+	return &encoder{res: res, media: f.Media, as: as, include: include, s: s}, err
+}
+
+func (e *encoder) contentType() string {
+	if e.media == codec.TypeProtobuf {
+		return codec.TypeProtobuf + ";stream=watch"
+	}
+	return codec.TypeJSON
+}
+
+// frame appends one event, which holds object.
+func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
+	if e.media != codec.TypeProtobuf {
+		b = append(b, `{"type":"`...)
+		b = append(b, typ...)
+		b = append(b, `","object":`...)
+		b = append(b, object...)
+		return append(b, "}\n"...)
+	}
+	if e.bare {
+		return codec.ProtobufEvent(b, typ, object)
+	}
+	at := len(b)
+	b = codec.ProtobufEvent(append(b, 0, 0, 0, 0), typ, object)
+	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
+	return b
+}
+
+// shared is the frame of an event, made once for all watches that want it alike.
+func (e *encoder) shared(typ watch.EventType, entry *store.Entry) ([]byte, error) {
+	key := frameKey{entry: entry, typ: typ, res: e.res, media: e.media, as: e.as, bare: e.bare}
+	if e.as != "Table" {
+		if frame := e.s.frames.find(key); frame != nil {
+			return frame, nil
+		}
+	}
+	entry, err := registry.Shown(e.res, entry)
+	if err != nil {
+		return nil, err
+	}
+	object, err := e.object(entry)
+	if err != nil {
+		return nil, err
+	}
+	frame := e.frame(make([]byte, 0, len(object)+frameRoom), typ, object)
+	if e.as != "Table" {
+		e.s.frames.keep(key, frame)
+	}
+	return frame, nil
+}
+
+// frameRoom is more than a frame adds to its object, in bytes.
+const frameRoom = 48
+
+// object is an entry in the client's shape.
+func (e *encoder) object(entry *store.Entry) ([]byte, error) {
+	switch e.as {
+	case "Table":
+		return e.table(entry)
+	case "PartialObjectMetadata":
+		return e.encode(codec.Partial(entry.Object))
+	}
+	if e.media == codec.TypeProtobuf {
+		return codec.ProtobufOf(entry.Object)
+	}
+	return entry.JSON, nil
+}
+
+func (e *encoder) encode(v any) ([]byte, error) {
+	if e.media == codec.TypeProtobuf {
+		return codec.ProtobufOf(v)
+	}
+	return json.Marshal(v)
+}
+
+func (e *encoder) status(status *metav1.Status) ([]byte, error) { return e.encode(status) }
+
+func (e *encoder) table(entry *store.Entry) ([]byte, error) {
+	t := codec.NewTable(e.res, e.include)
+	if e.headed {
+		t.ColumnDefinitions = nil
+	}
+	e.headed = true
+	t.ResourceVersion = entry.Object.GetResourceVersion()
+	if err := t.Add(entry, e.s.Clock.Now()); err != nil {
+		return nil, err
+	}
+	return json.Marshal(t)
+}
+
+// bookmark is an object that has nothing but a resourceVersion and annotations.
+func (e *encoder) bookmark(resourceVersion string, annotations map[string]string) ([]byte, error) {
+	obj := e.res.New()
+	obj.GetObjectKind().SetGroupVersionKind(e.res.GVK())
+	obj.SetResourceVersion(resourceVersion)
+	obj.SetAnnotations(annotations)
+	switch {
+	case e.as == "Table":
+		return e.tableBookmark(obj)
+	case e.as != "":
+		return e.encode(codec.Partial(obj))
+	case e.media == codec.TypeProtobuf:
+		return codec.ProtobufOf(obj)
+	}
+	meta, err := json.Marshal(annotations)
+	if err != nil {
+		return nil, err
+	}
+	extra := ""
+	if len(annotations) > 0 {
+		extra = `,"annotations":` + string(meta)
+	}
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":%q,"creationTimestamp":null%s}}`,
+		e.res.Kind, e.res.GVR.GroupVersion(), resourceVersion, extra), nil
+}
+
+// tableBookmark has one row, whose object carries what is said; it does so even
+// for a client that wants no objects, if that is the end of the initial events.
+func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
+	t := codec.NewTable(e.res, e.include)
+	if e.headed {
+		t.ColumnDefinitions = nil
+	}
+	e.headed = true
+	t.ResourceVersion = obj.GetResourceVersion()
+	var object runtime.RawExtension
+	if e.include != metav1.IncludeNone || len(obj.GetAnnotations()) > 0 {
+		object.Object = codec.Partial(obj)
+	}
+	t.Rows = append(t.Rows, table.Row(e.res.Columns, obj, e.s.Clock.Now(), object))
+	return json.Marshal(t)
+}
+
+const (
+	// sharedFrames are how many events are kept encoded, and sharedSize how large
+	// one may be, in bytes: those that watch the same read it within moments.
+	sharedFrames = 64
+	sharedSize   = 64 << 10
+)
+
+// frameKey tells the forms of an event apart.
+type frameKey struct {
+	entry     *store.Entry
+	typ       watch.EventType
+	res       *kind.Resource
+	media, as string
+	bare      bool
+}
+
+// frames are the last events as they were sent.
+type frames struct {
+	mu   sync.Mutex // guards what follows
+	keys [sharedFrames]frameKey
+	data [sharedFrames][]byte
+	last int
+}
+
+func (f *frames) find(key frameKey) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range sharedFrames {
+		at := (f.last - i + sharedFrames) % sharedFrames
+		if f.keys[at].entry == key.entry && f.keys[at] == key {
+			return f.data[at]
+		}
+	}
+	return nil
+}
+
+func (f *frames) keep(key frameKey, frame []byte) {
+	if len(frame) > sharedSize {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = (f.last + 1) % sharedFrames
+	f.keys[f.last], f.data[f.last] = key, frame
+}
