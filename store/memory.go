@@ -91,6 +91,7 @@ var _ Store = (*Memory)(nil)
 type table struct {
 	entries btree.Map[string, *Entry]
 	history history
+	newest  int64         // the revision of the last change, 0 before the first
 	wake    chan struct{} // closed and replaced whenever history grows
 }
 
@@ -132,7 +133,9 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		m.rev = max(m.rev, e.Rev)
 	}
 	for _, e := range entries {
-		m.table(e.Key.Resource).entries.Set(path(e.Key), e)
+		t := m.table(e.Key.Resource)
+		t.entries.Set(path(e.Key), e)
+		t.newest = max(t.newest, e.Rev)
 		if k, ok := cfg.Kind(e.Key.Resource); ok && k.volatile(nil, e.Object) {
 			m.borrowed = append(m.borrowed, Record{Key: e.Key, Deletes: true})
 			m.unsaved[e.Key] = true
@@ -179,6 +182,17 @@ func (m *Memory) Revision() int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.rev
+}
+
+// Newest is the revision of the last change of a resource, 0 before the first one. A
+// watch of it has nothing more to send once it has sent, or passed over, that change.
+func (m *Memory) Newest(resource string) int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if t := m.tables[resource]; t != nil {
+		return t.newest
+	}
+	return 0
 }
 
 // Count returns the number of objects of each resource that has had any.

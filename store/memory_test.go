@@ -198,3 +198,23 @@ func TestPanicAnswersTheBatch(t *testing.T) {
 	writers.Wait()
 	storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: "last"}, "1")
 }
+
+// TestNewest is the last change of each resource, also of what was there at the start.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	m := store.NewMemory(storetest.Config(), nil, nil, 0)
+	defer m.Close()
+	if n := m.Newest("configmaps"); n != 0 {
+		t.Errorf("%d before the first change", n)
+	}
+	first := storetest.Put(t, m, store.Key{Resource: "configmaps", Namespace: "a", Name: "x"}, "1")
+	storetest.Put(t, m, store.Key{Resource: "nodes", Name: "x"}, "1")
+	if n := m.Newest("configmaps"); n != first.Rev {
+		t.Errorf("%d, want %d", n, first.Rev)
+	}
+	again := store.NewMemory(storetest.Config(), nil, []*store.Entry{first}, first.Rev+10)
+	defer again.Close()
+	if n := again.Newest("configmaps"); n != first.Rev {
+		t.Errorf("after a restart %d, want %d", n, first.Rev)
+	}
+}

@@ -90,6 +90,10 @@ type Selector struct {
 	Name      string            // empty: all names
 	Match     func(Object) bool // nil: all objects; must be pure
 
+	// For Watch alone: Progress is reported whenever the watch has passed over changes
+	// and comes to rest, not only now and then.
+	Progress bool
+
 	// For List alone: what there was at revision At (0: now), after the object
 	// After ("namespace/name", empty: from the first), at most Limit of it (0: all).
 	At    int64

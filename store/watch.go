@@ -126,6 +126,11 @@ func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, o
 			return false, nil, false
 		}
 	}
+	if n == 0 && f.sel.Progress && f.passed > 0 {
+		seen = max(seen, f.rev)
+		f.rev, f.passed = seen, 0
+		return false, wake, f.send(ctx, &Event{Rev: seen})
+	}
 	if n == 0 && seen > f.rev {
 		f.rev, f.passed = seen, 0
 		return false, wake, f.send(ctx, &Event{Rev: seen})

@@ -228,7 +228,7 @@ func (m *Memory) publish(fresh []*write) {
 		} else {
 			t.entries.Set(w.path, w.result)
 		}
-		m.rev = w.published.Rev
+		m.rev, t.newest = w.published.Rev, w.published.Rev
 		t.history.add(w.published)
 		if !slices.Contains(grown, t) {
 			grown = append(grown, t)

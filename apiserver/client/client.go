@@ -43,6 +43,10 @@ type Selector struct {
 	Namespace string // empty: all namespaces
 	Labels    labels.Selector
 	Fields    fields.Selector
+	// Bookmarks, for Watch alone, asks for BOOKMARK events: every change up to the
+	// bookmark's resourceVersion was sent, or is not selected. In process one comes
+	// whenever changes were left out; a server sends them as it likes.
+	Bookmarks bool
 }
 
 // Client is the whole API.
@@ -71,6 +75,19 @@ type Client interface {
 	// Delete starts or finishes the deletion of an object and returns its last
 	// state; see SPEC 1 (two phases). NotFound when there is no such object.
 	Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error)
+}
+
+// Ordered is a Client whose server numbers the changes of all kinds with one revision,
+// and knows the newest of each. Who follows several kinds can tell from it whether all
+// of them have come equally far. The registry over a store in memory is one; Remote is
+// not.
+type Ordered interface {
+	Client
+
+	// Newest returns the resourceVersion of the last change of a resource, 0 before the
+	// first one. Every watch of it sends that change or a later bookmark, if it asks
+	// for bookmarks. false: the order is not known.
+	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
 }
 
 // Node streams from the containers of one node: the agent implements it, the

@@ -161,6 +161,9 @@ func (c *Remote) List(ctx context.Context, sel Selector) ([]Object, string, erro
 func (c *Remote) Watch(ctx context.Context, sel Selector, resourceVersion string) (<-chan watch.Event, error) {
 	path, q := c.query(sel)
 	q.Set("watch", "true")
+	if sel.Bookmarks {
+		q.Set("allowWatchBookmarks", "true")
+	}
 	q.Set("resourceVersion", resourceVersion)
 	answer, err := c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -52,6 +53,10 @@ type Deps struct {
 // key again with exponential backoff; a positive again tries it after that time, or
 // earlier when a source wakes it. A key that its own writes wake again and again
 // waits longer each time.
+//
+// Where the Client is client.Ordered every source has seen all changes up to the start
+// of the Reconcile, of whatever kind: what a Source's Keys keeps is as new as the change
+// that woke the key, or newer.
 type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
 
 // Config is one Loop.
@@ -70,7 +75,8 @@ type Loop[K comparable] struct {
 	cfg  Config[K]
 	busy busy
 
-	queue *queue[K]
+	queue   *queue[K]
+	barrier *barrier
 }
 
 // New makes a loop for one Run.
@@ -78,6 +84,11 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.Workers = max(cfg.Workers, 1)
 	l := &Loop[K]{deps: deps, cfg: cfg}
 	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, l.slowed)
+	kinds := make([]schema.GroupVersionResource, len(cfg.Sources))
+	for i, src := range cfg.Sources {
+		kinds[i] = src.Selector.Resource
+	}
+	l.barrier = newBarrier(deps.Client, deps.Clock, kinds)
 	return l
 }
 
@@ -122,10 +133,9 @@ func (l *Loop[K]) Run(parent context.Context) error {
 			}
 		})
 	}
-	for _, src := range l.cfg.Sources {
+	for i, src := range l.cfg.Sources {
 		synced.Add(1)
-		f := follower[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name}
-		spawn(func() { f.run(ctx, synced.Done) })
+		spawn(func() { l.follow(ctx, src, sync.OnceFunc(synced.Done), l.barrier.reached(i)) })
 	}
 	spawn(func() { l.work(ctx, &synced, spawn) })
 	<-ctx.Done()
@@ -135,6 +145,15 @@ func (l *Loop[K]) Run(parent context.Context) error {
 		return p
 	}
 	return nil
+}
+
+// follow brings the changes of a source to the queue. It calls synced after the first
+// full list, or when it gives up.
+func (l *Loop[K]) follow(ctx context.Context, src Source[K], synced func(), reached func(string)) {
+	defer synced()
+	v := &view[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name, known: map[Key]client.Object{}}
+	f := Follower{Client: l.deps.Client, Clock: l.deps.Clock, Log: l.deps.Log, Name: l.cfg.Name}
+	f.Follow(ctx, src.Selector, v.handler(synced, reached))
 }
 
 // work starts the workers once every source has listed.
@@ -168,6 +187,13 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 		l.busy.end(id)
 		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
 	}()
+	if behind := l.barrier.pass(ctx); behind != nil {
+		l.deps.Log.Warn("changes are not seen in time, objects are reconciled without them",
+			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
+	}
+	if ctx.Err() != nil {
+		return true
+	}
 	again, err := l.cfg.Reconcile(ctx, key)
 	l.settle(ctx, key, again, err)
 	return true

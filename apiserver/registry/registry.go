@@ -69,7 +69,7 @@ type Registry struct {
 	byType    map[reflect.Type]*Resource
 }
 
-var _ client.Client = (*Registry)(nil)
+var _ client.Ordered = (*Registry)(nil)
 
 // Kinds is what a store must know of resources, for store.Config.Kind.
 func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
@@ -239,7 +239,7 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 		defer close(out)
 		defer r.endWatch(ctx, sel, out)
 		for ev := range changes {
-			if ev.Progress() {
+			if ev.Progress() && !sel.Bookmarks {
 				continue
 			}
 			select {
@@ -270,8 +270,26 @@ func watchEvent(res *Resource, s store.Selector, ev *store.Event) watch.Event {
 		status := ErrExpired("too old resource version: the watch fell behind").Status()
 		return watch.Event{Type: watch.Error, Object: &status}
 	}
+	if ev.Progress() {
+		mark := res.New()
+		mark.SetResourceVersion(formatRevision(ev.Rev))
+		return watch.Event{Type: watch.Bookmark, Object: mark}
+	}
 	typ, e := Seen(s, ev)
 	return watch.Event{Type: typ, Object: shown(res, e.Object)}
+}
+
+// Newest implements client.Ordered, over a store that knows it: one in memory.
+func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
+	s, ok := r.store.(interface{ Newest(resource string) int64 })
+	if !ok {
+		return 0, false
+	}
+	res, err := r.stored(resource)
+	if err != nil {
+		return 0, false
+	}
+	return s.Newest(r.base(res).Key("", "").Resource), true
 }
 
 // Revision is the newest revision.

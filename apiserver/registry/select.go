@@ -18,7 +18,7 @@ func (r *Registry) selector(sel client.Selector) (store.Selector, error) {
 	if err != nil {
 		return store.Selector{}, err
 	}
-	s := store.Selector{Resource: r.base(res).Key("", "").Resource, Namespace: sel.Namespace}
+	s := store.Selector{Resource: r.base(res).Key("", "").Resource, Namespace: sel.Namespace, Progress: sel.Bookmarks}
 	var wanted fields.Requirements
 	if sel.Fields != nil {
 		wanted = sel.Fields.Requirements()

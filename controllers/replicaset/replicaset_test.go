@@ -157,13 +157,15 @@ const lag = 300 * time.Millisecond
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "pods late": client.Pods, "replicasets late": client.ReplicaSets} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := apitest.New(t)
-				start(t, api, apitest.Lagging{Client: api.Client, Resource: late, By: lag})
-				adoptsAndReleases(t, api)
+		for _, ordered := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, order known: %v", name, ordered), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					api := apitest.New(t)
+					start(t, api, apitest.Lagging{Client: api.Client, Resource: late, By: lag, Ordered: ordered})
+					adoptsAndReleases(t, api)
+				})
 			})
-		})
+		}
 	}
 }
 

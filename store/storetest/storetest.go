@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"WatchAgreesWithAModel":           testModel,
 		"WatchSeesObjectsLeaveASelection": testWatchSelection,
 		"WatchReportsProgress":            testWatchProgress,
+		"WatchReportsProgressAtOnce":      testWatchProgressAtOnce,
 		"WatchTooOldOrNew":                testWatchReach,
 		"SlowWatchIsToldItLagged":         testWatchLag,
 		"WatchEndsWithItsContext":         testWatchContext,

@@ -116,6 +116,20 @@ func testWatchProgress(t *testing.T, s store.Store) {
 	t.Error("no progress was reported")
 }
 
+func testWatchProgressAtOnce(t *testing.T, s store.Store) {
+	w := watch(t, s, store.Selector{Name: "never", Progress: true}, s.Revision())
+	for _, value := range []string{"1", "2"} {
+		rev := Put(t, s, key("a", "x"), value).Rev
+		ev := w.next()
+		for ev.Progress() && ev.Rev < rev {
+			ev = w.next()
+		}
+		if !ev.Progress() || ev.Rev != rev {
+			t.Errorf("got %+v, want progress up to %d", ev, rev)
+		}
+	}
+}
+
 func testWatchReach(t *testing.T, s store.Store) {
 	sel := store.Selector{Resource: "configmaps"}
 	if _, err := s.Watch(t.Context(), sel, s.Revision()+1000); !errors.Is(err, store.ErrFuture) {

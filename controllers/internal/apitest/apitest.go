@@ -220,12 +220,24 @@ func (f *Faulty) Create(ctx context.Context, obj client.Object) (client.Object, 
 	return f.Client.Create(ctx, obj)
 }
 
-// Lagging brings the changes of one resource later than those of others: nothing
-// orders what two watches tell.
+// Lagging brings the changes of one resource later than those of others.
 type Lagging struct {
 	client.Client
 	Resource schema.GroupVersionResource
 	By       time.Duration
+	// Ordered: the client knows the newest change of each resource, as the registry
+	// does. Without it nothing orders what two watches send, as over HTTP.
+	Ordered bool
+}
+
+var _ client.Ordered = Lagging{}
+
+// Newest implements client.Ordered.
+func (l Lagging) Newest(resource schema.GroupVersionResource) (int64, bool) {
+	if ordered, ok := l.Client.(client.Ordered); ok && l.Ordered {
+		return ordered.Newest(resource)
+	}
+	return 0, false
 }
 
 // Watch implements client.Client.
