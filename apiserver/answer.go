@@ -24,16 +24,12 @@ func (s *Server) answerFor(t target) (virtual.Answer, bool) {
 	return a, ok
 }
 
-func decodeAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) (registry.Object, error) {
+func decodeAnswer(w http.ResponseWriter, r *http.Request, t target) (registry.Object, error) {
 	data, err := codec.Body(r)
 	if err != nil {
 		return nil, err
 	}
-	into := t.body()
-	if a.New != nil {
-		into.New, into.Kind = a.New, a.Kind
-	}
-	return codec.DecodeObject(w, r, data, into)
+	return codec.DecodeObject(w, r, data, t.body())
 }
 
 func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
@@ -44,7 +40,7 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	if err != nil {
 		return err
 	}
-	obj, err := decodeAnswer(w, r, t, a)
+	obj, err := decodeAnswer(w, r, t)
 	if err != nil {
 		return err
 	}

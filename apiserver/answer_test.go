@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/virtual"
 	"monopod/store"
 )
@@ -61,7 +62,11 @@ func review() registry.Resource {
 
 func health() registry.Resource {
 	return registry.Resource{GVR: testGVR("healths"), Kind: "Health", Virtual: true, Verbs: []string{"get", "list"},
-		Subresources: []string{"token"}, New: func() registry.Object { return &corev1.ComponentStatus{} }}
+		Subresources: []kind.Subresource{tokens()}, New: func() registry.Object { return &corev1.ComponentStatus{} }}
+}
+
+func tokens() kind.Subresource {
+	return kind.Posted("token", authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), func() registry.Object { return &authenticationv1.TokenRequest{} })
 }
 
 func TestAnswersAreComputed(t *testing.T) {
@@ -83,8 +88,6 @@ func TestAnswersAreComputed(t *testing.T) {
 			List: func(context.Context, client.Selector) ([]registry.Object, error) { return []registry.Object{part}, nil },
 		},
 		testGVR("healths/token"): {
-			New:  func() registry.Object { return &authenticationv1.TokenRequest{} },
-			Kind: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
 			Create: func(_ context.Context, ref client.Ref, obj registry.Object) (runtime.Object, error) {
 				out := obj.(*authenticationv1.TokenRequest)
 				out.Status.Token = "of " + ref.Name

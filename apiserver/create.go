@@ -56,8 +56,7 @@ func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) err
 	if a, ok := s.answerFor(t); ok {
 		return s.createAnswer(w, r, t, a)
 	}
-	switch t.ref.Subresource {
-	case "exec", "attach", "portforward":
+	if t.sub != nil && !t.sub.Part && t.sub.Can("create") {
 		return s.streams.Stream(w, r, t.ref)
 	}
 	return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
 
@@ -25,7 +27,8 @@ const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=API
 func TestDiscoveryIsUpstreams(t *testing.T) {
 	t.Parallel()
 	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget", New: func() registry.Object { return &corev1.RangeAllocation{} },
-		Subresources: []string{"status", "proxy", "eviction", "resize", "ephemeralcontainers", "token"}}
+		Subresources: append(kind.Parts("status", "resize", "ephemeralcontainers"), kind.Proxy("Gadget"), tokens(),
+			kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"), func() registry.Object { return &policyv1.Eviction{} }))}
 	a := serveOf(t, nil, more)
 	got := map[string]string{}
 	for _, path := range []string{"/api/v1", "/apis/apps/v1", "/apis/test.monopod/v1"} {

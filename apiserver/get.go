@@ -13,25 +13,27 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.answerFor(t); ok {
 		return s.getAnswer(w, r, t, a)
 	}
-	switch t.ref.Subresource {
-	case "", "status", "ephemeralcontainers", "resize":
-		return s.getObject(w, r, t)
-	case "scale":
-		return s.getScale(w, r, t)
+	switch {
+	case t.sub != nil && (!t.sub.Part || !t.sub.Can("get")):
+		return s.streams.Stream(w, r, t.ref)
+	case t.another():
+		return s.getAnother(w, r, t)
 	}
-	return s.streams.Stream(w, r, t.ref)
+	return s.getObject(w, r, t)
 }
 
-func (s *Server) getScale(w http.ResponseWriter, r *http.Request, t target) error {
+// getAnother answers an object of another kind that stands for the stored one: a
+// Scale.
+func (s *Server) getAnother(w http.ResponseWriter, r *http.Request, t target) error {
 	f, err := codec.Negotiate(r, "PartialObjectMetadata")
 	if err != nil {
 		return err
 	}
-	scale, err := s.registry.Get(r.Context(), t.ref)
+	obj, err := s.registry.Get(r.Context(), t.ref)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, r, f, t, http.StatusOK, scale)
+	return s.answer(w, r, f, t, http.StatusOK, obj)
 }
 
 func (s *Server) getObject(w http.ResponseWriter, r *http.Request, t target) error {
@@ -53,7 +55,7 @@ func (s *Server) getObject(w http.ResponseWriter, r *http.Request, t target) err
 
 // answer sends an object that a write returned. A Scale has no Table.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, f codec.Format, t target, code int, obj registry.Object) error {
-	if f.As == "Table" && t.ref.Subresource == "scale" {
+	if f.As == "Table" && t.another() {
 		f.As = ""
 	}
 	e := &store.Entry{Object: obj}

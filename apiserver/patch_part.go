@@ -17,7 +17,7 @@ import (
 // the spec. false when that is not possible, or anything is wrong: then the
 // patch is applied to all of the object, and that says what.
 func patchPart(t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
-	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.ref.Subresource == "scale" || len(current)+len(data) > codec.MaxBody {
+	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || len(current)+len(data) > codec.MaxBody {
 		return nil, false
 	}
 	var wanted, have map[string]json.RawMessage

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
@@ -27,6 +26,7 @@ import (
 	"monopod/apiserver/discovery"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 	"monopod/apiserver/virtual"
 	"monopod/apiserver/watch"
@@ -233,14 +233,18 @@ func (s *Server) proxies(r chi.Router, scope string) {
 type target struct {
 	res *registry.Resource
 	ref client.Ref
+	sub *kind.Subresource // nil: the object itself
 }
+
+// another says that the target takes and answers objects of another kind than its
+// resource's.
+func (t target) another() bool { return t.sub != nil && t.sub.New != nil }
 
 // body is what writes to the target take.
 func (t target) body() codec.Expected {
 	into := codec.Expected{New: t.res.New, Kind: t.res.GVK(), Ref: t.ref, Namespaced: t.res.Namespaced}
-	if t.ref.Subresource == "scale" {
-		into.New = func() registry.Object { return &autoscalingv1.Scale{} }
-		into.Kind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	if t.another() {
+		into.New, into.Kind = t.sub.New, t.sub.Kind
 	}
 	return into
 }
@@ -280,13 +284,14 @@ func (s *Server) target(r *http.Request) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	if ref.Subresource != "" && !res.Serves(ref.Subresource) {
+	sub := res.Subresource(ref.Subresource)
+	if ref.Subresource != "" && sub == nil {
 		return target{}, s.errNoSubresource(r, ref)
 	}
 	if scoped := ref.Namespace != ""; scoped && !res.Namespaced || !scoped && res.Namespaced && ref.Name != "" {
 		return target{}, request.ErrNotFound()
 	}
-	return target{res, ref}, nil
+	return target{res, ref, sub}, nil
 }
 
 // errNoSubresource is 404, or 405 where the path is one of a collection in a

@@ -26,9 +26,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error 
 
 // store runs an update and answers with its result.
 func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change func(registry.Object) (registry.Object, error)) error {
-	switch t.ref.Subresource {
-	case "", "status", "scale", "finalize", "ephemeralcontainers", "resize":
-	default:
+	if t.sub != nil && !t.sub.Part {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
 	f, err := codec.NegotiateWrite(r)

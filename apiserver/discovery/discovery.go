@@ -188,12 +188,15 @@ func resourceDiscovery(res kind.Resource) apidiscovery.APIResourceDiscovery {
 	}
 	out := apidiscovery.APIResourceDiscovery{
 		Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK()), Scope: scope,
-		SingularResource: res.SingularName(), Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
+		SingularResource: res.SingularName(), Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories,
 	}
-	for _, sub := range slices.Sorted(slices.Values(res.Subresources)) {
+	for _, sub := range res.Subresources {
 		out.Subresources = append(out.Subresources, apidiscovery.APISubresourceDiscovery{
-			Subresource: sub, ResponseKind: kindOf(subKind(res, sub)), Verbs: verbsOf(sub)})
+			Subresource: sub.Name, ResponseKind: kindOf(sub.KindOf(&res)), Verbs: sub.VerbList()})
 	}
+	slices.SortFunc(out.Subresources, func(a, b apidiscovery.APISubresourceDiscovery) int {
+		return strings.Compare(a.Subresource, b.Subresource)
+	})
 	return out
 }
 
@@ -234,11 +237,11 @@ func (d *Documents) DiscoverResources(w http.ResponseWriter, r *http.Request) {
 func apiResources(res kind.Resource) []metav1.APIResource {
 	out := []metav1.APIResource{{
 		Name: res.GVR.Resource, SingularName: res.SingularName(), Namespaced: res.Namespaced, Kind: res.Kind,
-		Verbs: verbsOfObject(res), ShortNames: res.ShortNames, Categories: res.Categories,
+		Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories,
 	}}
 	for _, sub := range res.Subresources {
-		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: verbsOf(sub)}
-		if k, ok := ownKind(res, sub); ok {
+		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub.Name, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: sub.VerbList()}
+		if k := sub.Kind; !k.Empty() {
 			a.Kind = k.Kind
 			if k.GroupVersion() != res.GVR.GroupVersion() {
 				a.Group, a.Version = k.Group, k.Version

@@ -28,8 +28,6 @@ type Documents struct {
 func New(cfg Config) *Documents {
 	return &Documents{cfg, openapi.New(openapi.Config{
 		Resources: cfg.Resources,
-		SubVerbs:  func(_ kind.Resource, sub string) []string { return verbsOf(sub) },
-		SubKind:   subKind,
 		Version:   cfg.Version,
 		Clock:     cfg.Clock,
 	})}

@@ -30,10 +30,6 @@ const idle = 2 * time.Minute
 type Config struct {
 	// Resources are what is served now; the documents follow when it changes.
 	Resources func() []kind.Resource
-	// SubVerbs and SubKind are what can be done with a subresource, and the kind it
-	// takes and answers.
-	SubVerbs func(res kind.Resource, sub string) []string
-	SubKind  func(res kind.Resource, sub string) schema.GroupVersionKind
 	// Version is the server's.
 	Version string
 	Clock   clock.WithDelayedExecution

@@ -19,26 +19,13 @@ import (
 
 	"monopod/apiserver/openapi"
 	"monopod/apiserver/registry"
-	"monopod/apiserver/registry/kind"
 )
 
-// documents describes all kinds, with a few verbs of subresources.
+// documents describes all kinds.
 func documents() *openapi.Documents {
 	return openapi.New(openapi.Config{
 		Resources: registry.Resources,
-		SubVerbs: func(_ kind.Resource, sub string) []string {
-			return map[string][]string{"log": {"get"}, "binding": {"create"}, "exec": {"create", "get"}}[sub]
-		},
-		SubKind: func(res kind.Resource, sub string) schema.GroupVersionKind {
-			switch sub {
-			case "binding":
-				return schema.GroupVersionKind{Version: "v1", Kind: "Binding"}
-			case "exec":
-				return schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}
-			}
-			return res.GVK()
-		},
-		Version: "v1.37.2", Clock: clock.RealClock{},
+		Version:   "v1.37.2", Clock: clock.RealClock{},
 	})
 }
 

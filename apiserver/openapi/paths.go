@@ -91,7 +91,7 @@ func (c *composer) resource(res kind.Resource) []path {
 	named := append(slices.Clone(common), parameter{"name", "path", "string", "name of the " + res.Kind})
 	paths = append(paths, c.verbs(res, inside+"/{name}", named, "get", "update", "patch", "delete"))
 	for _, sub := range res.Subresources {
-		paths = append(paths, c.subresource(res, inside+"/{name}/"+sub, named, sub))
+		paths = append(paths, c.subresource(res, inside+"/{name}/"+sub.Name, named, &sub))
 	}
 	return slices.DeleteFunc(paths, func(p path) bool { return len(p.operations) == 0 })
 }
@@ -116,7 +116,7 @@ func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 	method, word := methodOf(verb)
 	of, shown := res.GVK(), res.GVK()
 	if sub != "" {
-		shown = c.cfg.SubKind(res, sub)
+		shown = res.Subresource(sub).KindOf(&res)
 	}
 	op := operation{
 		method: method, action: actionOf(verb), kind: shown, tag: tagOf(of.GroupVersion()),
@@ -172,18 +172,18 @@ func (c *composer) query(verb, sub string) []parameter {
 
 // subresource is the path of a subresource. One whose kind is a set of options is
 // a connection: upstream calls it so, and the options are its query.
-func (c *composer) subresource(res kind.Resource, url string, common []parameter, sub string) path {
-	p, gvk := path{url: url, parameters: common}, c.cfg.SubKind(res, sub)
-	for _, verb := range c.cfg.SubVerbs(res, sub) {
+func (c *composer) subresource(res kind.Resource, url string, common []parameter, sub *kind.Subresource) path {
+	p, gvk := path{url: url, parameters: common}, sub.KindOf(&res)
+	for _, verb := range sub.VerbList() {
 		method, _ := methodOf(verb)
-		op := c.verb(res, verb, sub, "")
+		op := c.verb(res, verb, sub.Name, "")
 		switch {
 		case method == "":
 			continue
 		case strings.HasSuffix(gvk.Kind, "Options"):
-			op = connection(op, res, method, sub)
+			op = connection(op, res, method, sub.Name)
 			op.query = queryOf(c.set, c.nameOf(gvk))
-		case sub == "log":
+		case sub.Name == "log":
 			op.produces, op.answers = append(plainTypes(), "text/plain"), answersOf("get", "")
 		}
 		p.operations = append(p.operations, op)

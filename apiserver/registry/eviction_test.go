@@ -13,6 +13,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
 
@@ -27,7 +28,7 @@ func withBudgets() []registry.Resource {
 			return all
 		}
 	}
-	return append(all, registry.Resource{GVR: budgets, Kind: "PodDisruptionBudget", Namespaced: true, Subresources: []string{"status"},
+	return append(all, registry.Resource{GVR: budgets, Kind: "PodDisruptionBudget", Namespaced: true, Subresources: kind.Parts("status"),
 		New: func() registry.Object { return &policyv1.PodDisruptionBudget{} }})
 }
 

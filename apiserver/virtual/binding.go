@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,15 +19,9 @@ import (
 // evictions.
 func (v *virtual) pods() Answers {
 	return Answers{
-		client.Bindings: {Create: v.bindNamed},
-		below("binding"): {
-			New:  func() kind.Object { return &corev1.Binding{} },
-			Kind: bindingKind(), Create: v.bind,
-		},
-		below("eviction"): {
-			New:  func() kind.Object { return &policyv1.Eviction{} },
-			Kind: policyv1.SchemeGroupVersion.WithKind("Eviction"), Create: v.evict,
-		},
+		client.Bindings:   {Create: v.bindNamed},
+		below("binding"):  {Create: v.bind},
+		below("eviction"): {Create: v.evict},
 	}
 }
 

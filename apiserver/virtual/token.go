@@ -15,8 +15,6 @@ func (v *virtual) tokens() Answers {
 	at := client.ServiceAccounts
 	at.Resource += "/token"
 	return Answers{at: {
-		New:  func() kind.Object { return new(authenticationv1.TokenRequest) },
-		Kind: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
 		Create: func(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 			obj.GetObjectKind().SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"))
 			return v.API.Update(ctx, ref, func(kind.Object) (kind.Object, error) { return obj, nil })

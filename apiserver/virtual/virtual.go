@@ -19,17 +19,12 @@ import (
 
 // Answers are what is computed instead of stored: by virtual resource, or by
 // subresource, whose Resource is then "serviceaccounts/token". The kinds must
-// list them too (kind.Resource.Virtual, Subresources), for discovery.
+// list them too (kind.Resource.Virtual, Subresources), and say what a POST takes.
 type Answers map[schema.GroupVersionResource]Answer
 
 // Answer computes one of them. A function that is nil is a verb that is not
 // served. What they return has its TypeMeta set.
 type Answer struct {
-	// New makes what the body of a POST is decoded into, of the kind named; nil: an
-	// object of the resource itself.
-	New  func() kind.Object
-	Kind schema.GroupVersionKind
-
 	// Create answers a POST, with 201. obj has the path's namespace and, for a
 	// subresource, the path's name.
 	Create func(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error)

@@ -24,7 +24,7 @@ func autoscalerResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"hpa"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(autoscalingv2.HorizontalPodAutoscaler) },
 		Default:      autoscalerDefault,
 		Prepare:      kind.SpecAndStatus(autoscalerHalves, autoscalerDefault),

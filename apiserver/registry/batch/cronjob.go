@@ -30,7 +30,7 @@ func cronJobResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"cj"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(batchv1.CronJob) },
 		Default:      cronJobDefault,
 		Prepare:      cronJobPrepare,

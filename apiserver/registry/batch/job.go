@@ -33,7 +33,7 @@ func jobResource() kind.Resource {
 		Inert:        "the job controller is not part of this version, so no pod is created",
 		Namespaced:   true,
 		Categories:   []string{"all"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(batchv1.Job) },
 		Default:      jobDefault,
 		Prepare:      jobPrepare,

@@ -20,7 +20,7 @@ func namespaceResource() kind.Resource {
 		GVR:          client.Namespaces,
 		Kind:         "Namespace",
 		ShortNames:   []string{"ns"},
-		Subresources: []string{"status", "finalize"},
+		Subresources: append(kind.Parts("status"), kind.Subresource{Name: "finalize", Verbs: []string{"update"}, Part: true}),
 		New:          func() kind.Object { return new(corev1.Namespace) },
 		ValidName:    apivalidation.NameIsDNSLabel,
 		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"}, // never all that is selected

@@ -27,7 +27,7 @@ func nodeResource() kind.Resource {
 		GVR:          client.Nodes,
 		Kind:         "Node",
 		ShortNames:   []string{"no"},
-		Subresources: []string{"status", "proxy"},
+		Subresources: append(kind.Parts("status"), kind.Proxy("Node")),
 		New:          func() kind.Object { return new(corev1.Node) },
 		ValidName:    apivalidation.NameIsDNSSubdomain,
 		Default:      nodeDefault,

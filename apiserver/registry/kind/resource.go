@@ -30,8 +30,8 @@ type Resource struct {
 	Namespaced bool
 	ShortNames []string
 	Categories []string
-	// Subresources served beside the object itself, for discovery: "status", "log"…
-	Subresources []string
+	// Subresources are served below an object: its status, its log…
+	Subresources []Subresource
 
 	// Verbs are what can be done with it; nil: all there are.
 	Verbs []string
@@ -134,7 +134,25 @@ func (r *Resource) Stored() bool { return !r.Virtual && r.View == nil }
 
 // Serves says whether the resource has the subresource.
 func (r *Resource) Serves(subresource string) bool {
-	return slices.Contains(r.Subresources, subresource)
+	return r.Subresource(subresource) != nil
+}
+
+// Subresource finds one by its name; nil: it is not served.
+func (r *Resource) Subresource(name string) *Subresource {
+	for i := range r.Subresources {
+		if r.Subresources[i].Name == name {
+			return &r.Subresources[i]
+		}
+	}
+	return nil
+}
+
+// VerbList is Verbs, or all there are, in alphabetical order.
+func (r *Resource) VerbList() []string {
+	if r.Verbs != nil {
+		return slices.Sorted(slices.Values(r.Verbs))
+	}
+	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
 // SingularName is Singular or its default.

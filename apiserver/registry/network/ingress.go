@@ -29,7 +29,7 @@ func ingressResource() kind.Resource {
 		Inert:        "no ingress controller is part of this version, so nothing listens unless you install one",
 		Namespaced:   true,
 		ShortNames:   []string{"ing"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(networkingv1.Ingress) },
 		Prepare:      ingressPrepare,
 		Validate:     ingressValidate,

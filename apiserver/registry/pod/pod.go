@@ -22,7 +22,7 @@ func Resource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"po"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status", "log", "exec", "attach", "portforward", "proxy", "binding", "eviction", "ephemeralcontainers", "resize"},
+		Subresources: subresources(),
 		New:          func() kind.Object { return new(corev1.Pod) },
 		Default:      podDefault,
 		Prepare:      podPrepare,

@@ -19,7 +19,7 @@ func podDisruptionBudgetResource() kind.Resource {
 		Controller:   "disruption",
 		Namespaced:   true,
 		ShortNames:   []string{"pdb"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(policyv1.PodDisruptionBudget) },
 		Prepare:      kind.SpecAndStatus(podDisruptionBudgetHalves, func(kind.Object) {}),
 		Validate:     podDisruptionBudgetValidate,

@@ -22,7 +22,7 @@ func resourceQuotaResource() kind.Resource {
 		Kind:         "ResourceQuota",
 		Namespaced:   true,
 		ShortNames:   []string{"quota"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(corev1.ResourceQuota) },
 		Prepare:      quotaPrepare,
 		Validate:     quotaValidate,

@@ -18,7 +18,7 @@ func serviceResource() kind.Resource {
 		Namespaced:    true,
 		ShortNames:    []string{"svc"},
 		Categories:    []string{"all"},
-		Subresources:  []string{"status", "proxy"},
+		Subresources:  append(kind.Parts("status"), kind.Proxy("Service")),
 		New:           func() kind.Object { return new(corev1.Service) },
 		ValidName:     apivalidation.NameIsDNS1035Label,
 		Default:       serviceDefault,

@@ -25,7 +25,7 @@ func persistentVolumeResource() kind.Resource {
 		Kind:         "PersistentVolume",
 		Controller:   "persistentvolume-binder",
 		ShortNames:   []string{"pv"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(corev1.PersistentVolume) },
 		Default:      volumeDefault,
 		Prepare:      volumePrepare,

@@ -26,7 +26,7 @@ func persistentVolumeClaimResource() kind.Resource {
 		Controller:   "persistentvolume-binder",
 		Namespaced:   true,
 		ShortNames:   []string{"pvc"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(corev1.PersistentVolumeClaim) },
 		Default: func(obj kind.Object) {
 			claim := obj.(*corev1.PersistentVolumeClaim)

@@ -27,7 +27,7 @@ func volumeAttachmentResource() kind.Resource {
 		GVR:          client.VolumeAttachments,
 		Kind:         "VolumeAttachment",
 		Inert:        "nothing attaches volumes",
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(attachment) },
 		Prepare:      attachmentPrepare,
 		Validate:     attachmentValidate,

@@ -27,7 +27,7 @@ func daemonSetResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"ds"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status"},
+		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(appsv1.DaemonSet) },
 		Default:      daemonSetDefault,
 		Prepare:      daemonSetPrepare,

@@ -24,7 +24,7 @@ func deploymentResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"deploy"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status", "scale"},
+		Subresources: append(kind.Parts("status"), kind.ScalePart()),
 		New:          func() kind.Object { return new(appsv1.Deployment) },
 		Default:      deploymentDefault,
 		Prepare:      deploymentPrepare,

@@ -24,7 +24,7 @@ func replicaSetResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"rs"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status", "scale"},
+		Subresources: append(kind.Parts("status"), kind.ScalePart()),
 		New:          func() kind.Object { return new(appsv1.ReplicaSet) },
 		Default:      replicaSetDefault,
 		Prepare:      kind.SpecAndStatus(replicaSetHalves, replicaSetDefault),

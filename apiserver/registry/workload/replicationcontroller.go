@@ -25,7 +25,7 @@ func replicationControllerResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"rc"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status", "scale"},
+		Subresources: append(kind.Parts("status"), kind.ScalePart()),
 		New:          func() kind.Object { return new(corev1.ReplicationController) },
 		Default:      replicationControllerDefault,
 		Prepare:      kind.SpecAndStatus(replicationControllerHalves, replicationControllerDefault),

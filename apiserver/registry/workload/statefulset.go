@@ -29,7 +29,7 @@ func statefulSetResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"sts"},
 		Categories:   []string{"all"},
-		Subresources: []string{"status", "scale"},
+		Subresources: append(kind.Parts("status"), kind.ScalePart()),
 		New:          func() kind.Object { return new(appsv1.StatefulSet) },
 		ValidName:    apivalidation.NameIsDNSLabel,
 		Default:      statefulSetDefault,
