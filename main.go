@@ -66,7 +66,6 @@ import (
 	"monopod/apiserver/registry/storage"
 	"monopod/controllers"
 	"monopod/controllers/election"
-	"monopod/controllers/kinds"
 	"monopod/store"
 	"monopod/store/bolt/snapshotcmd"
 	"monopod/store/folder"
@@ -343,7 +342,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, stored(guards.api.Resources())
+	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, registry.Served(guards.api.Resources())
 	metrics.MustRegister(state.Collector(guards.api.Stored()))
 	manager, elector, err := newControllers(cfg, log, guards.api, metrics)
 	if err != nil {
@@ -530,17 +529,6 @@ func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd
 		log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", cfg.path("pki")))
 	}
 	return nil
-}
-
-// stored are the kinds for the controllers that work on all of them.
-func stored(resources []registry.Resource) []kinds.Kind {
-	var out []kinds.Kind
-	for i := range resources {
-		if r := &resources[i]; r.Stored() {
-			out = append(out, kinds.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced})
-		}
-	}
-	return out
 }
 
 // checks are the health of the API itself, of the state below it, and of each

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/clusterroleaggregation"
@@ -18,7 +19,6 @@ import (
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
-	"monopod/controllers/kinds"
 	"monopod/controllers/namespace"
 	"monopod/controllers/nodelifecycle"
 	"monopod/controllers/persistentvolume"
@@ -54,8 +54,8 @@ type Config struct {
 
 	// RootCA is published in every namespace, PEM; empty: none is.
 	RootCA []byte `json:"-"`
-	// Kinds are what is served; nil means kinds.Served().
-	Kinds []kinds.Kind `json:"-"`
+	// Kinds are what is served.
+	Kinds []client.Kind `json:"-"`
 }
 
 // Default is upstream's defaults.

@@ -4,16 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	nodev1 "k8s.io/api/node/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -61,89 +51,11 @@ var (
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
 
-// ResourceOf returns the resource a typed object belongs to; false for a type
-// that is not served.
-func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
-	switch obj.(type) {
-	case *corev1.Pod:
-		return Pods, true
-	case *corev1.Node:
-		return Nodes, true
-	case *corev1.Namespace:
-		return Namespaces, true
-	case *corev1.Event:
-		return Events, true
-	case *corev1.ConfigMap:
-		return ConfigMaps, true
-	case *corev1.Secret:
-		return Secrets, true
-	case *corev1.ServiceAccount:
-		return ServiceAccounts, true
-	case *appsv1.ReplicaSet:
-		return ReplicaSets, true
-	case *coordinationv1.Lease:
-		return Leases, true
-	case *schedulingv1.PriorityClass:
-		return PriorityClasses, true
-	case *corev1.LimitRange:
-		return LimitRanges, true
-	case *corev1.ResourceQuota:
-		return ResourceQuotas, true
-	case *corev1.PersistentVolume:
-		return PersistentVolumes, true
-	case *corev1.PersistentVolumeClaim:
-		return PersistentVolumeClaims, true
-	case *storagev1.StorageClass:
-		return StorageClasses, true
-	case *storagev1.CSIDriver:
-		return CSIDrivers, true
-	case *storagev1.CSINode:
-		return CSINodes, true
-	case *storagev1.CSIStorageCapacity:
-		return CSIStorageCapacities, true
-	case *storagev1.VolumeAttachment:
-		return VolumeAttachments, true
-	case *storagev1.VolumeAttributesClass:
-		return VolumeAttributesClasses, true
-	case *rbacv1.Role:
-		return Roles, true
-	case *rbacv1.RoleBinding:
-		return RoleBindings, true
-	case *rbacv1.ClusterRole:
-		return ClusterRoles, true
-	case *rbacv1.ClusterRoleBinding:
-		return ClusterRoleBindings, true
-	case *nodev1.RuntimeClass:
-		return RuntimeClasses, true
-	case *corev1.Service:
-		return Services, true
-	case *corev1.Endpoints:
-		return Endpoints, true
-	case *discoveryv1.EndpointSlice:
-		return EndpointSlices, true
-	case *networkingv1.Ingress:
-		return Ingresses, true
-	case *networkingv1.IngressClass:
-		return IngressClasses, true
-	case *networkingv1.NetworkPolicy:
-		return NetworkPolicies, true
-	case *corev1.PodTemplate:
-		return PodTemplates, true
-	case *eventsv1.Event:
-		return NewEvents, true
-	case *corev1.ComponentStatus:
-		return ComponentStatuses, true
-	case *corev1.Binding:
-		return Bindings, true
-	}
-	return workloadOf(obj)
-}
-
-// RefOf names the object; it panics for a type that is not served.
+// RefOf names the object; it panics for a type of which ResourceOf knows nothing.
 func RefOf(obj Object) Ref {
 	gvr, ok := ResourceOf(obj)
 	if !ok {
-		panic(fmt.Sprintf("client: %T is not served", obj))
+		panic(fmt.Sprintf("client: %T is no type of the API", obj))
 	}
 	return Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }

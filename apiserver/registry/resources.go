@@ -3,6 +3,7 @@ package registry
 import (
 	"slices"
 
+	"monopod/apiserver/client"
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/core"
@@ -31,4 +32,16 @@ func Resources() []Resource {
 		storage.Resources(),
 		metrics.Resources(),
 	)
+}
+
+// Served are the kinds whose objects are stored under their own name, for those who
+// work on objects of any kind.
+func Served(resources []Resource) []client.Kind {
+	var out []client.Kind
+	for i := range resources {
+		if r := &resources[i]; r.Stored() {
+			out = append(out, client.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced})
+		}
+	}
+	return out
 }

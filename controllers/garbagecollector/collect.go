@@ -13,7 +13,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
-	"monopod/controllers/kinds"
 )
 
 const parallel = 10 // dependents released at a time
@@ -142,7 +141,7 @@ func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 func (r *run) foreground(ctx context.Context, owner item) error {
 	blocked := r.index.blocked(owner.uid)
 	if !blocked {
-		err := r.stored(ctx, owner, func(_ kinds.Kind, all []client.Object) error {
+		err := r.stored(ctx, owner, func(_ client.Kind, all []client.Object) error {
 			blocked = blocked || slices.ContainsFunc(all, func(obj client.Object) bool { return blocks(owner.uid, obj) })
 			return nil
 		})
@@ -159,7 +158,7 @@ func (r *run) foreground(ctx context.Context, owner item) error {
 
 // orphan takes the owner out of its dependents, then lets it go.
 func (r *run) orphan(ctx context.Context, owner item) error {
-	err := r.stored(ctx, owner, func(kind kinds.Kind, all []client.Object) error {
+	err := r.stored(ctx, owner, func(kind client.Kind, all []client.Object) error {
 		return errors.Join(follow.Each(parallel, all, func(obj client.Object) error {
 			if !owns(owner.uid, obj) {
 				return nil
@@ -176,7 +175,7 @@ func (r *run) orphan(ctx context.Context, owner item) error {
 // stored calls f with all objects of each kind that may depend on the owner. They are
 // read from the API, not the index, which may trail, since nothing orders what the
 // watches tell: a dependent that is missed would be deleted, or outlive its owner.
-func (r *run) stored(ctx context.Context, owner item, f func(kind kinds.Kind, all []client.Object) error) error {
+func (r *run) stored(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
 	for _, kind := range r.cfg.Kinds {
 		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
 			continue

@@ -25,7 +25,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
-	"monopod/controllers/kinds"
 )
 
 // Name of the controller.
@@ -36,8 +35,8 @@ const Component = "garbage-collector-controller"
 
 // Config of the controller.
 type Config struct {
-	Kinds   []kinds.Kind // what is served; nil means kinds.Served()
-	Workers int          // --concurrent-gc-syncs, 0 means upstream's 20
+	Kinds   []client.Kind // what is served
+	Workers int           // --concurrent-gc-syncs, 0 means upstream's 20
 }
 
 // Controller collects garbage.
@@ -45,7 +44,7 @@ type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
-	byKind map[schema.GroupKind]kinds.Kind
+	byKind map[schema.GroupKind]client.Kind
 
 	current atomic.Pointer[index] // of the present run, for DebuggingHandler
 }
@@ -54,13 +53,10 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
-	if cfg.Kinds == nil {
-		cfg.Kinds = kinds.Served()
-	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 20
 	}
-	c := &Controller{deps: deps, events: events, cfg: cfg, byKind: map[schema.GroupKind]kinds.Kind{}}
+	c := &Controller{deps: deps, events: events, cfg: cfg, byKind: map[schema.GroupKind]client.Kind{}}
 	for _, k := range cfg.Kinds {
 		c.byKind[k.GroupKind()] = k
 	}

@@ -19,7 +19,7 @@ func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), &api.Events, Config{}))
+		api.Run(New(api.Deps(), &api.Events, Config{Kinds: apitest.Kinds()}))
 		test(t, api)
 	})
 }
@@ -96,7 +96,7 @@ func TestForegroundWaitsForDependentsToldLate(t *testing.T) {
 		api := apitest.New(t)
 		deps := api.Deps()
 		deps.Client = apitest.Lagging{Client: api.Client, Resource: client.Secrets, By: lag}
-		api.Run(New(deps, &api.Events, Config{}))
+		api.Run(New(deps, &api.Events, Config{Kinds: apitest.Kinds()}))
 		add(api, "a")
 		held := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: configMap(api, "held", "a").ObjectMeta}
 		held.Finalizers = []string{"example.com/hold"}

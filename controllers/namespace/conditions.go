@@ -12,17 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/kinds"
 )
 
 // leftover is what a namespace still has of one kind.
 type leftover struct {
-	kind       kinds.Kind
+	kind       client.Kind
 	count      int
 	finalizers map[string]int // how many objects each holds
 }
 
-func leftoverOf(kind kinds.Kind, objs []client.Object) leftover {
+func leftoverOf(kind client.Kind, objs []client.Object) leftover {
 	l := leftover{kind: kind, count: len(objs), finalizers: map[string]int{}}
 	for _, obj := range objs {
 		for _, f := range obj.GetFinalizers() {

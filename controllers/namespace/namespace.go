@@ -14,7 +14,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
-	"monopod/controllers/kinds"
 )
 
 // Name of the controller.
@@ -30,8 +29,8 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Kinds   []kinds.Kind // what is served; nil means kinds.Served()
-	Workers int          // --concurrent-namespace-syncs, 0 means upstream's 10
+	Kinds   []client.Kind // what is served
+	Workers int           // --concurrent-namespace-syncs, 0 means upstream's 10
 }
 
 // Controller deletes the contents of terminating namespaces.
@@ -40,16 +39,13 @@ type Controller struct {
 	cfg  Config
 	// stages are emptied one after the other: what a pod mounts is there until the
 	// pod is gone (upstream: OrderedNamespaceDeletion).
-	stages [2][]kinds.Kind
+	stages [2][]client.Kind
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
-	if cfg.Kinds == nil {
-		cfg.Kinds = kinds.Served()
-	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 10
 	}
@@ -148,7 +144,7 @@ func (c *Controller) recheck(ns *corev1.Namespace) time.Duration {
 }
 
 // empty asks for the deletion of everything of these kinds not yet being deleted.
-func (c *Controller) empty(ctx context.Context, name string, stage []kinds.Kind) error {
+func (c *Controller) empty(ctx context.Context, name string, stage []client.Kind) error {
 	var errs []error
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
@@ -163,7 +159,7 @@ func (c *Controller) empty(ctx context.Context, name string, stage []kinds.Kind)
 	return errors.Join(errs...)
 }
 
-func (c *Controller) delete(ctx context.Context, kind kinds.Kind, obj client.Object) error {
+func (c *Controller) delete(ctx context.Context, kind client.Kind, obj client.Object) error {
 	ref := client.Ref{Resource: kind.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
@@ -176,7 +172,7 @@ func (c *Controller) delete(ctx context.Context, kind kinds.Kind, obj client.Obj
 }
 
 // remaining lists what is left of these kinds.
-func (c *Controller) remaining(ctx context.Context, name string, stage []kinds.Kind) ([]leftover, error) {
+func (c *Controller) remaining(ctx context.Context, name string, stage []client.Kind) ([]leftover, error) {
 	var left []leftover
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})

@@ -33,7 +33,7 @@ func TestEmptiesThenGoes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), Config{}))
+		api.Run(New(api.Deps(), Config{Kinds: apitest.Kinds()}))
 		pod := apitest.Pod("x", "p", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
 		account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "default"}}
 		api.Create(namespace("x"), namespace("y"), secret("x", "s"), secret("y", "s"), account, pod)
@@ -78,7 +78,7 @@ func TestWaitsForFinalizers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		c := New(api.Deps(), Config{})
+		c := New(api.Deps(), Config{Kinds: apitest.Kinds()})
 		api.Run(c)
 		held := secret("x", "s")
 		held.Finalizers = []string{"example.com/keep"}

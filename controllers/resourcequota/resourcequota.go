@@ -19,7 +19,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/quota"
 	"monopod/apiserver/follow"
-	"monopod/controllers/kinds"
 )
 
 // Name of the controller.
@@ -30,22 +29,19 @@ const pause = time.Second
 
 // Config of the controller.
 type Config struct {
-	Kinds []kinds.Kind // what is served; nil means kinds.Served()
+	Kinds []client.Kind // what is served
 }
 
 // Controller counts again when something in a namespace with quotas changes.
 type Controller struct {
 	deps  follow.Deps
-	kinds []kinds.Kind // namespaced, and such as quotas count
+	kinds []client.Kind // namespaced, and such as quotas count
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
-	if cfg.Kinds == nil {
-		cfg.Kinds = kinds.Served()
-	}
 	c := &Controller{deps: deps}
 	for _, k := range cfg.Kinds {
 		if k.Namespaced && quota.Counted(k.Resource.GroupResource()) {

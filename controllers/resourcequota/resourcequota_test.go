@@ -23,7 +23,7 @@ func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), Config{}))
+		api.Run(New(api.Deps(), Config{Kinds: apitest.Kinds()}))
 		test(t, api)
 	})
 }
@@ -128,7 +128,7 @@ func TestFollowsOnlyWhatSomeQuotaIsAbout(t *testing.T) {
 		watched := &watching{Client: api.Client, open: map[string]int{}}
 		deps := api.Deps()
 		deps.Client = watched
-		api.Run(New(deps, Config{}))
+		api.Run(New(deps, Config{Kinds: apitest.Kinds()}))
 		watched.want(t, "resourcequotas=1")
 		api.Create(quotaOf("q", map[corev1.ResourceName]string{"pods": "1", "limits.cpu": "1"}))
 		apitest.Settle(time.Second)

@@ -105,7 +105,9 @@ const hourOfLeases = 360
 // with ctx, and stopped waits for that.
 func startParts(ctx context.Context, t *testing.T, dir string, api client.Client, state *storecmd.State) (stopped func()) {
 	t.Helper()
-	manager, err := controllers.New(controllers.Deps{Client: api}, controllers.Default())
+	cfg := controllers.Default()
+	cfg.Kinds = registry.Served(registry.Resources())
+	manager, err := controllers.New(controllers.Deps{Client: api}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

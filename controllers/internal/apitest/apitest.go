@@ -53,6 +53,9 @@ func New(t *testing.T) *API {
 	return &API{Client: r, Store: s, Registry: prometheus.NewRegistry(), T: t}
 }
 
+// Kinds are what is served.
+func Kinds() []client.Kind { return registry.Served(registry.Resources()) }
+
 // Deps are for a controller under test.
 func (a *API) Deps() follow.Deps {
 	m, err := follow.NewMetrics(a.Registry)

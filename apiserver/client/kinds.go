@@ -1,0 +1,82 @@
+package client
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is one whose objects are stored, for those who work on objects of any kind.
+type Kind struct {
+	Resource   schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+}
+
+// GroupKind is the kind with its group: versions of it are one and the same.
+func (k Kind) GroupKind() schema.GroupKind {
+	return schema.GroupKind{Group: k.Resource.Group, Kind: k.Kind}
+}
+
+// apiTypes is where the types of Kubernetes' API are: k8s.io/api/GROUP/VERSION.
+const apiTypes = "k8s.io/api/"
+
+// learned keeps what resourceOf said of a type.
+var learned sync.Map // reflect.Type -> schema.GroupVersionResource
+
+// ResourceOf returns the resource that an object belongs to, whether or not it is
+// served. It is told by a type of Kubernetes' API, else by the object's TypeMeta;
+// false where neither tells.
+func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
+	t := reflect.TypeOf(obj)
+	if known, ok := learned.Load(t); ok {
+		return known.(schema.GroupVersionResource), true
+	}
+	gvr, ok := resourceOf(t)
+	if ok {
+		learned.Store(t, gvr)
+		return gvr, true
+	}
+	if t == nil || reflect.ValueOf(obj).IsZero() {
+		return gvr, false
+	}
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	gvr, _ = meta.UnsafeGuessKindToResource(gvk)
+	return gvr, gvk.Kind != ""
+}
+
+// resourceOf reads it from the type's name and package, as upstream's code
+// generators do.
+func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
+	if t == nil || t.Kind() != reflect.Pointer {
+		return schema.GroupVersionResource{}, false
+	}
+	dir, ok := strings.CutPrefix(t.Elem().PkgPath(), apiTypes)
+	group, version, ok2 := strings.Cut(dir, "/")
+	if !ok || !ok2 || strings.Contains(version, "/") {
+		return schema.GroupVersionResource{}, false
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: groupOf(group), Version: version, Kind: t.Elem().Name()})
+	return plural, true
+}
+
+// groupOf is the API group whose types are in a folder of that name: most groups have
+// a domain that their folder leaves out.
+func groupOf(folder string) string {
+	switch folder {
+	case "core":
+		return ""
+	case "apps", "autoscaling", "batch", "extensions", "policy":
+		return folder
+	case "rbac":
+		return "rbac.authorization.k8s.io"
+	case "flowcontrol":
+		return "flowcontrol.apiserver.k8s.io"
+	case "apiserverinternal":
+		return "internal.apiserver.k8s.io"
+	}
+	return folder + ".k8s.io"
+}
