@@ -36,8 +36,6 @@ var exceptions = map[string]int{
 	"agent lines":                           5452,
 	"agent.Agent fields":                    64,
 	"agent.Agent methods":                   106,
-	"agent.worker fields":                   59,
-	"agent.worker methods":                  167,
 	"agent/node/registrar.Registrar fields": 21,
 	"agent/pressure/evictor.Evictor fields": 21,
 	"agent/runtime/cri files":               21,

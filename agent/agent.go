@@ -32,6 +32,7 @@ import (
 	"monopod/agent/node/registrar"
 	"monopod/agent/node/stats"
 	"monopod/agent/node/stream"
+	"monopod/agent/pod"
 	"monopod/agent/pod/probe"
 	"monopod/agent/pod/statuswriter"
 	"monopod/agent/pod/turns"
@@ -289,13 +290,22 @@ type Agent struct {
 	swept   chan struct{} // closed when the pods of the API are known
 	starts  *turns.Turns  // for those who start from nothing
 	owners  owners        // of what the runtime has
+	podNode *pod.Node     // what pods have in common
 
 	mu    sync.RWMutex // guards what follows
-	pods  map[types.UID]*worker
-	names map[types.NamespacedName]*worker // the newest of the name
+	pods  map[types.UID]*pod.Pod
+	names map[types.NamespacedName]*pod.Pod // the newest of the name
 }
 
 var _ client.Node = (*Agent)(nil)
+
+// So many pods start from nothing at a time: more would only share the same
+// processors, and all of them the memory that a start needs. A start that takes
+// longer no longer holds up others.
+const (
+	startsAtOnce = 8
+	longestStart = 2 * time.Second
+)
 
 // New prepares an agent; Run starts it.
 func New(deps Deps, cfg Config) (*Agent, error) {
@@ -308,8 +318,8 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		Deps: deps.withDefaults(), cfg: cfg,
-		pods:   map[types.UID]*worker{},
-		names:  map[types.NamespacedName]*worker{},
+		pods:   map[types.UID]*pod.Pod{},
+		names:  map[types.NamespacedName]*pod.Pod{},
 		swept:  make(chan struct{}),
 		lists:  newLists(),
 		desk:   newDesk(),

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"monopod/agent/node/host"
+	"monopod/agent/pod/sandbox"
 	"monopod/agent/pod/spec"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/resources/reserve"
@@ -116,14 +117,6 @@ func limitsOf(list corev1.ResourceList) cgroup.Limits {
 	return l
 }
 
-// holdCgroup counts a pod that an earlier agent let in to those of its class.
-func (w *worker) holdCgroup() {
-	if w.a.cgroups == nil || len(w.seen.Sandboxes) == 0 {
-		return
-	}
-	w.a.node.Lacks(string(w.uid), w.a.cgroups.Hold(w.pod))
-}
-
 // sweepCgroups removes those of pods that no worker has. One in which something
 // runs stays: whose it is will show.
 func (a *Agent) sweepCgroups() {
@@ -131,7 +124,7 @@ func (a *Agent) sweepCgroups() {
 		return
 	}
 	for _, uid := range a.cgroups.Pods() {
-		if a.worker(uid) != nil {
+		if a.pod(uid) != nil {
 			continue
 		}
 		pod := &corev1.Pod{}
@@ -140,4 +133,34 @@ func (a *Agent) sweepCgroups() {
 			a.log.Info("the cgroup of a pod that no longer exists stays", zap.String("uid", string(uid)), zap.Error(err))
 		}
 	}
+}
+
+// podCgroups are the cgroups of pods; what a machine cannot enforce is noted, and the
+// pods run.
+type podCgroups struct{ a *Agent }
+
+var _ sandbox.Cgroups = podCgroups{}
+
+// Parent implements sandbox.Cgroups.
+func (c podCgroups) Parent(pod *corev1.Pod) string { return c.a.cgroups.Parent(pod) }
+
+// Create implements sandbox.Cgroups. What failed for all pods is tried once more.
+func (c podCgroups) Create(pod *corev1.Pod) {
+	c.a.enforceAgain()
+	c.set("create", pod)
+}
+
+// Update implements sandbox.Cgroups.
+func (c podCgroups) Update(pod *corev1.Pod) { c.set("update", pod) }
+
+func (c podCgroups) set(operation string, pod *corev1.Pod) {
+	c.a.node.Lacks(string(pod.UID), c.a.metrics.cage(operation, func() error { return c.a.cgroups.Create(pod) }))
+}
+
+// Hold implements sandbox.Cgroups.
+func (c podCgroups) Hold(pod *corev1.Pod) { c.a.node.Lacks(string(pod.UID), c.a.cgroups.Hold(pod)) }
+
+// Remove implements sandbox.Cgroups.
+func (c podCgroups) Remove(pod *corev1.Pod) error {
+	return c.a.metrics.cage("destroy", func() error { return c.a.cgroups.Remove(pod) })
 }

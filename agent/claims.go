@@ -6,13 +6,10 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/provision"
-	"monopod/agent/storage/volume"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/client/record"
@@ -43,8 +40,8 @@ func (a *Agent) provideVolumes(ctx context.Context) {
 // wakeForClaim wakes pods that wait for a claim.
 func (a *Agent) wakeForClaim(namespace, name string) {
 	for _, w := range a.all() {
-		if pod := w.current.Load(); !w.mounted.Load() && pod.Namespace == namespace && slices.Contains(claim.AllOf(pod), name) {
-			w.update(func(in *inbox) { in.refresh = true })
+		if pod := w.Object(); w.Volumes() == nil && pod.Namespace == namespace && slices.Contains(claim.AllOf(pod), name) {
+			w.Refresh()
 		}
 	}
 }
@@ -52,16 +49,11 @@ func (a *Agent) wakeForClaim(namespace, name string) {
 // usesClaim: a pod other than except uses the claim, and has not ended.
 func (a *Agent) usesClaim(namespace, name string, except types.UID) bool {
 	for uid, w := range a.all() {
-		if pod := w.current.Load(); uid != except && !w.over.Load() && pod.Namespace == namespace && slices.Contains(claim.AllOf(pod), name) {
+		if pod := w.Object(); uid != except && !w.Over() && pod.Namespace == namespace && slices.Contains(claim.AllOf(pod), name) {
 			return true
 		}
 	}
 	return false
-}
-
-// claimed finds the volume that a pod's volume stands for, once its claim is bound.
-func (w *worker) claimed(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
-	return w.a.claims.Volume(ctx, w.pod, v, len(w.seen.Containers) > 0)
 }
 
 // madeFor: the runtime has containers of the pod.
@@ -70,18 +62,13 @@ func (a *Agent) madeFor(uid types.UID) bool {
 	if w == nil {
 		return false
 	}
-	seen := w.snapshot.Load()
+	seen := w.Seen()
 	return seen != nil && len(seen.Containers) > 0
 }
 
-// dropAlone lets others have the pod's claims, now that its volumes are gone.
-func (w *worker) dropAlone() {
-	for _, c := range w.a.claims.Drop(w.uid) {
-		w.a.wakeForClaim(c.Namespace, c.Name)
+// freeClaims lets others have the pod's claims, now that its volumes are unmounted.
+func (a *Agent) freeClaims(uid types.UID) {
+	for _, c := range a.claims.Drop(uid) {
+		a.wakeForClaim(c.Namespace, c.Name)
 	}
-}
-
-// blockDevices are those that the container gets of the pod's claims.
-func (w *worker) blockDevices(c *corev1.Container) []*cri.Device {
-	return volume.Devices(w.pod, c, w.volumes)
 }

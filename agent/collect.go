@@ -3,14 +3,12 @@ package agent
 import (
 	"context"
 	"iter"
-	"os"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/images/collector"
-	"monopod/agent/images/garbage"
 	"monopod/agent/logs"
-	"monopod/agent/pod/status"
+	"monopod/agent/pod"
 )
 
 func (a *Agent) newCollector() (*collector.Collector, error) {
@@ -47,45 +45,14 @@ func (a *Agent) collectable() map[types.UID]collector.Pod {
 	return out
 }
 
-var _ collector.Pod = (*worker)(nil)
-
-// Garbage is what the collector may look at; false: nothing, because the worker is
-// yet to look itself, or because the pod is deleted: it removes all of it then.
-func (w *worker) Garbage() (garbage.Pod, bool) {
-	seen := w.snapshot.Load()
-	return garbage.Pod{UID: w.uid, Seen: seen, Over: w.over.Load()}, seen != nil && w.current.Load().DeletionTimestamp == nil
-}
-
-// ContainerRemoved says that a dead container is no more.
-func (w *worker) ContainerRemoved(dead *status.Container) {
-	w.a.logs.Remove(w.current.Load(), dead)
-	_ = os.Remove(w.messagePath(dead.Name, dead.Attempt)) // goes with the pod at the latest
-	w.collected(dead.ID)
-}
-
-// SandboxRemoved says that a dead sandbox is no more.
-func (w *worker) SandboxRemoved(id string) { w.collected(id) }
-
-// collected tells the worker that a container or sandbox is no more, and everyone
-// else too.
-func (w *worker) collected(id string) {
-	for {
-		old := w.snapshot.Load()
-		next := old.Clone()
-		next.Forget(id)
-		if w.snapshot.CompareAndSwap(old, &next) {
-			break
-		}
-	}
-	w.update(func(in *inbox) { in.collected = append(in.collected, id) })
-}
+var _ collector.Pod = (*pod.Pod)(nil)
 
 // written are the files of the containers that run.
 func (a *Agent) written() iter.Seq[logs.Written] {
 	return func(yield func(logs.Written) bool) {
 		for _, w := range a.all() {
-			for c := range w.running() {
-				if !yield(logs.Written{Path: a.logs.Path(w.current.Load(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: w.log}) {
+			for c := range w.Running() {
+				if !yield(logs.Written{Path: a.logs.Path(w.Object(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: w.Log()}) {
 					return
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"monopod/agent/admission"
+	"monopod/agent/pod"
 )
 
 // desk lets pods in, one after the other in the order in which the loop hears of them.
@@ -52,24 +53,14 @@ func (a *Agent) admitAll(ctx context.Context) {
 }
 
 // letIn is the verdict on a pod that only has to end.
-func letIn(context.Context, *worker) verdict { return verdict{} }
+func letIn(context.Context, *pod.Pod) pod.Verdict { return pod.Verdict{} }
 
 // verdict judges a pod. One that cannot be judged is refused, as upstream does.
-func (a *Agent) verdict(ctx context.Context, w *worker, judge func(context.Context, *worker) verdict) (v verdict) {
-	err := w.guarded("admission", func() error { v = judge(ctx, w); return nil })
+func (a *Agent) verdict(ctx context.Context, p *pod.Pod, judge func(context.Context, *pod.Pod) pod.Verdict) (v pod.Verdict) {
+	err := p.Call("admission", func() error { v = judge(ctx, p); return nil })
 	if err != nil {
-		v = verdict{refused: admission.Rejected("UnexpectedAdmissionError", "Unexpected error while the pod was admitted: %v", err)}
-		a.tellRefused(w.current.Load(), v.refused)
+		v = pod.Verdict{Refused: admission.Rejected("UnexpectedAdmissionError", "Unexpected error while the pod was admitted: %v", err)}
+		a.tellRefused(p.Object(), v.Refused)
 	}
 	return v
-}
-
-// admitted tells the worker what was decided.
-func (w *worker) admitted(v verdict) {
-	w.room = v.room
-	w.entered.Store(v.refused == nil)
-	if v.refused != nil {
-		w.refuse(v.refused, nil)
-	}
-	close(w.judged)
 }

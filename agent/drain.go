@@ -14,6 +14,7 @@ import (
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
 	"monopod/agent/node/shutdown/times"
+	"monopod/agent/pod"
 	"monopod/agent/pod/status"
 	"monopod/agent/pressure/evictor"
 	"monopod/agent/resources/checkpoint"
@@ -35,7 +36,7 @@ type descent struct {
 	cancel  context.CancelFunc // nil: it has not begun
 	over    chan struct{}      // closed when nothing more will be ended
 	missed  bool               // the pods did not become known in time
-	ending  []*worker
+	ending  []*pod.Pod
 	kept    []types.UID // told to end, or refused
 }
 
@@ -78,8 +79,8 @@ func (a *Agent) Progress() *shutdown.Progress {
 	}
 	p := &shutdown.Progress{Done: d.now.ended(), Unknown: d.now.missed || !d.a.knowsPods()}
 	for _, w := range d.now.ending {
-		if !w.over.Load() {
-			pod := w.current.Load()
+		if !w.Over() {
+			pod := w.Object()
 			p.Running = append(p.Running, pod.Namespace+"/"+pod.Name)
 		}
 	}
@@ -254,12 +255,12 @@ func (d *drain) stop(ctx context.Context, now *descent, within shutdown.Periods)
 }
 
 // living are the pods that are to end, the oldest first.
-func (d *drain) living(now *descent, workers map[types.UID]*worker) (pods []*corev1.Pod) {
+func (d *drain) living(now *descent, workers map[types.UID]*pod.Pod) (pods []*corev1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, w := range workers {
-		if !w.over.Load() {
-			pods = append(pods, w.current.Load())
+		if !w.Over() {
+			pods = append(pods, w.Object())
 			now.ending = append(now.ending, w)
 		}
 	}

@@ -7,10 +7,8 @@ import "k8s.io/apimachinery/pkg/types"
 func (a *Agent) Remembered(uid types.UID) (owned, hooked int) {
 	a.owners.mu.RLock()
 	defer a.owners.mu.RUnlock()
-	if w := a.worker(uid); w != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		hooked = len(w.hooked)
+	if p := a.pod(uid); p != nil {
+		hooked = p.Remembered()
 	}
 	return len(a.owners.ids[uid]), hooked
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/pod"
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/source"
@@ -120,8 +121,8 @@ func (a *Agent) firstList(ctx context.Context) (map[types.UID]*inventory.Held, b
 // again, and what belongs to nobody is cleared away.
 func (a *Agent) compare(ctx context.Context, found map[types.UID]*inventory.Held) {
 	for uid, w := range a.all() {
-		if r := found[uid]; !r.Matches(w.snapshot.Load()) {
-			w.update(func(in *inbox) { in.relist = true })
+		if r := found[uid]; !r.Matches(w.Seen()) {
+			w.Relist()
 		}
 	}
 	if a.knowsPods() { // else those of pods that are still to be listed would end
@@ -133,13 +134,13 @@ func (a *Agent) compare(ctx context.Context, found map[types.UID]*inventory.Held
 // that no worker has or, being listed, will have.
 func (a *Agent) orphans(ctx context.Context, found map[types.UID]*inventory.Held, listed map[types.UID]bool) {
 	for uid, r := range found {
-		if a.worker(uid) != nil || listed[uid] {
+		if a.pod(uid) != nil || listed[uid] {
 			continue
 		}
-		pod := &corev1.Pod{}
-		pod.Name, pod.Namespace, pod.UID = r.Identity.Name, r.Identity.Namespace, uid
-		a.log.Info("ending a pod that no longer exists", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("uid", string(uid)))
-		a.add(ctx, pod, letIn, func(in *inbox) { in.gone, in.relist = true, true })
+		object := &corev1.Pod{}
+		object.Name, object.Namespace, object.UID = r.Identity.Name, r.Identity.Namespace, uid
+		a.log.Info("ending a pod that no longer exists", zap.String("namespace", object.Namespace), zap.String("pod", object.Name), zap.String("uid", string(uid)))
+		a.add(ctx, object, letIn, pod.Options{Gone: true, Relist: true})
 	}
 }
 
@@ -155,15 +156,15 @@ func (a *Agent) runtimeChanged(ctx context.Context, ev runtime.Event) {
 		a.node.Poke()
 		a.relist(ctx)
 		for _, w := range a.all() {
-			w.wakeUp() // a step that failed for want of the runtime tries again
+			w.Wake() // a step that failed for want of the runtime tries again
 		}
 		return
 	}
-	w := a.worker(a.ownerOf(ev))
+	w := a.pod(a.ownerOf(ev))
 	if w == nil {
 		return
 	}
-	w.update(func(in *inbox) { in.events = append(in.events, ev) })
+	w.Happened(ev)
 }
 
 func (a *Agent) ownerOf(ev runtime.Event) types.UID {
@@ -176,8 +177,8 @@ func (a *Agent) ownerOf(ev runtime.Event) types.UID {
 // refresh has pods look anew at what they show.
 func (a *Agent) refresh(uses func(*corev1.Pod) bool) {
 	for _, w := range a.all() {
-		if uses(w.current.Load()) {
-			w.update(func(in *inbox) { in.refresh = true })
+		if uses(w.Object()) {
+			w.Refresh()
 		}
 	}
 }
@@ -203,8 +204,8 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 		a.podChanged(ctx, pod, false, found[pod.UID] != nil)
 	}
 	for uid, w := range a.all() {
-		if !listed[uid] && !w.static {
-			w.removed()
+		if !listed[uid] && !w.Static() {
+			w.Removed()
 		}
 	}
 	if found != nil {
@@ -212,77 +213,77 @@ func (a *Agent) configChanged(ctx context.Context, u source.Update, found map[ty
 	}
 }
 
-func (a *Agent) podChanged(ctx context.Context, pod *corev1.Pod, gone, found bool) {
-	if a.mirrors.Changed(ctx, pod, gone) {
+func (a *Agent) podChanged(ctx context.Context, object *corev1.Pod, gone, found bool) {
+	if a.mirrors.Changed(ctx, object, gone) {
 		return
 	}
-	w := a.worker(pod.UID)
+	w := a.pod(object.UID)
 	switch {
 	case gone && w != nil:
-		w.removed()
+		w.Removed()
 	case gone:
 	case w != nil:
-		w.changed(pod)
+		w.Changed(object)
 	default:
-		a.add(ctx, pod, a.judge, func(in *inbox) { in.relist = found })
+		a.add(ctx, object, a.judge, pod.Options{Relist: found})
 	}
 }
 
-// add starts a worker for a pod. It waits until it is judged, for an earlier pod of
-// the name, unless it only has to end what is left of one that is gone itself, and for
-// those that make room for it.
-func (a *Agent) add(ctx context.Context, pod *corev1.Pod, judge func(context.Context, *worker) verdict, first func(*inbox)) {
-	w := newWorker(a, pod)
-	first(&w.in)
-	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+// add has the node run a pod. It waits until it is judged, for an earlier pod of the name,
+// unless it only has to end what is left of one that is gone itself, and for those that
+// make room for it.
+func (a *Agent) add(ctx context.Context, object *corev1.Pod, judge func(context.Context, *pod.Pod) pod.Verdict, o pod.Options) {
+	p := pod.New(ctx, a.podNode, object, o)
+	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 	a.mu.Lock()
-	a.pods[pod.UID] = w
+	a.pods[object.UID] = p
 	switch old := a.names[name]; {
 	case old == nil:
-		a.names[name] = w
-	case !w.in.gone:
-		w.after, a.names[name] = old.done, w
+		a.names[name] = p
+	case !o.Gone:
+		p.After(old)
+		a.names[name] = p
 	}
 	a.mu.Unlock()
-	a.desk.do(func() { w.admitted(a.verdict(ctx, w, judge)) })
+	a.desk.do(func() { p.Judged(a.verdict(ctx, p, judge)) })
 	a.guard.Go(&a.workers, "pod", func() {
-		a.guard.Keep(ctx, a.Clock, "pod", func() { w.run(ctx) })
-		a.guard.Well("pod", w.name())
-		a.drop(w, name)
-		w.dropAlone()
-		if w.static && ctx.Err() == nil {
-			a.staticOver(w.current.Load())
+		a.guard.Keep(ctx, a.Clock, "pod", func() { p.Run(ctx) })
+		a.guard.Well("pod", p.FullName())
+		a.drop(p, name)
+		a.freeClaims(p.UID())
+		if p.Static() && ctx.Err() == nil {
+			a.staticOver(p.Object())
 		}
 	})
 }
 
-func (a *Agent) drop(w *worker, name types.NamespacedName) {
+func (a *Agent) drop(p *pod.Pod, name types.NamespacedName) {
 	defer func() { // whatever becomes of the rest: a new pod of the name waits for it
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.pods, w.uid)
-		if a.names[name] == w {
+		delete(a.pods, p.UID())
+		if a.names[name] == p {
 			delete(a.names, name)
 		}
-		close(w.done)
+		p.Ended()
 	}()
-	a.status.Forget(w.uid)
-	a.images.Forget(string(w.uid))
-	a.owners.forget(w.uid)
-	a.node.Lacks(string(w.uid), nil)
+	a.status.Forget(p.UID())
+	a.images.Forget(string(p.UID()))
+	a.owners.forget(p.UID())
+	a.node.Lacks(string(p.UID()), nil)
 }
 
-func (a *Agent) worker(uid types.UID) *worker {
+func (a *Agent) pod(uid types.UID) *pod.Pod {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.pods[uid]
 }
 
 // all is a copy of the workers by uid.
-func (a *Agent) all() map[types.UID]*worker {
+func (a *Agent) all() map[types.UID]*pod.Pod {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	out := make(map[types.UID]*worker, len(a.pods))
+	out := make(map[types.UID]*pod.Pod, len(a.pods))
 	for uid, w := range a.pods {
 		out[uid] = w
 	}

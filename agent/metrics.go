@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"monopod/agent/pod"
 	"monopod/agent/pod/status"
 	"monopod/agent/storage/volume"
 )
@@ -109,7 +110,7 @@ func (m *metrics) mount(plugin string, took time.Duration, err error) {
 func (a *Agent) runningPods() float64 {
 	n := 0
 	for _, w := range a.all() {
-		if seen := w.snapshot.Load(); seen != nil {
+		if seen := w.Seen(); seen != nil {
 			if s := seen.Sandbox(); s != nil && s.Ready {
 				n++
 			}
@@ -144,12 +145,12 @@ func (t tally) Collect(ch chan<- prometheus.Metric) {
 	states := map[status.State]int{status.Running: 0}
 	mounted := map[[2]string]int{}
 	for _, w := range t.all() {
-		if seen := w.snapshot.Load(); seen != nil {
+		if seen := w.Seen(); seen != nil {
 			for i := range seen.Containers {
 				states[seen.Containers[i].State]++
 			}
 		}
-		w.countVolumes(mounted)
+		countVolumes(w, mounted)
 	}
 	send(nodeNameDesc, 1, t.cfg.NodeName)
 	for state, n := range states {
@@ -167,16 +168,24 @@ func stateName(s status.State) string {
 
 // countVolumes adds the pod's volumes, by plugin and upstream's words for as it is to
 // be and as it is. What is behind a claim is known once it is mounted.
-func (w *worker) countVolumes(out map[[2]string]int) {
-	mounted := w.placed.Load()
-	for _, v := range w.current.Load().Spec.Volumes {
+func countVolumes(p *pod.Pod, out map[[2]string]int) {
+	mounted := p.Volumes()
+	for _, v := range p.Object().Spec.Volumes {
 		plugin := volume.Plugin(&v)
-		if mounted != nil && (*mounted)[v.Name].Plugin != "" {
-			plugin = (*mounted)[v.Name].Plugin
+		if mounted[v.Name].Plugin != "" {
+			plugin = mounted[v.Name].Plugin
 			out[[2]string{plugin, "actual_state_of_world"}]++
 		}
-		if plugin != "" && !w.over.Load() {
+		if plugin != "" && !p.Over() {
 			out[[2]string{plugin, "desired_state_of_world"}]++
 		}
 	}
 }
+
+// stepped observes a step of a pod's worker.
+func (m *metrics) stepped(operation string, took time.Duration) {
+	m.steps.WithLabelValues(operation).Observe(took.Seconds())
+}
+
+// ran observes how long it took until a new pod ran.
+func (m *metrics) ran(took time.Duration) { m.podStart.Observe(took.Seconds()) }

@@ -1,17 +1,13 @@
 package agent
 
 import (
-	"context"
-	"errors"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/pod"
 	"monopod/agent/pod/status"
-	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/placement"
-	"monopod/agent/resources/topology"
 )
 
 // newPlacement is about what pods have for themselves.
@@ -35,7 +31,7 @@ func (a *Agent) count(processors int) {
 	a.allocatable = a.cfg.Reserve.Allocatable(a.capacity, a.cfg.Eviction.Reservation(a.capacity))
 }
 
-var _ placement.Pod = (*worker)(nil)
+var _ placement.Pod = (*pod.Pod)(nil)
 
 // placed are all pods.
 func (a *Agent) placed() map[types.UID]placement.Pod {
@@ -47,7 +43,7 @@ func (a *Agent) placed() map[types.UID]placement.Pod {
 }
 
 func (a *Agent) placedPod(uid types.UID) (placement.Pod, bool) {
-	w := a.worker(uid)
+	w := a.pod(uid)
 	return w, w != nil
 }
 
@@ -58,51 +54,5 @@ func (a *Agent) settle(listed []*corev1.Pod) {
 	for _, pod := range listed {
 		runs[pod.UID] = !status.Finished(pod.Status.Phase)
 	}
-	a.placement.Retain(func(uid types.UID) bool { return runs[uid] || a.worker(uid) != nil })
-}
-
-// prepareDevices has the plugins allocate what the pod's containers were given,
-// before the first of them starts. Where a plugin will not, the pod fails; where
-// one is not there since the node started, the pod waits for it.
-func (w *worker) prepareDevices(ctx context.Context) (ok bool, err error) {
-	err = w.a.placement.PrepareDevices(ctx, w.pod)
-	var absent *deviceplugin.Absent
-	switch {
-	case err == nil:
-		return true, nil
-	case ctx.Err() != nil:
-		return false, ctx.Err()
-	case errors.As(err, &absent):
-		w.awaitPlugin(absent)
-		return false, nil
-	}
-	w.failure = topology.Refused(err)
-	w.a.event(w.pod, "", corev1.EventTypeWarning, w.failure.Reason, "%s", w.failure.Message)
-	return false, nil
-}
-
-// awaitPlugin says what the pod waits for; the plugin wakes it when it comes.
-func (w *worker) awaitPlugin(absent *deviceplugin.Absent) {
-	if !w.announced[absent.Resource] {
-		w.announced[absent.Resource] = true
-		w.a.event(w.pod, "", corev1.EventTypeWarning, "WaitingForDevicePlugin", "%v: the pod waits for it", absent)
-	}
-	for _, list := range [][]corev1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
-		for i := range list {
-			w.waiting[list[i].Name] = status.Waiting{Reason: "ContainerCreating", Message: absent.Error()}
-		}
-	}
-}
-
-// showDevices puts the health of each container's devices into the pod's status; of
-// those that it had, as it was last.
-func (w *worker) showDevices(st *corev1.PodStatus) {
-	if now := w.a.placement.Health(w.uid); now != nil {
-		w.devices = now
-	}
-	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			list[i].AllocatedResourcesStatus = w.devices[list[i].Name]
-		}
-	}
+	a.placement.Retain(func(uid types.UID) bool { return runs[uid] || a.pod(uid) != nil })
 }

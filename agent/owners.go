@@ -15,8 +15,8 @@ type owners struct {
 	ids  map[types.UID][]string
 }
 
-// add remembers that the pod has what id names.
-func (o *owners) add(id string, uid types.UID) {
+// Add remembers that the pod has what id names.
+func (o *owners) Add(id string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byID == nil {
@@ -27,8 +27,8 @@ func (o *owners) add(id string, uid types.UID) {
 	}
 }
 
-// keep forgets what of the pod's is no more.
-func (o *owners) keep(uid types.UID, exists func(id string) bool) {
+// Keep forgets what of the pod's is no more.
+func (o *owners) Keep(uid types.UID, exists func(id string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	left := slices.DeleteFunc(o.ids[uid], func(id string) bool {
@@ -46,7 +46,7 @@ func (o *owners) keep(uid types.UID, exists func(id string) bool) {
 }
 
 // forget is for a pod that is no more.
-func (o *owners) forget(uid types.UID) { o.keep(uid, func(string) bool { return false }) }
+func (o *owners) forget(uid types.UID) { o.Keep(uid, func(string) bool { return false }) }
 
 // of is the pod that has one of these; the first that is known counts.
 func (o *owners) of(ids ...string) types.UID {

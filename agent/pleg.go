@@ -13,5 +13,5 @@ func (a *Agent) PLEG() error { return a.pleg.Check() }
 func (a *Agent) askRuntime(ctx context.Context) (sandboxes []*cri.PodSandbox, containers []*cri.Container, err error) {
 	done := a.pleg.Relist()
 	defer func() { done(err) }()
-	return a.inventory(nil).All(ctx)
+	return a.inventory().All(ctx)
 }

@@ -88,7 +88,7 @@ func (a *Agent) preparePods() (err error) {
 	a.mirrors = a.newMirrors()
 	a.Streams = stream.New(stream.Deps{
 		Runtime: a.Runtime, Clock: a.Clock, Dir: a.logs, Known: a.swept, Behind: a.mirrors.Behind,
-		Pod: func(uid types.UID) (stream.Pod, bool) { w := a.worker(uid); return w, w != nil },
+		Pod: func(uid types.UID) (stream.Pod, bool) { w := a.pod(uid); return w, w != nil },
 	})
 	a.manifests, a.statics = a.newManifests(), newStatics()
 	return nil
@@ -124,6 +124,7 @@ func (a *Agent) prepareMetrics() (err error) {
 		return err
 	}
 	a.server = a.newServer()
+	a.podNode = a.newPodNode()
 	a.pleg, err = pleg.New(a.Clock, a.Metrics)
 	return err
 }

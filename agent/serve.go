@@ -32,7 +32,7 @@ func (a *Agent) SyncLoop() error { return a.PLEG() }
 func (a *Agent) Pods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
-		out = append(out, w.current.Load())
+		out = append(out, w.Object())
 	}
 	return byName(out)
 }
@@ -41,11 +41,11 @@ func (a *Agent) Pods() []*corev1.Pod {
 func (a *Agent) RunningPods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
-		seen := w.snapshot.Load()
+		seen := w.Seen()
 		if seen == nil || len(seen.Alive()) == 0 {
 			continue
 		}
-		pod := w.current.Load()
+		pod := w.Object()
 		running := &corev1.Pod{}
 		running.Namespace, running.Name, running.UID = pod.Namespace, pod.Name, pod.UID
 		for _, c := range seen.Alive() {
@@ -73,5 +73,5 @@ func (a *Agent) Pod(name types.NamespacedName) (*corev1.Pod, bool) {
 	if w == nil {
 		return nil, false
 	}
-	return w.current.Load(), true
+	return w.Object(), true
 }

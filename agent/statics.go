@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/pod"
 	"monopod/agent/pod/spec"
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/source/mirror"
@@ -82,13 +83,13 @@ func (a *Agent) predecessors(found map[types.UID]*inventory.Held) map[types.UID]
 func (a *Agent) runStatics(ctx context.Context, found map[types.UID]*inventory.Held) {
 	again := a.drain.takeAgain()
 	for uid, w := range a.all() {
-		if w.static && (a.statics.want[uid] == nil || again[uid]) && w.current.Load().DeletionTimestamp == nil {
-			w.changed(a.withdrawn(w.current.Load()))
+		if w.Static() && (a.statics.want[uid] == nil || again[uid]) && w.Object().DeletionTimestamp == nil {
+			w.Changed(a.withdrawn(w.Object()))
 		}
 	}
-	for uid, pod := range a.statics.want {
-		if a.worker(uid) == nil {
-			a.add(ctx, pod, a.judge, func(in *inbox) { in.relist = found[uid] != nil })
+	for uid, object := range a.statics.want {
+		if a.pod(uid) == nil {
+			a.add(ctx, object, a.judge, pod.Options{Static: true, Relist: found[uid] != nil})
 		}
 	}
 }
@@ -103,11 +104,11 @@ func (a *Agent) withdrawn(pod *corev1.Pod) *corev1.Pod {
 
 // runsStatic says whether a worker runs the static pod of that UID and name.
 func (a *Agent) runsStatic(uid types.UID, namespace, name string) bool {
-	w := a.worker(uid)
-	if w == nil || !w.static {
+	w := a.pod(uid)
+	if w == nil || !w.Static() {
 		return false
 	}
-	pod := w.current.Load()
+	pod := w.Object()
 	return pod.Namespace == namespace && pod.Name == name
 }
 

@@ -29,7 +29,7 @@ func (a *Agent) knowsPods() bool {
 // sweepFolders removes what lies on the disk for pods that no worker has.
 func (a *Agent) sweepFolders() (logFolders, logLinks int) {
 	a.sweepPods()
-	return a.logs.Sweep(func(uid types.UID) bool { return a.worker(uid) != nil })
+	return a.logs.Sweep(func(uid types.UID) bool { return a.pod(uid) != nil })
 }
 
 // sweepPods removes the folders of pods that no worker has. One with something
@@ -37,7 +37,7 @@ func (a *Agent) sweepFolders() (logFolders, logLinks int) {
 // dead containers.
 func (a *Agent) sweepPods() {
 	for _, name := range folder.Names(a.podsDir()) {
-		if a.worker(types.UID(name)) != nil {
+		if a.pod(types.UID(name)) != nil {
 			continue
 		}
 		set := volume.Set{Dir: a.podDir(types.UID(name)), Mounter: a.Mounter}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/node/stats"
+	"monopod/agent/pod"
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	metricsapi "monopod/apiserver/client/metrics"
@@ -24,7 +25,7 @@ func newStats(a *Agent) *stats.Source {
 func (a *Agent) measured() []stats.Pod {
 	var out []stats.Pod
 	for uid, w := range a.all() {
-		seen := w.snapshot.Load()
+		seen := w.Seen()
 		if seen == nil {
 			continue
 		}
@@ -39,23 +40,8 @@ func (a *Agent) measured() []stats.Pod {
 				instances = append(instances, stats.Instance{ID: c.ID, Name: c.Name, Image: c.Image, Started: c.StartedAt})
 			}
 		}
-		if pod := w.current.Load(); len(started) > 0 {
-			out = append(out, stats.Pod{Pod: pod, Started: started, Instances: instances, LogDir: a.logs.Pod(pod), Dir: a.podDir(uid), Claims: w.mountedClaims()})
-		}
-	}
-	return out
-}
-
-// mountedClaims are the claims whose volumes the pod has.
-func (w *worker) mountedClaims() []stats.Claim {
-	mounted := w.placed.Load()
-	if mounted == nil {
-		return nil
-	}
-	var out []stats.Claim
-	for name, p := range *mounted {
-		if p.Claim != "" {
-			out = append(out, stats.Claim{Volume: name, Name: p.Claim, Dir: p.Dir})
+		if object := w.Object(); len(started) > 0 {
+			out = append(out, stats.Pod{Pod: object, Started: started, Instances: instances, LogDir: a.logs.Pod(object), Dir: a.podDir(uid), Claims: mountedClaims(w)})
 		}
 	}
 	return out
@@ -75,6 +61,17 @@ func (a *Agent) labelsOfNode() map[string]string { return a.node.Current().Label
 
 // isStatic says that a pod comes from a file, as the agent itself has marked it.
 func (a *Agent) isStatic(pod *corev1.Pod) bool {
-	w := a.worker(pod.UID)
-	return w != nil && w.static
+	w := a.pod(pod.UID)
+	return w != nil && w.Static()
+}
+
+// mountedClaims are the claims whose volumes the pod has.
+func mountedClaims(p *pod.Pod) []stats.Claim {
+	var out []stats.Claim
+	for name, v := range p.Volumes() {
+		if v.Claim != "" {
+			out = append(out, stats.Claim{Volume: name, Name: v.Claim, Dir: v.Dir})
+		}
+	}
+	return out
 }

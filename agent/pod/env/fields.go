@@ -24,6 +24,9 @@ type Facts struct {
 	File func(volume, path string) ([]byte, error)
 }
 
+// Address is where the pod's ports are; empty: nowhere yet.
+func (f Facts) Address() string { return first(f.PodIPs) }
+
 // Field is the value at a field path such as metadata.name or
 // metadata.labels['app'].
 func Field(path string, f Facts) (string, error) {

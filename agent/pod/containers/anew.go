@@ -1,0 +1,78 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/status"
+)
+
+// What upstream says of containers that end, and wait, because all are to start anew.
+const (
+	RestartingAll        = "RestartingAllContainers"
+	RestartingAllMessage = "The container is removed because RestartAllContainers in place"
+)
+
+// MayRestartAll says whether all containers may start anew now because of the end of
+// trigger, whose back-off comes first. Until they do their status says why they wait.
+func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool {
+	for _, c := range s.regular(pod) {
+		s.Pace.Wait(c.Name, status.Waiting{Reason: RestartingAll, Message: RestartingAllMessage})
+	}
+	b := &pace.Blocked{}
+	if errors.As(s.backOff(pod, trigger.Name, trigger), &b) {
+		_ = s.Pace.Blocked(trigger.Name, b)
+		return false
+	}
+	s.attempt(trigger.Name, trigger.FinishedAt)
+	return true
+}
+
+// RemoveAll removes all containers, so that they start anew. The trigger goes last: as
+// long as it is there the restart is not forgotten, whatever happens to the agent.
+func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string) error {
+	var last []status.Container
+	for _, c := range s.regular(pod) {
+		if c.ID == trigger {
+			last = append(last, c)
+		} else if err := s.remove(ctx, pod, &c); err != nil {
+			return err
+		}
+	}
+	for _, c := range last {
+		if err := s.remove(ctx, pod, &c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// regular are the instances of all containers but ephemeral ones, as they are now.
+func (s *Starter) regular(pod *corev1.Pod) []status.Container {
+	var out []status.Container
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, c := range s.Observer.Seen().Named(list[i].Name) {
+				out = append(out, *c)
+			}
+		}
+	}
+	return out
+}
+
+// remove removes an instance that has ended, with its log and message.
+func (s *Starter) remove(ctx context.Context, pod *corev1.Pod, c *status.Container) error {
+	if err := s.node.Runtime.RemoveContainer(ctx, c.ID); err != nil && !identity.Gone(err) {
+		return fmt.Errorf("remove container to restart all: %w", err)
+	}
+	s.node.Logs.Remove(pod, c)
+	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // goes with the pod at the latest
+	s.Observer.Forget(c.ID)
+	return nil
+}

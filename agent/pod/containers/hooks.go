@@ -1,0 +1,114 @@
+package containers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/cutoff"
+	"monopod/apiserver/process/backoff"
+)
+
+// postStartLimit bounds a postStart hook that says nothing itself.
+const postStartLimit = 10 * time.Minute
+
+// Hooks runs the lifecycle hooks of one pod's containers. It may be used on several
+// goroutines.
+type Hooks struct {
+	node     *Node
+	pod      *identity.Pod
+	observer *observe.Observer
+
+	mu  sync.Mutex      // guards ran
+	ran map[string]bool // containers whose preStop hook ran, by ID
+}
+
+// NewHooks has the hooks of a pod.
+func NewHooks(node *Node, pod *identity.Pod, o *observe.Observer) *Hooks {
+	return &Hooks{node: node, pod: pod, observer: o, ran: map[string]bool{}}
+}
+
+// run runs a lifecycle handler.
+func (h *Hooks) run(ctx context.Context, handler *corev1.LifecycleHandler, pod *corev1.Pod, id string, s *corev1.Container, limit time.Duration) error {
+	if handler.Sleep != nil {
+		if !backoff.Sleep(ctx, h.node.Clock, min(time.Duration(handler.Sleep.Seconds)*time.Second, limit)) {
+			return ctx.Err()
+		}
+		return nil
+	}
+	t := probe.Target{ContainerID: id, Host: h.observer.Facts(pod).Address(), Ports: s.Ports}
+	if handler.HTTPGet != nil {
+		warning, err := h.node.Caller.HTTPHook(ctx, handler.HTTPGet, t, limit)
+		if warning != "" {
+			h.pod.Event(s.Name, corev1.EventTypeWarning, "LifecycleHTTPFallback", "%s", warning)
+		}
+		return err
+	}
+	_, err := h.node.Caller.Do(ctx, &corev1.ProbeHandler{Exec: handler.Exec, TCPSocket: handler.TCPSocket}, t, limit)
+	if err != nil && handler.Exec != nil {
+		return fmt.Errorf("command %q: %w", strings.Join(handler.Exec.Command, " "), err)
+	}
+	return err
+}
+
+// PostStart runs the hook of a container that was just started, which has one.
+func (h *Hooks) PostStart(ctx context.Context, pod *corev1.Pod, s *corev1.Container, id string) error {
+	return h.run(ctx, s.Lifecycle.PostStart, pod, id, s, postStartLimit)
+}
+
+// PreStop runs the hook of a container that is to stop, once, if it has one, and lets it
+// have what is left of the grace; ran says whether it did. Its failure does not keep the
+// container from being stopped; a hook that the runtime was kept from running runs again.
+func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container, left time.Duration) (ran bool, err error) {
+	s := spec.Find(pod, c.Name)
+	if s == nil || s.Lifecycle == nil || h.take(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
+		return false, nil
+	}
+	within, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	err = h.run(within, s.Lifecycle.PreStop, pod, c.ID, s, left)
+	switch {
+	case err == nil || within.Err() != nil:
+	case cutoff.Lost(err):
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.ran, c.ID)
+		return true, fmt.Errorf("preStop hook: %w", err)
+	default:
+		h.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	return true, ctx.Err()
+}
+
+// take says whether the hook ran, and that it now does.
+func (h *Hooks) take(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ran := h.ran[id]
+	h.ran[id] = true
+	return ran
+}
+
+// Tidy forgets the containers that do not exist any more.
+func (h *Hooks) Tidy(exists func(id string) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.ran, func(id string, _ bool) bool { return !exists(id) })
+}
+
+// Remembered is of how many containers it is remembered that their hook ran.
+func (h *Hooks) Remembered() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ran)
+}

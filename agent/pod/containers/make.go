@@ -1,0 +1,140 @@
+package containers
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/node/host"
+	"monopod/agent/pod/env"
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/images"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/sandbox"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/pod/volumes"
+	"monopod/agent/runtime/abilities"
+	"monopod/apiserver/client"
+)
+
+// maker makes the configs of one pod's containers, and the files that they get. It has
+// no state.
+type maker struct {
+	node     *Node
+	pod      *identity.Pod
+	observer *observe.Observer
+	images   *images.Images
+	volumes  *volumes.Volumes
+	sandbox  *sandbox.Sandbox
+}
+
+// config is what a container is to be made from, once the sandbox, the volumes and the
+// image are there.
+func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt uint32, img *cri.Image) (*cri.ContainerConfig, error) {
+	users, err := m.sandbox.Users(pod)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.node.Machine.Check(pod, c, img, m.node.SeccompDir); err != nil {
+		return nil, err
+	}
+	facts := m.observer.Facts(pod)
+	facts.File = m.volumes.File
+	if facts.Services, err = m.services(ctx, pod, facts); err != nil {
+		return nil, err
+	}
+	vars, err := env.Make(c, facts, identity.Objects{Context: ctx, Client: m.node.Client, Namespace: pod.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.Shown(pod), func() (string, error) { return m.sandbox.Handler(ctx, pod) })
+	if err != nil {
+		return nil, err
+	}
+	files, err := m.files(pod, c, attempt, mounts, facts)
+	if err != nil {
+		return nil, err
+	}
+	target, err := m.target(pod, c)
+	if err != nil {
+		return nil, err
+	}
+	allotment, err := m.node.Placement.Allotment(ctx, pod, c)
+	if err == nil {
+		err = m.canInject(ctx, allotment.CDI)
+	}
+	if err != nil {
+		return nil, err
+	}
+	config := spec.Container(pod, c, spec.ContainerOptions{
+		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Mounts: append(mounts, files...),
+		MessageHostPath: m.message(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
+		SeccompDefault: m.node.SeccompDefault, Image: img, Users: users, TargetID: target, Allotment: allotment,
+	})
+	config.Devices = append(config.Devices, m.volumes.Devices(pod, c)...)
+	config.Linux.Resources.HugepageLimits = spec.HugePages(c, m.node.PageSizes)
+	return config, nil
+}
+
+// target is the running container whose processes an ephemeral one is to see; empty:
+// none.
+func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
+	name := spec.Target(pod, c.Name)
+	if name == "" {
+		return "", nil
+	}
+	if now := m.observer.Seen().Latest(name); now != nil && now.State == status.Running {
+		return now.ID, nil
+	}
+	return "", fmt.Errorf("%w: unable to find target container %q: it does not run", env.ErrConfig, name)
+}
+
+// canInject says why the runtime cannot inject devices that are named by CDI.
+func (m *maker) canInject(ctx context.Context, devices []*cri.CDIDevice) error {
+	if len(devices) == 0 {
+		return nil
+	}
+	v, err := m.node.Runtime.Version(ctx)
+	if err != nil || abilities.Of(v).CDI {
+		return err
+	}
+	return fmt.Errorf("%w: CDI device %q cannot be had: %s %s cannot be told of CDI, containerd 2.0 and later can", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
+}
+
+// services are what the containers' environment says of services.
+func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) ([]env.Var, error) {
+	spaces := []string{pod.Namespace, corev1.NamespaceDefault}
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	var all []*corev1.Service
+	for _, namespace := range slices.Compact(spaces) {
+		list, err := client.List[*corev1.Service](ctx, m.node.Client, client.Selector{Namespace: namespace})
+		if err != nil && m.pod.Static { // it starts also where no API is
+			m.pod.Log.Warn("static pod is not told of services", zap.Error(err))
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot list services: %w", err)
+		}
+		all = append(all, list...)
+	}
+	if m.node.Server.IsValid() {
+		all = env.WithServer(all, m.server(pod, facts))
+	}
+	return env.Services(all, pod.Namespace, links), nil
+}
+
+// server is where the pod reaches the API; zero: nowhere.
+func (m *maker) server(pod *corev1.Pod, facts env.Facts) netip.AddrPort {
+	listen := m.node.Server
+	var interfaces []netip.Prefix
+	if listen.Addr().IsUnspecified() && !pod.Spec.HostNetwork {
+		interfaces = host.Networks()
+	}
+	return env.ServerFor(listen, pod.Spec.HostNetwork, facts.PodIPs, interfaces, m.node.HostIPs[0])
+}

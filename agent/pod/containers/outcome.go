@@ -1,0 +1,181 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime/cutoff"
+)
+
+// maxAnew bounds how often in a row a container is made anew whose start was cut off.
+const maxAnew = 3
+
+// pending is a start that was asked for and whose outcome is to be found out.
+type pending struct {
+	id       string
+	reported bool // that it runs
+}
+
+// is says whether the start of the instance is pending.
+func (p *pending) is(id string) bool { return p != nil && p.id == id }
+
+// launch starts a container that was made. What became of it is what the runtime says
+// of it then, not only what it answers.
+func (s *Starter) launch(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
+	s.pending[c.Name] = &pending{id: id}
+	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
+	if err := s.Observer.Refresh(ctx, id); err != nil {
+		return errors.Join(startErr, err) // once it answers, Settle finds out
+	}
+	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
+		return s.notStarted(pod, c.Name, id, startErr)
+	}
+	return s.started(ctx, pod, c, id)
+}
+
+// started is the rest of a start: its event, its hook and its probes.
+func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
+	s.Images.Started(c.Name)
+	s.Pace.Started(c.Name)
+	delete(s.anew, c.Name)
+	if p := s.pending[c.Name]; !p.reported {
+		p.reported = true
+		s.pod.Event(c.Name, corev1.EventTypeNormal, "Started", "Container started")
+		if now := s.Observer.Seen().ByID(id); now != nil {
+			s.node.Logs.Link(pod, now)
+		}
+		s.Observer.Publish()
+		s.node.Started()
+	}
+	now := s.Observer.Seen().ByID(id)
+	if now == nil || now.State != status.Running {
+		delete(s.pending, c.Name)
+		s.Wake() // it has ended already
+		return nil
+	}
+	s.node.Placement.Started(ctx, s.pod.UID, now)
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		if err := s.postStart(ctx, pod, c, now); err != nil {
+			return err
+		}
+	}
+	delete(s.pending, c.Name)
+	s.Probes.Watch(pod, now, false)
+	return nil
+}
+
+// postStart runs the hook; a container whose hook fails is killed and waits as a crashed
+// one. The event does not say what the hook printed: it may be secret.
+func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, now *status.Container) error {
+	err := s.Hooks.PostStart(ctx, pod, c, now.ID)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return ctx.Err()
+	case cutoff.Lost(err):
+		return fmt.Errorf("postStart hook: %w", err) // it runs again
+	}
+	s.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	s.Stopper.killing(now, "FailedPostStartHook")
+	delete(s.pending, c.Name)
+	if err := s.Stopper.one(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
+		return err
+	}
+	return &pace.Blocked{Retry: time.Millisecond, Waiting: status.Waiting{Reason: "PostStartHookError", Message: fmt.Sprint(err)}}
+}
+
+// notStarted decides what it means that a container did not start: nothing, when the
+// call was cut off or an earlier one had done half of it; else the container has ended,
+// and waits as a crashed one does.
+func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
+	now := s.Observer.Seen().ByID(id)
+	if !cutoff.Lost(startErr) {
+		delete(s.pending, name)
+	}
+	switch {
+	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.anew[name] < maxAnew:
+		if err := s.makeAnew(name, id); err != nil {
+			return err
+		}
+		return &pace.Blocked{Retry: time.Millisecond} // neither a restart nor a crash
+	case s.Pace.Undecided(startErr) && now.State == status.Created:
+		return fmt.Errorf("start container: %w", startErr)
+	}
+	s.Images.Started(name)
+	s.Pace.Started(name)
+	delete(s.anew, name)
+	s.pod.Event(name, corev1.EventTypeWarning, "Failed", "Error: %v", startErr)
+	s.Observer.StartFailed(id, startErr)
+	rest, _ := s.crashes.Remaining(name, s.node.Clock.Now(), s.node.Clock.Now())
+	return &pace.Blocked{Retry: max(rest, time.Second), Waiting: status.Waiting{Reason: "RunContainerError", Message: startErr.Error()}}
+}
+
+// Settle sees to the containers whose start was cut off: what runs is taken for started,
+// what is spoiled is made anew as the instance that it was.
+func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
+	seen := s.Observer.Seen()
+	for _, c := range slices.Clone(seen.Containers) {
+		of := spec.Find(pod, c.Name)
+		switch {
+		case of == nil || seen.Latest(c.Name).ID != c.ID:
+		case s.spoiled(pod, &c):
+			if err := s.makeAnew(c.Name, c.ID); err != nil {
+				return err
+			}
+		case s.pending[c.Name].is(c.ID) && c.State != status.Created:
+			if err := s.Pace.Blocked(c.Name, s.started(ctx, pod, of, c.ID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// spoiled says whether an instance is of no use that never ran, through no fault of its
+// own: the runtime was killed while it made or started it.
+func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
+	if s.anew[c.Name] >= maxAnew {
+		return false
+	}
+	switch c.State {
+	case status.Exited:
+		return c.StartedAt.IsZero() && c.Reason == observe.StartError && (s.pending[c.Name].is(c.ID) || cutoff.Told(c.Message))
+	case status.Unknown:
+		return s.pending[c.Name].is(c.ID) || !s.ran(pod, c)
+	}
+	return false
+}
+
+// ran says whether a container is known to have run.
+func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
+	stored := s.Stored(pod)
+	for _, list := range [][]corev1.ContainerStatus{stored.InitContainerStatuses, stored.ContainerStatuses, stored.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].ContainerID == "containerd://"+c.ID {
+				return status.Ran(&list[i])
+			}
+		}
+	}
+	return false
+}
+
+// makeAnew removes an instance that never ran, so that it is made again.
+func (s *Starter) makeAnew(name, id string) error {
+	s.pod.Log.Info("container is made anew, its start was cut off", zap.String("container", name), zap.String("id", id))
+	s.pending[name] = &pending{id: id} // until it is gone
+	if err := s.discard(id); err != nil {
+		return err
+	}
+	delete(s.pending, name)
+	s.anew[name]++
+	return nil
+}

@@ -1,0 +1,114 @@
+package containers
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+)
+
+// Probes are those of one pod's containers.
+type Probes struct {
+	pod      *identity.Pod
+	observer *observe.Observer
+	ending   func() bool
+	manager  *probe.Manager
+}
+
+// NewProbes has the probes of a pod. changed hears of results that are no longer what
+// they were; a pod that is ending has no news of failing ones.
+func NewProbes(node *Node, pod *identity.Pod, object *corev1.Pod, o *observe.Observer, ending func() bool, changed func()) *Probes {
+	p := &Probes{pod: pod, observer: o, ending: ending}
+	p.manager = &probe.Manager{Caller: node.Caller, Clock: node.Clock, Guard: node.Guard, Metrics: node.Probes, Pod: object, Events: probe.Events{
+		Changed: func(string) { changed() },
+		Failed:  p.failed,
+		Warned: func(id string, kind probe.Kind, warning string) {
+			p.event(id, "ProbeWarning", "%s probe warning: %s", kind, warning)
+		},
+	}}
+	return p
+}
+
+// failed writes an event about a failing probe.
+func (p *Probes) failed(id string, kind probe.Kind, err error) {
+	what := "failed"
+	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) {
+		what = "errored and resulted in unknown state"
+	}
+	p.event(id, "Unhealthy", "%s probe %s: %v", kind, what, err)
+}
+
+func (p *Probes) event(id, reason, format string, args ...any) {
+	seen := p.observer.Snapshot()
+	if p.ending() || seen == nil {
+		return
+	}
+	if c := seen.ByID(id); c != nil {
+		p.pod.Event(c.Name, corev1.EventTypeWarning, reason, format, args...)
+	}
+}
+
+// Watch starts a container's probes. One adopted is believed to be as ready as it was
+// when its status was last stored.
+func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
+	s := spec.Find(pod, c.Name)
+	if s == nil || s.StartupProbe == nil && s.LivenessProbe == nil && s.ReadinessProbe == nil {
+		return
+	}
+	probed := probe.Container{Spec: s, Adopted: adopted, Target: probe.Target{ContainerID: c.ID, Host: p.observer.Facts(pod).Address(), Ports: s.Ports}}
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for _, old := range list {
+			if old.Name == c.Name && old.ContainerID == "containerd://"+c.ID {
+				probed.Ready, probed.Started = old.Ready, old.Started != nil && *old.Started
+			}
+		}
+	}
+	p.manager.Add(p.pod.Life, probed)
+}
+
+// Keep ends the probes of containers that do not run any more.
+func (p *Probes) Keep() {
+	p.manager.Keep(func(id string) bool {
+		c := p.observer.Seen().ByID(id)
+		return c != nil && c.State == status.Running
+	})
+}
+
+// Ready says whether a container's readiness probe succeeds.
+func (p *Probes) Ready(id string) bool { return p.manager.Ready(id) }
+
+// Started says whether a container's startup probe has succeeded.
+func (p *Probes) Started(id string) bool { return p.manager.Started(id) }
+
+// Failed is the probe that wants a container killed.
+func (p *Probes) Failed(id string) (name string, failed bool) {
+	kind, failed := p.manager.Failed(id)
+	return strings.ToLower(kind.String()), failed
+}
+
+// Grace is what the probe that wants a container killed asks for, else grace.
+func (p *Probes) Grace(pod *corev1.Pod, c *status.Container, grace time.Duration) time.Duration {
+	s := spec.Find(pod, c.Name)
+	kind, failed := p.manager.Failed(c.ID)
+	if s == nil || !failed {
+		return grace
+	}
+	by := s.LivenessProbe
+	if kind == probe.Startup {
+		by = s.StartupProbe
+	}
+	if by != nil && by.TerminationGracePeriodSeconds != nil {
+		return time.Duration(*by.TerminationGracePeriodSeconds) * time.Second
+	}
+	return grace
+}
+
+// Stop ends all probes and waits for them.
+func (p *Probes) Stop() { p.manager.Stop() }

@@ -1,0 +1,226 @@
+package containers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/images"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/sandbox"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/pod/volumes"
+	"monopod/apiserver/process/backoff"
+)
+
+// Parts are the other parts of the pod's worker that starting a container needs.
+type Parts struct {
+	Observer *observe.Observer
+	Pace     *pace.Pace
+	Images   *images.Images
+	Volumes  *volumes.Volumes
+	Sandbox  *sandbox.Sandbox
+	Probes   *Probes
+	Hooks    *Hooks
+	Stopper  *Stopper
+	// Stored is the status that was last reported, else that of the pod.
+	Stored func(*corev1.Pod) *corev1.PodStatus
+	// Wake has the worker look at the pod.
+	Wake func()
+}
+
+// Starter starts the containers of one pod. It has what is known of starts: those whose
+// outcome is to be found out, and how long those that crashed wait.
+type Starter struct {
+	node *Node
+	pod  *identity.Pod
+	Parts
+	maker maker
+
+	crashes   backoff.Backoff
+	announced map[string]bool     // containers for whose back-off there is an event
+	pending   map[string]*pending // by container
+	anew      map[string]int      // how often a container was made anew since it last started
+}
+
+// NewStarter starts containers of a pod.
+func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
+	return &Starter{
+		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{}, anew: map[string]int{},
+		maker: maker{node: node, pod: pod, observer: parts.Observer, images: parts.Images, volumes: parts.Volumes, sandbox: parts.Sandbox},
+	}
+}
+
+// StartAll starts containers in order. One that must wait does not hold up the next;
+// again says that one has started which may let others start.
+func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) (again bool, err error) {
+	started, sidecars := false, false
+	for _, c := range list {
+		err := s.start(ctx, pod, c)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		started = started || err == nil
+		sidecars = sidecars || status.Sidecar(c)
+		if err := s.Pace.Blocked(c.Name, err); err != nil {
+			return false, err
+		}
+	}
+	return started && sidecars, nil
+}
+
+// start makes and starts one container, or says why not: it waits out the back-off of a
+// crash, then for its images; then it is made, and started.
+func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
+	last := s.Observer.Seen().Latest(c.Name)
+	if err := s.backOff(pod, c.Name, last); err != nil {
+		return err
+	}
+	img, err := s.Images.Bring(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
+	if err != nil {
+		return err
+	}
+	restarts, ended := last != nil && last.State == status.Exited && s.anew[c.Name] == 0, time.Time{}
+	if restarts {
+		ended = last.FinishedAt
+	}
+	id, err := s.create(ctx, pod, c, last, img)
+	if err != nil {
+		return err
+	}
+	if restarts {
+		s.attempt(c.Name, ended)
+	}
+	return s.launch(ctx, pod, c, id)
+}
+
+// backOff holds back a container that ended too short a time ago.
+func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Container) error {
+	if last == nil || last.State != status.Exited || s.anew[container] > 0 {
+		return nil
+	}
+	rest, delay := s.crashes.Remaining(container, last.FinishedAt, s.node.Clock.Now())
+	if rest <= 0 {
+		return nil
+	}
+	name := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) // as kubelet's messages have it
+	if !s.announced[container] {
+		s.announced[container] = true
+		s.pod.Event(container, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", container, name)
+	}
+	return &pace.Blocked{Retry: rest, Waiting: status.Waiting{
+		Reason:  "CrashLoopBackOff",
+		Message: fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", delay, container, name),
+	}}
+}
+
+// attempt notes that a container that ended then starts once more.
+func (s *Starter) attempt(container string, ended time.Time) {
+	s.crashes.Attempt(container, ended, s.node.Clock.Now())
+	delete(s.announced, container)
+}
+
+// create makes the container, unless an agent that was killed has made it already. It is
+// not cut off by news of the pod.
+func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, last *status.Container, img *cri.Image) (string, error) {
+	sandbox := s.Observer.Seen().Sandbox().ID
+	if last != nil && last.State == status.Created && last.SandboxID == sandbox && last.Hash == spec.Hash(c) {
+		return last.ID, nil
+	}
+	attempt := s.nextAttempt(pod, c.Name, last)
+	if last != nil && last.State == status.Created { // of an older spec, or in a sandbox that is no more
+		if err := s.discard(last.ID); err != nil {
+			return "", err
+		}
+	}
+	config, err := s.maker.config(ctx, pod, c, attempt, img)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(s.node.Logs.Pod(pod), c.Name), 0o755)
+	}
+	if err != nil {
+		return "", s.refused(c.Name, "CreateContainerConfigError", err)
+	}
+	id, err := s.node.Runtime.CreateContainer(s.pod.Life, sandbox, config, s.Sandbox.Config(pod))
+	if s.Pace.Undecided(err) {
+		return "", fmt.Errorf("create container: %w", err)
+	}
+	if err != nil {
+		s.Images.Forget(pod, c) // they may have been removed since they were looked for
+		return "", s.refused(c.Name, whyNotCreated(err), err)
+	}
+	s.Observer.ContainerMade(status.Container{
+		ID: id, Name: c.Name, Attempt: attempt, SandboxID: sandbox, Hash: spec.Hash(c), Image: c.Image,
+		MessagePath: s.maker.message(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy), Resources: c.Resources.DeepCopy(),
+	})
+	s.node.Placement.Made(id, config)
+	s.pod.Event(c.Name, corev1.EventTypeNormal, "Created", "Container created")
+	return id, nil
+}
+
+// refused is how a container waits that cannot be made.
+func (s *Starter) refused(container, reason string, err error) error {
+	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that already
+	s.pod.Event(container, corev1.EventTypeWarning, "Failed", "Error: %s", text)
+	return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}
+}
+
+// whyNotCreated is the reason in the status of a container that the runtime did not
+// make. What an error begins with says it: containerd (CreateContainer in
+// internal/cri/server of 2.4) puts words of its own before CRI's.
+func whyNotCreated(err error) string {
+	failed := crierrors.ErrImageVolumeMountFailed.Error()
+	text := strings.TrimPrefix(grpcstatus.Convert(err).Message(), "failed to mount image volume: ")
+	if strings.HasPrefix(text, failed+": ") {
+		return failed
+	}
+	return "CreateContainerError"
+}
+
+// nextAttempt counts on from what the runtime has, else from what was stored.
+func (s *Starter) nextAttempt(pod *corev1.Pod, name string, last *status.Container) uint32 {
+	switch {
+	case last != nil && last.State == status.Created:
+		return last.Attempt
+	case last != nil:
+		return last.Attempt + 1
+	}
+	stored := s.Stored(pod)
+	for _, list := range [][]corev1.ContainerStatus{stored.InitContainerStatuses, stored.ContainerStatuses} {
+		for i := range list {
+			switch c := &list[i]; {
+			case c.Name != name || c.ContainerID == "":
+			case status.Ran(c):
+				return uint32(c.RestartCount) + 1
+			default: // it was removed before it ran
+				return uint32(c.RestartCount)
+			}
+		}
+	}
+	return 0
+}
+
+// discard removes an instance that never ran.
+func (s *Starter) discard(id string) error {
+	c := s.Observer.Seen().ByID(id)
+	if c == nil {
+		return nil
+	}
+	if err := s.node.Runtime.RemoveContainer(s.pod.Life, id); err != nil && !identity.Gone(err) {
+		return fmt.Errorf("remove container that never ran: %w", err)
+	}
+	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // goes with the pod at the latest
+	s.Observer.Forget(id)
+	return nil
+}

@@ -1,0 +1,148 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/apiserver/process/guard"
+)
+
+// minAfterHook is what a container always gets after its preStop hook, as upstream has
+// it.
+const minAfterHook = 2 * time.Second
+
+// Stopper stops the containers of one pod. It has no state: what came of it is written
+// down by the Observer.
+type Stopper struct {
+	node     *Node
+	pod      *identity.Pod
+	observer *observe.Observer
+	hooks    *Hooks
+	probes   *Probes
+}
+
+// NewStopper stops containers of a pod.
+func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks, probes *Probes) *Stopper {
+	return &Stopper{node: node, pod: pod, observer: o, hooks: hooks, probes: probes}
+}
+
+// ToRestart stops containers that are to start again, one after the other, each within
+// the grace of the probe that failed, else the pod's.
+func (s *Stopper) ToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Kill) error {
+	for _, k := range list {
+		s.killing(k.Container, k.Message)
+		grace := s.probes.Grace(pod, k.Container, spec.OwnGrace(pod))
+		if err := s.one(ctx, pod, k.Container, grace); err != nil {
+			return err
+		}
+		if k.Container.State == status.Unknown {
+			return observe.ErrAlive
+		}
+	}
+	return nil
+}
+
+// AtOnce stops containers without hooks or grace, and gives as the reason of their end
+// what the status is to show.
+func (s *Stopper) AtOnce(ctx context.Context, pod *corev1.Pod, list []plan.Kill, reason, message string) error {
+	var all []*status.Container
+	for _, k := range list {
+		s.killing(k.Container, k.Message)
+		all = append(all, k.Container)
+	}
+	if err := s.group(ctx, pod, all, s.node.Clock.Now()); err != nil {
+		return err
+	}
+	for _, c := range all {
+		s.observer.Explain(c.ID, reason, message)
+	}
+	return nil
+}
+
+// Alive stops what runs within the pod's own grace, all at once. Sidecars follow.
+func (s *Stopper) Alive(ctx context.Context, pod *corev1.Pod, why string) error {
+	for _, c := range s.observer.Seen().Alive() {
+		s.killing(c, why)
+	}
+	return s.Within(ctx, pod, spec.OwnGrace(pod))
+}
+
+func (s *Stopper) killing(c *status.Container, why string) {
+	s.pod.Event(c.Name, corev1.EventTypeNormal, "Killing", "%s", why)
+}
+
+// Within stops what runs, all at once. Sidecars follow the others, the last first, with
+// the grace that is left.
+func (s *Stopper) Within(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
+	deadline := s.node.Clock.Now().Add(grace)
+	var regular, sidecars []*status.Container
+	for _, c := range s.observer.Seen().Alive() {
+		if slices.ContainsFunc(pod.Spec.InitContainers, func(s corev1.Container) bool { return s.Name == c.Name && status.Sidecar(&s) }) {
+			sidecars = append(sidecars, c)
+		} else {
+			regular = append(regular, c)
+		}
+	}
+	if err := s.group(ctx, pod, regular, deadline); err != nil {
+		return err
+	}
+	slices.SortFunc(sidecars, func(a, b *status.Container) int { return b.StartedAt.Compare(a.StartedAt) })
+	for _, c := range sidecars {
+		if err := s.group(ctx, pod, []*status.Container{c}, deadline); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stopper) one(ctx context.Context, pod *corev1.Pod, c *status.Container, grace time.Duration) error {
+	return s.group(ctx, pod, []*status.Container{c}, s.node.Clock.Now().Add(grace))
+}
+
+// group stops containers side by side and notes how they ended.
+func (s *Stopper) group(ctx context.Context, pod *corev1.Pod, list []*status.Container, deadline time.Time) error {
+	errs := make([]error, len(list))
+	var all guard.Group
+	for i, c := range list {
+		all.Do(func() error {
+			errs[i] = s.stop(ctx, pod, c, deadline)
+			return nil
+		})
+	}
+	errs = append(errs, all.Wait())
+	for _, c := range list {
+		errs = append(errs, s.observer.Stopped(ctx, c.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// stop runs the preStop hook, once, and stops the container by deadline.
+func (s *Stopper) stop(ctx context.Context, pod *corev1.Pod, c *status.Container, deadline time.Time) error {
+	left := deadline.Sub(s.node.Clock.Now())
+	hooked, err := s.hooks.PreStop(ctx, pod, c, left)
+	if err != nil {
+		return err
+	}
+	if hooked {
+		left = max(deadline.Sub(s.node.Clock.Now()), minAfterHook)
+	}
+	err = s.node.Runtime.StopContainer(ctx, c.ID, ceilSeconds(left))
+	if identity.Gone(err) {
+		return nil
+	}
+	return err
+}
+
+// ceilSeconds rounds up to what CRI can say.
+func ceilSeconds(d time.Duration) time.Duration {
+	return max(0, (d + time.Second - 1).Truncate(time.Second))
+}

@@ -1,0 +1,102 @@
+package pod
+
+import (
+	"context"
+
+	"monopod/agent/pod/status"
+)
+
+// gate is what a worker waits for before it looks at its pod: the pod is admitted, the
+// earlier pod of its name is gone, and so are those that make room for it.
+type gate struct {
+	after      <-chan struct{} // closed when the earlier pod of the name is gone; nil: there is none
+	judged     chan struct{}   // closed when it is decided whether the pod is admitted
+	victims    []*Pod          // which make room; set before judged is closed
+	readmitted chan struct{}   // closed when it was decided again, after they were gone
+}
+
+func newGate() gate { return gate{judged: make(chan struct{}), readmitted: make(chan struct{})} }
+
+// Verdict is what becomes of a pod that is new to this agent: it is refused, comes in, or
+// does so once others that make room for it are gone.
+type Verdict struct {
+	Refused *status.Failure
+	Victims []*Pod
+}
+
+// After has the pod wait until an earlier one is gone. It must be called before Run.
+func (p *Pod) After(earlier *Pod) { p.gate.after = earlier.done }
+
+// Judged tells the worker what was decided.
+func (p *Pod) Judged(v Verdict) {
+	p.gate.victims = v.Victims
+	p.admitted.Store(v.Refused == nil)
+	if v.Refused != nil {
+		p.inbox.fail(v.Refused, nil)
+	}
+	close(p.gate.judged)
+}
+
+// Readmitted tells the worker what was decided when there was room; nil: it comes in.
+func (p *Pod) Readmitted(refused *status.Failure) {
+	defer close(p.gate.readmitted)
+	if refused != nil {
+		p.admitted.Store(false)
+		p.inbox.fail(refused, nil)
+	}
+}
+
+// pass waits until the worker may begin; false: ctx has ended.
+func (p *Pod) pass(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.gate.judged:
+	}
+	if p.gate.after != nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-p.gate.after:
+		}
+	}
+	if len(p.gate.victims) == 0 {
+		return true
+	}
+	for _, victim := range p.gate.victims {
+		if !p.awaitVictim(ctx, victim) {
+			return ctx.Err() == nil
+		}
+	}
+	p.node.Hooks.Readmit(ctx, p)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.gate.readmitted:
+		p.gate.victims = nil
+		return true
+	}
+}
+
+// awaitVictim waits until nothing of the victim runs any more; false: the pod itself is
+// to end, or ctx has.
+func (p *Pod) awaitVictim(ctx context.Context, victim *Pod) bool {
+	for !victim.Over() {
+		changed := victim.Changes()
+		if victim.Over() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-victim.done:
+			return true
+		case <-changed:
+		case <-p.inbox.wake:
+			if p.inbox.ending() {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,77 @@
+// Package identity is what every part of a pod's worker knows of the pod: that which
+// never changes. The specification does, and is given with each call.
+package identity
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
+)
+
+// Pod is one pod of the node. It is plain data and safe for concurrent use.
+type Pod struct {
+	UID       types.UID
+	Namespace string
+	Name      string
+	// Static: the pod comes from a file; the API has only its mirror.
+	Static bool
+	// Life ends with the agent. It is for calls that news of the pod must not cut off.
+	Life context.Context
+	Log  *zap.Logger
+	// Event writes an event about the pod, or about one of its containers.
+	Event func(container, eventType, reason, format string, args ...any)
+	// Panicked logs, counts and shows a panic in a part of the pod's worker.
+	Panicked func(part string, p *guard.Panic)
+}
+
+// Warn writes a warning about the pod as a whole.
+func (p *Pod) Warn(reason, format string, args ...any) {
+	p.Event("", corev1.EventTypeWarning, reason, format, args...)
+}
+
+// Call calls f, on whatever goroutine, and reports a panic in it, which is its error.
+func (p *Pod) Call(part string, f func() error) error {
+	err := guard.Call(f)
+	if panicked := (*guard.Panic)(nil); errors.As(err, &panicked) {
+		p.Panicked(part, panicked)
+	}
+	return err
+}
+
+// Objects reads the ConfigMaps and Secrets of one namespace; nil is one that does not
+// exist. It lives as long as one step.
+type Objects struct {
+	Context   context.Context
+	Client    client.Client
+	Namespace string
+}
+
+// ConfigMap is the one with that name.
+func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
+	cm, err := client.Get[*corev1.ConfigMap](o.Context, o.Client, o.Namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return cm, err
+}
+
+// Secret is the one with that name.
+func (o Objects) Secret(name string) (*corev1.Secret, error) {
+	s, err := client.Get[*corev1.Secret](o.Context, o.Client, o.Namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return s, err
+}
+
+// Gone says that the runtime does not know what it was asked about.
+func Gone(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }

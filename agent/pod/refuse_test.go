@@ -1,0 +1,69 @@
+package pod
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/pod/status"
+)
+
+// waits is a pod that has to wait for room, so that it does not look yet.
+func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
+	t.Helper()
+	events = new(int)
+	node := &Node{Clock: clock.RealClock{}, Log: zap.NewNop()}
+	node.Hooks.Event = func(*corev1.Pod, string, string, string, string, ...any) { *events++ }
+	ctx, cancel := context.WithCancel(context.Background())
+	v.Victims = []*Pod{New(ctx, node, &corev1.Pod{}, Options{})}
+	p = New(ctx, node, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}, Options{})
+	over := make(chan struct{})
+	go func() { defer close(over); p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-over })
+	p.Judged(v)
+	return p, events
+}
+
+// A pod that was not let in, or is evicted, is not evicted for another reason: neither
+// before its worker has taken notice, nor while that waits for the runtime. Its status
+// and its events would tell of two.
+func TestRefusedIsNotEvicted(t *testing.T) {
+	t.Parallel()
+	why, grace := &status.Failure{Reason: "Evicted", Message: "first"}, time.Second
+	for name, c := range map[string]struct {
+		verdict Verdict
+		refuse  func(*Pod) bool
+		grace   *time.Duration
+		events  int
+	}{
+		"not let in":                    {Verdict{Refused: why}, func(*Pod) bool { return true }, nil, 0},
+		"not let in when there is room": {Verdict{}, func(p *Pod) bool { return p.inbox.fail(why, nil) }, nil, 0},
+		"evicted":                       {Verdict{}, func(p *Pod) bool { return p.Evict(why, grace) }, &grace, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, events := waits(t, c.verdict)
+			if !c.refuse(p) {
+				t.Fatal("a pod that runs is not refused")
+			}
+			later := &status.Failure{Reason: "Evicted", Message: "later"}
+			if p.Evict(later, 0) {
+				t.Error("evicted before the worker took notice")
+			}
+			w := p.worker
+			w.hear(p.inbox.open(func() {}))
+			if p.Evict(later, 0) {
+				t.Error("evicted while the worker looks")
+			}
+			w.hear(p.inbox.open(func() {}))
+			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) || d.grace != nil && *d.grace != *c.grace || *events != c.events {
+				t.Errorf("it ends for %v within %v, %d events", d.failure, d.grace, *events)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package pod
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/status"
+)
+
+// reporter stores the pod's status when it changed.
+type reporter struct {
+	node    *Node
+	id      *identity.Pod
+	stored  *corev1.PodStatus // as it was reported last; nil: never
+	learned time.Time         // when the node learned of a new pod; zero: its start was counted, or it is older than the agent
+}
+
+func newReporter(node *Node, id *identity.Pod, object *corev1.Pod) *reporter {
+	r := &reporter{node: node, id: id}
+	if object.Status.StartTime == nil {
+		r.learned = node.Clock.Now()
+	}
+	return r
+}
+
+// report stores the status that follows from in if it changed; show completes it.
+func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.PodStatus)) {
+	base := *pod
+	if r.stored != nil {
+		base.Status = *r.stored
+		base.Status.Conditions = status.WithForeign(r.stored.Conditions, pod.Status.Conditions)
+	}
+	in.Pod = &base
+	next := status.Of(in)
+	show(&next)
+	if next.Phase == corev1.PodRunning && !r.learned.IsZero() {
+		r.node.Hooks.Ran(r.node.Clock.Since(r.learned))
+		r.learned = time.Time{}
+	}
+	unseen := r.id.Static && r.stored == nil // its mirror may be yet to come
+	switch {
+	case unseen, !status.Same(&base.Status, &next):
+		r.stored = &next
+		r.node.Statuses.Set(r.id.Life, pod, &next)
+	case status.Same(&pod.Status, &next):
+		r.stored = &pod.Status // one copy is enough
+	}
+}
+
+// last is the status that was last reported, else that of the pod.
+func (r *reporter) last(pod *corev1.Pod) *corev1.PodStatus { return cmp.Or(r.stored, &pod.Status) }
+
+// finished says whether the status that was reported is that of a pod that has ended.
+func (r *reporter) finished() bool { return r.stored != nil && status.Finished(r.stored.Phase) }
+
+// startTime is when the node took over the pod; zero: not known.
+func (r *reporter) startTime(pod *corev1.Pod) time.Time {
+	switch {
+	case r.stored != nil && r.stored.StartTime != nil:
+		return r.stored.StartTime.Time
+	case pod.Status.StartTime != nil:
+		return pod.Status.StartTime.Time
+	}
+	return time.Time{}
+}
+
+// awaitsRunning says whether the pod is new and has not run yet.
+func (r *reporter) awaitsRunning() bool { return !r.learned.IsZero() }
+
+// report stores the pod's status if it changed. terminal: nothing runs any more.
+func (w *worker) report(terminal bool) {
+	if w.desired.gone {
+		return
+	}
+	w.observer.Publish()
+	w.reporter.report(w.desired.pod, status.Input{
+		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started, HostIPs: w.node.HostIPs,
+		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Now: w.node.Clock.Now(),
+	}, w.devices.show)
+}

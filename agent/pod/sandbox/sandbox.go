@@ -1,0 +1,267 @@
+// Package sandbox makes and ends what the containers of one pod stand on: its sandbox,
+// its cgroup and the host's users that are its own.
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/admission/security"
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/userns"
+	"monopod/apiserver/client"
+	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
+)
+
+// Runtime is what the runtime is asked for.
+type Runtime interface {
+	Status(ctx context.Context) (*cri.StatusResponse, error)
+	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (id string, err error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+}
+
+// Cgroups are those of the node's pods.
+type Cgroups interface {
+	// Create makes the cgroup of a new pod, and sets its limits.
+	Create(pod *corev1.Pod)
+	// Update sets the limits of one that is there.
+	Update(pod *corev1.Pod)
+	// Hold counts a pod that an earlier agent let in to those of its class.
+	Hold(pod *corev1.Pod)
+	// Remove fails while a process is in it.
+	Remove(pod *corev1.Pod) error
+	// Parent is the cgroup's name, as the runtime wants it.
+	Parent(pod *corev1.Pod) string
+}
+
+// Users gives pods users of the host.
+type Users interface {
+	Get(pod types.UID) (*cri.UserNamespace, error)
+}
+
+// Node is what the sandboxes of all pods of a node have in common.
+type Node struct {
+	Client   client.Client
+	Runtime  Runtime
+	Clock    clock.Clock
+	Cgroups  Cgroups // nil: the runtime has a place of its own
+	Users    Users
+	Machine  security.Host
+	Instance string // of the agent
+	Cluster  spec.Cluster
+	Resolv   *cri.DNSConfig
+	// Logs is the folder of a pod's logs.
+	Logs func(*corev1.Pod) string
+}
+
+// Sandbox is that of one pod, one after the other.
+type Sandbox struct {
+	node     *Node
+	pod      *identity.Pod
+	observer *observe.Observer
+	pace     *pace.Pace
+	users    *cri.UserNamespace // nil: not known yet
+	removed  bool               // the cgroup is
+}
+
+// New has the sandbox of a pod.
+func New(node *Node, pod *identity.Pod, o *observe.Observer, p *pace.Pace) *Sandbox {
+	return &Sandbox{node: node, pod: pod, observer: o, pace: p}
+}
+
+// Able says whether the runtime can do what the pod asks of it: the pod fails for what
+// it cannot. Only pods that ask make the runtime be asked.
+func (s *Sandbox) Able(ctx context.Context, pod *corev1.Pod) (*status.Failure, error) {
+	if !security.Demanding(pod) {
+		return nil, nil
+	}
+	handler, err := s.Handler(ctx, pod)
+	if err != nil {
+		return nil, nil // reported when the sandbox is made
+	}
+	resp, err := s.node.Runtime.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	can := security.Abilities{Handlers: resp.RuntimeHandlers, Features: resp.Features}
+	return can.Check(pod, handler), nil
+}
+
+// Handler is the runtime's name for what the pod's RuntimeClass says.
+func (s *Sandbox) Handler(ctx context.Context, pod *corev1.Pod) (string, error) {
+	name := pod.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	class, err := client.Get[*nodev1.RuntimeClass](ctx, s.node.Client, "", *name)
+	if err != nil {
+		return "", err
+	}
+	return class.Handler, nil
+}
+
+// Make makes the cgroup and the sandbox.
+func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) error {
+	if s.node.Cgroups != nil {
+		s.node.Cgroups.Create(pod)
+	}
+	if err := os.MkdirAll(s.node.Logs(pod), 0o755); err != nil {
+		return err
+	}
+	id, err := s.run(ctx, pod, attempt)
+	switch {
+	case s.pace.Undecided(err):
+		return fmt.Errorf("create sandbox: %w", err)
+	case err != nil:
+		s.blameClass(pod, err)
+		s.pod.Warn("FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		return fmt.Errorf("create sandbox: %w", err)
+	}
+	return s.observer.SandboxMade(ctx, id, attempt)
+}
+
+// run has the runtime make the sandbox. It is not cut off by news of the pod.
+func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id string, err error) {
+	if err := spec.CheckHostname(pod, s.node.Cluster.Domain); err != nil {
+		return "", err
+	}
+	handler, err := s.Handler(ctx, pod)
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.Users(pod); err != nil {
+		return "", err
+	}
+	if security.Labelled(pod) && !s.node.Machine.SELinux() {
+		s.pod.Warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the host")
+	}
+	return s.node.Runtime.RunPodSandbox(s.pod.Life, s.config(pod, attempt), handler)
+}
+
+// blameClass shows in the status of a pod with a RuntimeClass why it has no sandbox: of
+// that the class is the likeliest cause.
+func (s *Sandbox) blameClass(pod *corev1.Pod, err error) {
+	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
+		why := status.Waiting{Reason: pace.Creating(pod), Message: fmt.Sprintf("Failed to create pod sandbox: %v", err)}
+		s.pace.WaitAll(pod, why, nil)
+	}
+}
+
+// Users finds out which of the host's users are the pod's.
+func (s *Sandbox) Users(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
+	if s.users == nil {
+		s.users = userns.Shared()
+		if security.OwnUsers(pod) {
+			s.users, err = s.node.Users.Get(s.pod.UID)
+		}
+	}
+	return s.users, err
+}
+
+func (s *Sandbox) config(pod *corev1.Pod, attempt uint32) *cri.PodSandboxConfig {
+	o := spec.SandboxOptions{
+		Users: s.users, Attempt: attempt, Instance: s.node.Instance, LogDir: s.node.Logs(pod),
+		Domain: s.node.Cluster.Domain, DNS: spec.DNS(pod, s.node.Resolv, s.node.Cluster),
+	}
+	if s.node.Cgroups != nil {
+		o.CgroupParent = s.node.Cgroups.Parent(pod)
+	}
+	return spec.Sandbox(pod, o)
+}
+
+// Config is the config that the living sandbox was made from.
+func (s *Sandbox) Config(pod *corev1.Pod) *cri.PodSandboxConfig {
+	return s.config(pod, s.observer.Seen().Sandbox().Attempt)
+}
+
+// Stop ends the newest sandbox, of which no container runs any more, and with it the
+// pod's address.
+func (s *Sandbox) Stop(ctx context.Context) error {
+	return s.node.Runtime.StopPodSandbox(ctx, s.observer.Seen().Sandbox().ID)
+}
+
+// Stopping ends all sandboxes, at once, as functions of a group; they are not cut off
+// by news of the pod. Stopped notes the outcome of those that succeeded.
+func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
+	seen := s.observer.Seen()
+	done := make([]string, len(seen.Sandboxes))
+	for i := range seen.Sandboxes {
+		id := seen.Sandboxes[i].ID
+		g.Do(func() error {
+			if err := s.node.Runtime.StopPodSandbox(s.pod.Life, id); err != nil {
+				return fmt.Errorf("stop sandbox: %w", err)
+			}
+			done[i] = id
+			return nil
+		})
+	}
+	return func() {
+		for _, id := range done {
+			s.observer.SandboxStopped(id)
+		}
+	}
+}
+
+// Removing removes all sandboxes and the containers in them, as functions of a group.
+func (s *Sandbox) Removing(g *guard.Group) {
+	for _, sandbox := range s.observer.Seen().Sandboxes {
+		g.Do(func() error {
+			if err := s.node.Runtime.RemovePodSandbox(s.pod.Life, sandbox.ID); err != nil && !identity.Gone(err) {
+				return fmt.Errorf("remove sandbox: %w", err)
+			}
+			return nil
+		})
+	}
+}
+
+// Limit sets the limits of the cgroup to those of pod.
+func (s *Sandbox) Limit(pod *corev1.Pod) {
+	if s.node.Cgroups != nil {
+		s.node.Cgroups.Update(pod)
+	}
+}
+
+// Hold takes over the cgroup that an earlier agent made.
+func (s *Sandbox) Hold(pod *corev1.Pod) {
+	if s.node.Cgroups != nil && len(s.observer.Seen().Sandboxes) > 0 {
+		s.node.Cgroups.Hold(pod)
+	}
+}
+
+// Processes leave a cgroup a moment after the runtime says they are dead.
+const (
+	cgroupTries = 10
+	cgroupPause = 5 * time.Millisecond
+)
+
+// RemoveCgroup removes it, once.
+func (s *Sandbox) RemoveCgroup(pod *corev1.Pod) error {
+	if s.node.Cgroups == nil || s.removed {
+		return nil
+	}
+	var err error
+	for range cgroupTries {
+		if err = s.node.Cgroups.Remove(pod); err == nil {
+			s.removed = true
+			return nil
+		}
+		if !backoff.Sleep(s.pod.Life, s.node.Clock, cgroupPause) {
+			return s.pod.Life.Err()
+		}
+	}
+	return fmt.Errorf("remove cgroup: %w", err)
+}

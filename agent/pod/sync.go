@@ -1,0 +1,144 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/pod/containers"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/plan"
+	"monopod/agent/pod/status"
+	"monopod/apiserver/process/guard"
+)
+
+// sync brings the pod nearer to running: it carries out plans until none has anything to
+// do now.
+func (w *worker) sync(ctx context.Context) error {
+	for {
+		again, err := w.round(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		w.report(false)
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// round carries out one plan; again says that a next one may have more to do.
+func (w *worker) round(ctx context.Context) (again bool, err error) {
+	pod := w.desired.pod
+	w.pace.Round()
+	w.probes.Keep()
+	if err := w.starter.Settle(ctx, pod); err != nil {
+		return false, err
+	}
+	p := plan.For(plan.Input{Pod: pod, Seen: w.observer.Seen(), Started: w.probes.Started, Failed: w.probes.Failed})
+	if p.RestartAll != nil {
+		return w.restartAll(ctx, p)
+	}
+	if p.NewSandbox {
+		if able, err := w.able(ctx); !able {
+			return false, err
+		}
+	}
+	if err := w.ground(ctx, p); err != nil {
+		w.waitForVolumes()
+		return false, err
+	}
+	if len(p.Kill) > 0 {
+		return true, w.stopper.ToRestart(ctx, pod, p.Kill)
+	}
+	if restart := w.resizer.resize(ctx, pod); len(restart) > 0 {
+		return true, w.stopper.ToRestart(ctx, pod, restart)
+	}
+	if len(p.Start) == 0 {
+		return false, nil
+	}
+	return w.starter.StartAll(ctx, pod, p.Start)
+}
+
+// able says whether the pod can have a new sandbox: the runtime can do what it asks for,
+// and its devices are there. A pod that never can fails.
+func (w *worker) able(ctx context.Context) (bool, error) {
+	failure, err := w.sandbox.Able(ctx, w.desired.pod)
+	ok := failure == nil && err == nil
+	if ok {
+		ok, failure, err = w.devices.prepare(ctx, w.desired.pod)
+	}
+	if failure != nil {
+		w.desired.fail(failure, w.desired.grace)
+		w.id.Warn(failure.Reason, "%s", failure.Message)
+	}
+	return ok, err
+}
+
+// ground prepares what containers stand on, all at once: the sandbox, the volumes, and a
+// first look at the images.
+func (w *worker) ground(ctx context.Context, p plan.Plan) error {
+	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Seen().Containers) > 0
+	if !p.NewSandbox {
+		return w.volumes.Prepare(ctx, facts, len(p.Start) > 0, ran)
+	}
+	if err := w.dropSandbox(ctx); err != nil {
+		return err
+	}
+	w.report(false) // ContainerCreating; stored while the sandbox starts
+	var unmounted error
+	var found map[string]*cri.Image
+	facts = w.observer.Facts(pod)
+	var beside guard.Group
+	beside.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
+	beside.Do(func() error { found = w.images.Look(ctx, p.Start); return nil })
+	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) }) // the others are waited for all the same
+	if panicked := beside.Wait(); panicked != nil {
+		return panicked
+	}
+	w.images.Found(found)
+	return errors.Join(err, unmounted)
+}
+
+// dropSandbox ends what is left of a dead sandbox: its containers, its address.
+func (w *worker) dropSandbox(ctx context.Context) error {
+	seen := w.observer.Seen()
+	old := seen.Sandbox()
+	if old == nil {
+		return nil
+	}
+	if slices.ContainsFunc(seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
+		w.id.Event("", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	if err := w.stopper.Alive(ctx, w.desired.pod, "Pod sandbox changed"); err != nil {
+		return err
+	}
+	return w.sandbox.Stop(ctx)
+}
+
+// waitForVolumes says, of containers that were never started, which volumes they wait
+// for.
+func (w *worker) waitForVolumes() {
+	if failed := w.volumes.Failed(); failed != nil {
+		why := status.Waiting{Reason: pace.Creating(w.desired.pod), Message: failed.Error()}
+		w.pace.WaitAll(w.desired.pod, why, func(container string) bool { return w.observer.Seen().Latest(container) != nil })
+	}
+}
+
+// restartAll ends what runs, without hooks and at once, waits out the back-off of the
+// container that asked for it, and removes every container: what the runtime does not
+// have starts anew. Sandbox and volumes stay. Each step can be done again.
+func (w *worker) restartAll(ctx context.Context, p plan.Plan) (again bool, err error) {
+	if len(p.Kill) > 0 {
+		w.report(false)
+		return true, w.stopper.AtOnce(ctx, w.desired.pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
+	}
+	if !w.starter.MayRestartAll(w.desired.pod, p.RestartAll) {
+		return false, nil
+	}
+	w.report(false)
+	return true, w.starter.RemoveAll(ctx, w.desired.pod, p.RestartAll.ID)
+}

@@ -1,0 +1,127 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
+)
+
+// state is where a pod is on its one-way road.
+type state int
+
+const (
+	syncing     state = iota // containers are to run
+	terminating              // they are being stopped
+	terminated               // all dead and cleared away; the object may remain
+)
+
+// ending is how far the end of a pod has come.
+type ending struct {
+	state    state
+	began    time.Time // when the kill began
+	reported bool      // the final status is
+}
+
+// terminate ends the pod: containers stopped gracefully, the final status stored, the
+// sandbox stopped, volumes unmounted. Then bury decides what becomes of the rest. Every
+// part can be done again.
+func (w *worker) terminate(ctx context.Context) (over bool, err error) {
+	if w.end.began.IsZero() {
+		w.end.began = w.node.Clock.Now()
+		for _, c := range w.observer.Seen().Alive() {
+			w.id.Event(c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
+		}
+	}
+	if err := w.stopper.Within(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
+		return false, err
+	}
+	w.probes.Keep()
+	w.node.Placement.Release(w.id.UID)
+	if !w.end.reported {
+		w.report(true)
+		w.end.reported = true
+	}
+	if err := w.clear(); err != nil {
+		return false, err
+	}
+	w.end.state = terminated
+	w.self.over.Store(true)
+	w.node.Hooks.Unmounted(w.id.UID)
+	return w.bury()
+}
+
+// clear takes away what a pod without living containers no longer needs. The sandbox may
+// go only when the final status is stored: after a crash the status could not be made
+// again.
+//
+// It is not interrupted by news: none could make it faster, and half a stop of a sandbox
+// costs more than a whole one.
+func (w *worker) clear() error {
+	var g guard.Group
+	stopped := w.sandbox.Stopping(&g)
+	g.Do(w.volumes.Unmount)
+	if !w.id.Static { // which ends also where no API is
+		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
+	}
+	err := g.Wait()
+	stopped()
+	return err
+}
+
+// bury removes the last traces of a pod whose object is to go or gone, and ends the
+// worker once it is. A pod that merely finished keeps its dead containers and logs until
+// then.
+func (w *worker) bury() (over bool, err error) {
+	pod, gone := w.desired.pod, w.desired.gone
+	if !gone && pod.DeletionTimestamp == nil {
+		return false, w.sandbox.RemoveCgroup(pod)
+	}
+	if err := w.removeTraces(); err != nil {
+		return false, err
+	}
+	if gone || w.id.Static {
+		return true, nil
+	}
+	if err := w.node.Statuses.Flush(w.id.Life, w.id.UID); err != nil {
+		return false, err
+	}
+	return false, w.deleteObject()
+}
+
+func (w *worker) removeTraces() error {
+	pod := w.desired.pod
+	var g guard.Group
+	w.sandbox.Removing(&g)
+	g.Do(w.volumes.Teardown)
+	g.Do(func() error { return w.sandbox.RemoveCgroup(pod) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	logs, seen := w.node.Containers.Logs, w.observer.Seen()
+	for i := range seen.Containers {
+		logs.Unlink(pod, &seen.Containers[i])
+	}
+	w.observer.ForgetAll()
+	w.volumes.ForgetTokens()
+	return os.RemoveAll(logs.Pod(pod))
+}
+
+// deleteObject is phase two of the deletion: the object goes, if it is still the same
+// one; finalizers may hold it. The watch says when it is gone.
+func (w *worker) deleteObject() error {
+	_, err := w.node.Client.Delete(w.id.Life, client.RefOf(w.desired.pod), metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(w.id.UID)},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete pod object: %w", err)
+}

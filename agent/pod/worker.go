@@ -1,0 +1,323 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/containers"
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/images"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/sandbox"
+	"monopod/agent/pod/status"
+	"monopod/agent/pod/volumes"
+	"monopod/apiserver/process/guard"
+)
+
+// worker makes one pod what it should be. All of it belongs to run's goroutine.
+type worker struct {
+	self *Pod
+	node *Node
+	id   *identity.Pod
+
+	desired  *desired
+	observer *observe.Observer
+	pace     *pace.Pace
+	images   *images.Images
+	volumes  *volumes.Volumes
+	sandbox  *sandbox.Sandbox
+	probes   *containers.Probes
+	hooks    *containers.Hooks
+	stopper  *containers.Stopper
+	starter  *containers.Starter
+	resizer  *resizer
+	devices  *devices
+	reporter *reporter
+	end      ending
+}
+
+func newWorker(p *Pod) *worker {
+	node, id, object := p.node, p.id, p.Object()
+	w := &worker{self: p, node: node, id: id, pace: &pace.Pace{}}
+	w.desired = newDesired(object, p.Allocated())
+	w.observer = observe.New(observe.Deps{
+		Pod: id.UID, Clock: node.Clock, Runtime: node.Inventory, Owners: node.Owners, HostIPs: node.HostIPs, Allocatable: node.Allocatable,
+		Pending: p.inbox.events,
+		Flushed: func(c *status.Container) { node.Hooks.Flushed(id.Life, c) },
+		Log:     func(c *status.Container) string { return node.Containers.Logs.Path(object, c) },
+	})
+	w.images = images.New(&node.Images, id, func(key string, r images.Result) {
+		p.inbox.put(func(n *news) {
+			if n.pulled == nil {
+				n.pulled = map[string]images.Result{}
+			}
+			n.pulled[key] = r
+		})
+	})
+	w.volumes = volumes.New(&node.Volumes, id)
+	w.sandbox = sandbox.New(&node.Sandboxes, id, w.observer, w.pace)
+	w.probes = containers.NewProbes(&node.Containers, id, object, w.observer, p.Ending, p.Wake)
+	w.hooks = containers.NewHooks(&node.Containers, id, w.observer)
+	w.stopper = containers.NewStopper(&node.Containers, id, w.observer, w.hooks, w.probes)
+	w.reporter = newReporter(node, id, object)
+	w.starter = containers.NewStarter(&node.Containers, id, containers.Parts{
+		Observer: w.observer, Pace: w.pace, Images: w.images, Volumes: w.volumes, Sandbox: w.sandbox,
+		Probes: w.probes, Hooks: w.hooks, Stopper: w.stopper, Stored: w.reporter.last, Wake: p.Wake,
+	})
+	w.resizer = &resizer{node: node, id: id, observer: w.observer, pace: w.pace, sandbox: w.sandbox, report: func() { w.report(false) }}
+	w.devices = newDevices(node, id, w.pace)
+	return w
+}
+
+// run is the life of the pod: it waits to be let in, then takes step after step, each
+// when there is news or it is time, until the pod is gone.
+func (w *worker) run(ctx context.Context) {
+	defer w.images.Wait()
+	defer w.node.Containers.Probes.Forget(w.desired.pod)
+	defer w.probes.Stop()
+	if !w.self.pass(ctx) {
+		return
+	}
+	for ctx.Err() == nil {
+		done := w.turn(ctx)
+		over := w.stepAside(ctx)
+		if done(); over {
+			return
+		}
+		w.rest(ctx)
+	}
+}
+
+// turn waits until this pod may start from nothing, or is to end instead.
+func (w *worker) turn(ctx context.Context) (done func()) {
+	if w.end.state != syncing || w.observer.Seen().Sandbox() != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if w.self.inbox.await(cancel) || w.desired.pod.DeletionTimestamp != nil {
+		return func() {}
+	}
+	return w.node.Hooks.Turn(ctx)
+}
+
+// stepAside is step on a goroutine of its own: the stack that it needs goes with it, so
+// that a pod at rest has but a small one.
+func (w *worker) stepAside(ctx context.Context) (over bool) {
+	err := <-guard.Spawn(func() error { over = w.step(ctx); return nil })
+	if p := (*guard.Panic)(nil); errors.As(err, &p) {
+		w.panicked(p)
+	}
+	return over
+}
+
+// step hears the news, does what there is to do now and says whether the pod is over.
+func (w *worker) step(ctx context.Context) (over bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.pace.Step()
+	w.hear(w.self.inbox.open(cancel))
+	began, fresh := time.Now(), w.reporter.awaitsRunning() && w.observer.Seen().Sandbox() == nil
+	err := guard.Call(func() (err error) {
+		over, err = w.work(ctx)
+		return err
+	})
+	operation := "sync"
+	switch {
+	case w.end.state != syncing:
+		operation = "kill"
+	case fresh:
+		operation = "create"
+	}
+	w.node.Hooks.Stepped(operation, time.Since(began))
+	w.hooks.Tidy(w.observer.Tidy())
+	w.observer.Publish()
+	w.judge(ctx, err)
+	return over
+}
+
+// hear takes over the news.
+func (w *worker) hear(n news) {
+	if n.pod != nil {
+		if w.desired.relabels(n.pod) {
+			w.volumes.Doubt()
+		}
+		w.ask(n.pod)
+	} else if w.desired.waitsForResources() {
+		w.ask(w.desired.asked)
+	}
+	w.desired.gone = w.desired.gone || n.gone
+	if n.relist {
+		w.observer.Doubt()
+	}
+	if n.refresh {
+		w.volumes.Doubt()
+	}
+	if n.failure != nil && w.end.state == syncing {
+		w.desired.fail(n.failure, n.grace)
+	}
+	if n.arrived {
+		w.images.Arrived()
+	}
+	for key, r := range n.pulled {
+		w.images.Pulled(key, r)
+	}
+	for _, id := range n.removed {
+		w.observer.Forget(id)
+	}
+	for _, ev := range n.events {
+		w.observer.Apply(ev)
+	}
+}
+
+// ask takes over what is asked for, with as many resources as the node has.
+func (w *worker) ask(object *corev1.Pod) {
+	if asks, granted := w.desired.ask(object, w.node.Hooks.Fits); asks {
+		w.resizer.retry()
+		if granted {
+			w.volumes.Doubt() // they may show the resources
+		}
+	}
+	w.self.allocated.Store(w.desired.pod)
+}
+
+// work is what a step does in the state that the pod is in: what the runtime has is
+// looked at; then the pod is brought nearer to running, until it is to end.
+func (w *worker) work(ctx context.Context) (over bool, err error) {
+	if err := w.look(ctx); err != nil {
+		return false, err
+	}
+	if w.decide(); w.end.state == syncing {
+		if err := w.sync(ctx); err != nil {
+			return false, err
+		}
+		w.decide()
+	}
+	switch w.end.state {
+	case terminating:
+		return w.terminate(ctx)
+	case terminated:
+		return w.bury()
+	}
+	return false, nil
+}
+
+// look reads the pod anew from the runtime, if that is called for, and takes over what
+// runs: its probes and, the first time, its cgroup and its volumes, whose sources may
+// have changed while no agent ran.
+func (w *worker) look(ctx context.Context) error {
+	fresh, first, err := w.observer.Look(ctx)
+	if err != nil || !fresh {
+		return err
+	}
+	seen := w.observer.Seen()
+	if first {
+		w.sandbox.Hold(w.desired.pod)
+		if len(seen.Containers) > 0 {
+			w.volumes.Doubt()
+		}
+	}
+	w.observer.Believe(w.desired.pod)
+	for i := range seen.Containers {
+		if c := &seen.Containers[i]; c.State == status.Running {
+			w.node.Containers.Running()
+			w.probes.Watch(w.desired.pod, c, first)
+		}
+	}
+	return nil
+}
+
+// decide says whether the pod is to end.
+func (w *worker) decide() {
+	if w.end.state != syncing {
+		return
+	}
+	if w.desired.failure == nil {
+		w.overdue()
+	}
+	if w.desired.ends() || w.reporter.finished() {
+		w.end.state = terminating
+		w.self.ending.Store(true)
+	}
+}
+
+// overdue fails a pod past its activeDeadlineSeconds.
+func (w *worker) overdue() {
+	limit, start := w.desired.pod.Spec.ActiveDeadlineSeconds, w.reporter.startTime(w.desired.pod)
+	if limit == nil || start.IsZero() {
+		return
+	}
+	rest := start.Add(time.Duration(*limit) * time.Second).Sub(w.node.Clock.Now())
+	if rest > 0 {
+		w.pace.RetryIn(rest)
+		return
+	}
+	const reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+	w.id.Event("", corev1.EventTypeNormal, reason, message)
+	w.desired.fail(&status.Failure{Reason: reason, Message: message}, nil)
+}
+
+// judge spaces out the steps that follow a failed one. A runtime that went away wakes the
+// worker itself when it is back.
+func (w *worker) judge(ctx context.Context, err error) {
+	if p := (*guard.Panic)(nil); errors.As(err, &p) {
+		w.panicked(p)
+		return
+	}
+	if w.pace.Well() {
+		w.node.Guard.Well("pod", w.self.FullName())
+	}
+	switch {
+	case err == nil:
+		w.pace.Succeeded()
+		return
+	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
+		w.pace.RetryIn(time.Millisecond) // interrupted: see why
+		return
+	case grpcstatus.Code(err) == codes.Unavailable:
+		w.node.Hooks.Unavailable()
+	}
+	w.observer.Doubt()
+	w.pace.Failed()
+	w.id.Log.Warn("pod step failed", zap.Error(err))
+}
+
+// panicked is the end of a step that panicked. What the worker believes may be half
+// changed, so it looks anew, after a pause that grows. Only that its pod is to go
+// shortens it.
+func (w *worker) panicked(p *guard.Panic) {
+	w.observer.Doubt()
+	w.pace.Panicked()
+	w.self.panicked("pod", p)
+}
+
+// rest waits for news or the next look.
+func (w *worker) rest(ctx context.Context) {
+	wait := w.pace.Retry()
+	if wait == 0 {
+		half := w.node.SyncFrequency / 2
+		wait = half + rand.N(2*half)
+	}
+	timer := w.node.Clock.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+			return
+		case <-w.self.inbox.wake:
+			if !w.pace.Unwell() || w.self.inbox.ending() {
+				return
+			}
+		}
+	}
+}
