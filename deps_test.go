@@ -40,6 +40,8 @@ var mayKnow = map[string][]string{
 	"monopod/agent/runtime/runtimetest": {"monopod/agent/runtime", "monopod/agent/images/image", "monopod/agent/runtime/abilities", "monopod/apiserver/process", "monopod/agent/runtime/cutoff", "monopod/testdata/web"},
 	"monopod/agent/network/cni":         {},
 	"monopod/agent/pod/plan":            {"monopod/agent", "monopod/apiserver/process"}, // what decides knows nothing of the API's client
+	"monopod/agent/pod/observe":         {"monopod/agent", "monopod/apiserver/process"},
+	"monopod/agent/pod/pace":            {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/pod/resize":          {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/resources/placement": {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/runtime/inventory":   {"monopod/agent", "monopod/apiserver/process"},
@@ -53,10 +55,16 @@ var mayKnow = map[string][]string{
 
 // forbidden are pairs that the table alone would let through.
 var forbidden = map[string][]string{
-	"monopod/agent":      {"monopod/agent/runtime/cri", "monopod/agent/runtime/fake", "monopod/agent/launch"},
-	"monopod/store":      {"monopod/store/bolt", "monopod/store/etcd"},
-	"monopod/store/bolt": {"monopod/store/etcd"},
-	"monopod/store/etcd": {"monopod/store/bolt"},
+	"monopod/agent": {"monopod/agent/runtime/cri", "monopod/agent/runtime/fake", "monopod/agent/launch"},
+	// The parts of a pod's worker do not know each other's users.
+	"monopod/agent/pod/observe":    {"monopod/agent/pod/images", "monopod/agent/pod/volumes", "monopod/agent/pod/sandbox", "monopod/agent/pod/containers"},
+	"monopod/agent/pod/images":     {"monopod/agent/pod/volumes", "monopod/agent/pod/sandbox", "monopod/agent/pod/containers"},
+	"monopod/agent/pod/volumes":    {"monopod/agent/pod/sandbox", "monopod/agent/pod/containers"},
+	"monopod/agent/pod/sandbox":    {"monopod/agent/pod/images", "monopod/agent/pod/volumes", "monopod/agent/pod/containers"},
+	"monopod/agent/pod/containers": {"monopod/agent/launch", "monopod/agent/runtime/cri", "monopod/agent/runtime/fake"},
+	"monopod/store":                {"monopod/store/bolt", "monopod/store/etcd"},
+	"monopod/store/bolt":           {"monopod/store/etcd"},
+	"monopod/store/etcd":           {"monopod/store/bolt"},
 }
 
 func TestPartsKnowOnlyWhatTheyMay(t *testing.T) {

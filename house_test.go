@@ -32,10 +32,6 @@ var floors = []string{"agent"}
 // exceptions are the places that are yet to be rebuilt, with the size that they must not
 // exceed. The list only shrinks: an entry that is within the limit is an error.
 var exceptions = map[string]int{
-	"agent files":                           37,
-	"agent lines":                           5452,
-	"agent.Agent fields":                    64,
-	"agent.Agent methods":                   106,
 	"agent/node/registrar.Registrar fields": 21,
 	"agent/pressure/evictor.Evictor fields": 21,
 	"agent/runtime/cri files":               21,

@@ -1,28 +1,23 @@
 // Package agent makes one node run the pods bound to it: kubelet's part.
 //
-// One Agent has one worker for each pod. What the worker does next is decided by
-// pure packages over what is known; what is known comes in as news, and what the
-// worker does goes out to the Runtime and the API.
+// A pod is a pod.Pod (package pod): what others tell it goes to its inbox, and its worker
+// makes it what it should be. This package is the node around the pods: it makes the
+// parts and ties them together (assemble.go, podnode.go), hands on what changes (loop.go),
+// and has what concerns all pods.
 //
-//	source ── pods of the API ──┐                         ┌── Runtime (cri, fake)
-//	static ─── pods of files ───┤   loop → worker → round ├── volume, cgroup, image
-//	Runtime.Events, relist ─────┤                         └── statuswriter → API
-//	probe, timers ──────────────┘
+//	source ── pods of the API ──┐                     ┌── Runtime (cri, fake)
+//	static ─── pods of files ───┼── loop → pods → Pod ├── volume, cgroup, image
+//	Runtime.Events, relist ─────┘                     └── statuswriter → API
 //
-// A worker's life is syncing → terminating → terminated (worker.go). While it
-// syncs, each round asks plan.For what comes next (sync.go): the sandbox and the
-// volumes, then containers one by one (start.go), or a kill (kill.go). At its end
-// (terminate.go) containers, sandbox, volumes, cgroup and logs go in this order, the
-// final status is stored before what it was made from is gone, and the object is
-// deleted last. Every step can be done again: an agent may die between any two, and
-// so may the runtime, whose death is no failure of a pod (starting.go).
+// In the order in which a pod meets them:
 //
-// What pods share is beside the workers, in packages of their own; files of this one
-// tie them to the workers: who is let in (admit.go, room.go, secure.go), what pods
-// have for themselves (own.go, claims.go), what other parts see of a pod, such as the
-// evictor (pod.go), what is swept up (collect.go, sweep.go), the end before the
-// machine's (drain.go), static pods (statics.go), the making of all these parts
-// (prepare.go).
+//   - loop: hears of pods, from the API and from files, and of what the runtime has; it
+//     never waits (loop.go; relist.go asks the runtime for it; statics.go has the static
+//     pods)
+//   - pods: all pods by UID and by name (pods.go)
+//   - admitter: lets pods in, one after the other (admit.go)
+//   - sweeper: removes what a crash or an older life has left (sweep.go)
+//   - Agent: what a node answers, of its pods and of what they use (serve.go)
 //
 // The packages below know nothing of Agent. Each room is a subject, what decides in it
 // beside what acts:
@@ -30,8 +25,9 @@
 //   - source: which pods the node is to run: those of the API, static ones of files, and
 //     the mirror of these in the API
 //   - admission: whether a pod is let in, its security settings included
-//   - pod: what one pod is to be and is: spec, env, plan, resize, probe, status and who
-//     writes it; turns, in which pods start
+//   - pod: what one pod is and does: its worker; its parts, which own their state:
+//     observe, images, volumes, sandbox, containers, pace; what decides: spec, env, plan,
+//     resize, probe, status; statuswriter, turns and metrics, which all pods share
 //   - runtime: what the agent asks of a container runtime, in CRI's words; cri over
 //     containerd and fake in memory, runtimetest the contract of both; inventory and pleg
 //     tell what the runtime has

@@ -5,10 +5,8 @@ import "k8s.io/apimachinery/pkg/types"
 // Remembered are the containers and sandboxes of which something is remembered for
 // a pod: whose they are, and whether their preStop hook ran.
 func (a *Agent) Remembered(uid types.UID) (owned, hooked int) {
-	a.owners.mu.RLock()
-	defer a.owners.mu.RUnlock()
-	if p := a.pod(uid); p != nil {
+	if p := a.pods.get(uid); p != nil {
 		hooked = p.Remembered()
 	}
-	return len(a.owners.ids[uid]), hooked
+	return a.owners.Count(uid), hooked
 }

@@ -1,110 +1,206 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
+	"monopod/agent/images/collector"
 	"monopod/agent/pod"
-	"monopod/agent/pod/containers"
 	"monopod/agent/pod/images"
-	"monopod/agent/pod/resize"
-	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/pod/volumes"
 	"monopod/agent/pressure/evictor"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/resources/placement"
+	"monopod/apiserver/client/claim"
+	"monopod/apiserver/process/guard"
 )
 
-// newPodNode is what the pods of this node have in common.
-func (a *Agent) newPodNode() *pod.Node {
-	cluster := spec.Cluster{DNS: a.cfg.ClusterDNS, Domain: a.cfg.ClusterDomain}
-	memory := a.capacity[corev1.ResourceMemory]
-	n := &pod.Node{
-		Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Log: a.log, Guard: a.guard,
-		Inventory: a.inventory(), HostIPs: a.hostIPs, Allocatable: a.allocatable, Memory: memory.Value(), SyncFrequency: a.cfg.SyncFrequency,
-		Images: images.Node{
-			Client: a.Client, Runtime: a.Runtime, Puller: a.images, Clock: a.Clock, Guard: a.guard,
-			Imported: a.preload.First, Changed: a.node.ImagesChanged, Lost: a.node.Poke,
-		},
-		Volumes: volumes.Node{
-			Dir: a.podsDir(), Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Mounter: a.Mounter,
-			Tokens: a.tokens, Claims: a.claims, Saw: a.metrics.mount,
-		},
-		Sandboxes: sandbox.Node{
-			Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Users: a.users, Machine: a.cfg.Machine,
-			Instance: a.cfg.Instance, Cluster: cluster, Resolv: a.resolv, Logs: a.logs.Pod,
-		},
-		Containers: containers.Node{
-			Config: containers.Config{
-				Instance: a.cfg.Instance, Domain: a.cfg.ClusterDomain, Server: a.cfg.Server, HostIPs: a.hostIPs, Memory: memory.Value(),
-				PageSizes: a.pageSizes, SeccompDir: a.seccompDir(), SeccompDefault: a.cfg.Security.SeccompDefault, Machine: a.cfg.Machine,
-			},
-			Client: a.Client, Runtime: a.Runtime, Clock: a.Clock, Guard: a.guard, Caller: a.caller, Probes: a.probes,
-			Logs: a.logs, Placement: a.placement,
-			Started: func() { a.metrics.startedContainers.Inc(); a.rotate.Poke() }, Running: a.rotate.Poke,
-		},
-		Placement: a.placement, Statuses: a.status, Owners: &a.owners,
-		Hooks: pod.Hooks{
-			Event: a.event, Fits: a.fits, Turn: a.starts.Take, Flushed: a.Flushed, Unmounted: a.freeClaims, Unavailable: a.node.Poke,
-			Readmit: func(ctx context.Context, p *pod.Pod) { a.desk.do(func() { a.readmit(ctx, p) }) },
-			Stepped: a.metrics.stepped, Ran: a.metrics.ran,
-		},
-	}
-	if a.cgroups != nil {
-		n.Sandboxes.Cgroups = podCgroups{a}
-	}
-	return n
+var (
+	_ evictor.Pod   = (*pod.Pod)(nil)
+	_ collector.Pod = (*pod.Pod)(nil)
+	_ placement.Pod = (*pod.Pod)(nil)
+)
+
+// pods are those that the node has. Its methods may be used on any goroutine.
+type pods struct {
+	clock    clock.Clock
+	guard    *guard.Guard
+	node     *pod.Node // what they have in common; set before the first comes
+	admitter *admitter // likewise
+	// ended hears of a pod of which nothing is left, before a new one of the name begins.
+	ended func(*pod.Pod)
+	// over hears of it after that.
+	over    func(ctx context.Context, p *pod.Pod)
+	workers sync.WaitGroup
+
+	mu    sync.RWMutex // guards what follows
+	byUID map[types.UID]*pod.Pod
+	names map[types.NamespacedName]*pod.Pod // the newest of the name
 }
 
-// fits says why the node cannot give pod, which has what had says, what it asks for:
-// never, or not now.
-func (a *Agent) fits(had, pod *corev1.Pod) *status.Resize {
-	if why := a.placement.Infeasible(had, pod); why != "" {
-		return resize.Infeasible(why)
+func newPods(clk clock.Clock, g *guard.Guard) *pods {
+	return &pods{clock: clk, guard: g, byUID: map[types.UID]*pod.Pod{}, names: map[types.NamespacedName]*pod.Pod{}}
+}
+
+// add has the node run a pod. It waits until it is judged, for an earlier pod of the name,
+// unless it only has to end what is left of one that is gone itself, and for those that
+// make room for it.
+func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
+	p := pod.New(ctx, s.node, object, o)
+	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+	s.mu.Lock()
+	s.byUID[object.UID] = p
+	switch old := s.names[name]; {
+	case old == nil:
+		s.names[name] = p
+	case !o.Gone:
+		p.After(old)
+		s.names[name] = p
 	}
-	return resize.Room(pod, a.activeBeside(pod), a.node.Current())
+	s.mu.Unlock()
+	s.admitter.judge(ctx, p, o.Gone)
+	s.guard.Go(&s.workers, "pod", func() {
+		s.guard.Keep(ctx, s.clock, "pod", func() { p.Run(ctx) })
+		s.guard.Well("pod", p.FullName())
+		s.drop(p, name)
+		s.over(ctx, p)
+	})
 }
 
-// inventory reads what the runtime has.
-func (a *Agent) inventory() inventory.Reader {
-	return inventory.Reader{Runtime: a.Runtime, Instance: a.cfg.Instance}
+func (s *pods) drop(p *pod.Pod, name types.NamespacedName) {
+	defer func() { // whatever becomes of the rest: a new pod of the name waits for it
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.byUID, p.UID())
+		if s.names[name] == p {
+			delete(s.names, name)
+		}
+		p.Ended()
+	}()
+	s.ended(p)
 }
 
-// podsOf are those that are still there.
-func (a *Agent) podsOf(pods []evictor.Pod) (out []*pod.Pod) {
-	for _, p := range pods {
-		if p := a.pod(p.Object().UID); p != nil {
-			out = append(out, p)
+// wait waits for all pods' workers, whose contexts have ended.
+func (s *pods) wait() { s.workers.Wait() }
+
+// get is the pod with the UID; nil: there is none.
+func (s *pods) get(uid types.UID) *pod.Pod {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byUID[uid]
+}
+
+// there says whether there is a pod with the UID.
+func (s *pods) there(uid types.UID) bool { return s.get(uid) != nil }
+
+// named is the newest pod of the name; nil: there is none.
+func (s *pods) named(name types.NamespacedName) *pod.Pod {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.names[name]
+}
+
+// all are the pods, as they are now.
+func (s *pods) all() iter.Seq[*pod.Pod] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Values(slices.Collect(maps.Values(s.byUID)))
+}
+
+// by are the pods by UID, as P.
+func by[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make(map[types.UID]P, len(s.byUID))
+	for uid, p := range s.byUID {
+		out[uid] = as(p)
+	}
+	return out
+}
+
+// objects are the pods as they are asked for, by name.
+func (s *pods) objects() []*corev1.Pod {
+	var out []*corev1.Pod
+	for p := range s.all() {
+		out = append(out, p.Object())
+	}
+	return byName(out)
+}
+
+func byName(pods []*corev1.Pod) []*corev1.Pod {
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return pods
+}
+
+// active are the pods that hold resources: those let in that are not being stopped.
+func (s *pods) active() []*corev1.Pod {
+	var out []*corev1.Pod
+	for p := range s.all() {
+		if p.Active() {
+			out = append(out, p.Allocated())
 		}
 	}
 	return out
 }
 
-// evictable are all pods.
-func (a *Agent) evictable() map[types.UID]evictor.Pod {
-	out := map[types.UID]evictor.Pod{}
-	for uid, p := range a.all() {
-		out[uid] = p
-	}
-	return out
+// activeBeside are the pods that hold resources, but for one.
+func (s *pods) activeBeside(object *corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(s.active(), func(p *corev1.Pod) bool { return p.UID == object.UID })
 }
 
-// shownImages are the images of all pods' volumes, by their full names.
-func (a *Agent) shownImages() []string {
+// static says that a pod comes from a file, as the agent itself has marked it.
+func (s *pods) static(object *corev1.Pod) bool {
+	p := s.get(object.UID)
+	return p != nil && p.Static()
+}
+
+// made says that the runtime has containers of the pod.
+func (s *pods) made(uid types.UID) bool {
+	p := s.get(uid)
+	return p != nil && p.Seen() != nil && len(p.Seen().Containers) > 0
+}
+
+// volumeImages are the images of all pods' volumes, by their full names.
+func (s *pods) volumeImages() []string {
 	var out []string
-	for _, p := range a.all() {
+	for p := range s.all() {
 		out = append(out, images.Named(p.Object())...)
 	}
 	return out
 }
 
-// imagesArrived tells the node and the pods of images that nobody pulled.
-func (a *Agent) imagesArrived() {
-	a.node.ImagesChanged()
-	for _, p := range a.all() {
-		p.ImagesArrived()
+// usesClaim: a pod uses the claim, and has not ended.
+func (s *pods) usesClaim(namespace, name string) bool {
+	for p := range s.all() {
+		if object := p.Object(); !p.Over() && object.Namespace == namespace && slices.Contains(claim.AllOf(object), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// wakeForClaim wakes pods that wait for a claim.
+func (s *pods) wakeForClaim(namespace, name string) {
+	for p := range s.all() {
+		if object := p.Object(); p.Volumes() == nil && object.Namespace == namespace && slices.Contains(claim.AllOf(object), name) {
+			p.Refresh()
+		}
+	}
+}
+
+// refresh has pods look anew at what they show.
+func (s *pods) refresh(uses func(*corev1.Pod) bool) {
+	for p := range s.all() {
+		if uses(p.Object()) {
+			p.Refresh()
+		}
 	}
 }

@@ -1,26 +1,30 @@
 package agent
 
 import (
-	"cmp"
+	"context"
+	"errors"
+	"iter"
 	"net/http"
-	"slices"
+	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/logs"
 	"monopod/agent/node/server"
+	"monopod/agent/node/stats"
+	"monopod/agent/pod"
 	"monopod/agent/pod/status"
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/provision"
+	"monopod/apiserver/client"
+	metricsapi "monopod/apiserver/client/metrics"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/process/guard"
 )
 
 var _ server.Node = (*Agent)(nil)
-
-// newServer makes what answers as a kubelet does.
-func (a *Agent) newServer() http.Handler {
-	return server.New(server.Config{
-		Node: a, Stats: a.stats.Handler(), Metrics: a.Gather, Probes: a.probed,
-		Configz: a.cfg.Configz, LogDir: a.logs.Root(), Debugging: !a.cfg.NoDebugging,
-	})
-}
 
 // ServeHTTP answers as a kubelet does; package server has its paths.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.ServeHTTP(w, r) }
@@ -28,26 +32,22 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.Ser
 // SyncLoop implements server.Node.
 func (a *Agent) SyncLoop() error { return a.PLEG() }
 
+// PLEG is nil while the node learns what becomes of its pods; see pleg.Health.
+func (a *Agent) PLEG() error { return a.loop.relister.pleg.Check() }
+
 // Pods implements server.Node.
-func (a *Agent) Pods() []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, w := range a.all() {
-		out = append(out, w.Object())
-	}
-	return byName(out)
-}
+func (a *Agent) Pods() []*corev1.Pod { return a.pods.objects() }
 
 // RunningPods implements server.Node.
 func (a *Agent) RunningPods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, w := range a.all() {
-		seen := w.Seen()
+	for p := range a.pods.all() {
+		seen := p.Seen()
 		if seen == nil || len(seen.Alive()) == 0 {
 			continue
 		}
-		pod := w.Object()
-		running := &corev1.Pod{}
-		running.Namespace, running.Name, running.UID = pod.Namespace, pod.Name, pod.UID
+		object, running := p.Object(), &corev1.Pod{}
+		running.Namespace, running.Name, running.UID = object.Namespace, object.Name, object.UID
 		for _, c := range seen.Alive() {
 			if c.State == status.Running {
 				running.Spec.Containers = append(running.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
@@ -58,20 +58,104 @@ func (a *Agent) RunningPods() []*corev1.Pod {
 	return byName(out)
 }
 
-func byName(pods []*corev1.Pod) []*corev1.Pod {
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return pods
-}
-
 // Pod implements server.Node.
 func (a *Agent) Pod(name types.NamespacedName) (*corev1.Pod, bool) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	w := a.names[name]
-	if w == nil {
-		return nil, false
+	if p := a.pods.named(name); p != nil {
+		return p.Object(), true
 	}
-	return w.Object(), true
+	return nil, false
+}
+
+// Usage is what the node and its pods use now; nil, nil where the runtime cannot
+// tell.
+func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
+	node, pods, err := a.upkeep.stats.Metrics(ctx, a.node.Current().Labels)
+	if errors.Is(err, stats.ErrNone) {
+		return nil, nil, nil
+	}
+	return node, pods, err
+}
+
+// DeleteAllUnusedContainers removes, at once, every dead container that no policy
+// keeps, and all of the pods that have ended, whose logs go with them. It is for
+// when the disk is full.
+func (a *Agent) DeleteAllUnusedContainers(ctx context.Context) error {
+	return a.upkeep.collect.DeadContainers(ctx)
+}
+
+// DeleteUnusedImages removes, at once, every image that no container was made
+// from, but for those pinned, preloaded or just pulled. It is for when the disk is
+// full.
+func (a *Agent) DeleteUnusedImages(ctx context.Context) error {
+	return a.upkeep.collect.UnusedImages(ctx)
+}
+
+// measured are the pods with containers that run, as the statistics see them.
+func (a *Agent) measured() []stats.Pod {
+	var out []stats.Pod
+	for p := range a.pods.all() {
+		seen := p.Seen()
+		if seen == nil {
+			continue
+		}
+		started := map[string]time.Time{}
+		var instances []stats.Instance
+		if s := seen.Sandbox(); s != nil && s.Ready {
+			instances = append(instances, stats.Instance{ID: s.ID, Image: a.cfg.SandboxImage, Started: s.CreatedAt})
+		}
+		for _, c := range seen.Alive() {
+			if c.State == status.Running {
+				started[c.ID] = c.StartedAt
+				instances = append(instances, stats.Instance{ID: c.ID, Name: c.Name, Image: c.Image, Started: c.StartedAt})
+			}
+		}
+		if object := p.Object(); len(started) > 0 {
+			out = append(out, stats.Pod{
+				Pod: object, Started: started, Instances: instances, LogDir: a.logs.Pod(object), Dir: a.cfg.podDir(p.UID()), Claims: mountedClaims(p),
+			})
+		}
+	}
+	return out
+}
+
+// mountedClaims are the claims whose volumes the pod has.
+func mountedClaims(p *pod.Pod) []stats.Claim {
+	var out []stats.Claim
+	for name, v := range p.Volumes() {
+		if v.Claim != "" {
+			out = append(out, stats.Claim{Volume: name, Name: v.Claim, Dir: v.Dir})
+		}
+	}
+	return out
+}
+
+// written are the files of the containers that run.
+func (a *Agent) written() iter.Seq[logs.Written] {
+	return func(yield func(logs.Written) bool) {
+		for p := range a.pods.all() {
+			for c := range p.Running() {
+				if !yield(logs.Written{Path: a.logs.Path(p.Object(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: p.Log()}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// provideVolumes makes and removes the volumes of this node, and wakes pods whose
+// claims are bound, until ctx ends.
+func (a *Agent) provideVolumes(ctx context.Context) {
+	d, cfg := &a.deps, &a.cfg
+	p := provision.New(provision.Deps{
+		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("volumes"), Busy: a.pods.usesClaim,
+		Event: func(obj client.Object, eventType, reason, format string, args ...any) {
+			d.Recorder.Reference(record.ReferenceTo(obj), eventType, reason, format, args...)
+		},
+		Remove: func(path string) error { return mount.RemoveAll(path, d.Mounter) },
+	}, provision.Config{Dir: cfg.volumesDir(), Node: cfg.NodeName})
+	guard.Together(ctx, provision.NewFeed(a.source.Follower, p, a.pods.wakeForClaim).Run, func(ctx context.Context) {
+		if err := p.Run(ctx); err != nil {
+			d.Log.Error("no volumes are made or removed on this node", zap.Error(err))
+		}
+	})
 }

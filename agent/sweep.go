@@ -4,45 +4,57 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/logs/logdir"
+	"monopod/agent/resources/enforce"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/process/folder"
 )
 
-// sweep removes, at the start, what a crash or an older life has left.
-func (a *Agent) sweep() {
-	defer a.evict.Poke() // what is short at the start need not wait
-	defer close(a.swept)
-	a.sweepFolders()
-	a.sweepCgroups()
+// sweeper removes what a crash or an older life has left of pods.
+type sweeper struct {
+	cfg     *Config
+	log     *zap.Logger
+	pods    *pods
+	logs    *logdir.Dir
+	mounter volume.Mounter
+	cgroups *enforce.Enforcer // nil: there are none
+	poke    func()            // has the evictor look: what is short at the start need not wait
+	swept   chan struct{}     // closed when the pods of the API are known, and the rest is removed
 }
 
-// knowsPods says whether sweep is over.
-func (a *Agent) knowsPods() bool {
+// run sweeps at the start.
+func (s *sweeper) run() {
+	defer s.poke()
+	defer close(s.swept)
+	s.folders()
+	if s.cgroups != nil {
+		s.cgroups.Sweep(s.pods.there)
+	}
+}
+
+// over says whether run is: the node knows its pods.
+func (s *sweeper) over() bool {
 	select {
-	case <-a.swept:
+	case <-s.swept:
 		return true
 	default:
 		return false
 	}
 }
 
-// sweepFolders removes what lies on the disk for pods that no worker has.
-func (a *Agent) sweepFolders() (logFolders, logLinks int) {
-	a.sweepPods()
-	return a.logs.Sweep(func(uid types.UID) bool { return a.pod(uid) != nil })
-}
-
-// sweepPods removes the folders of pods that no worker has. One with something
-// mounted that cannot be unmounted stays, and is tried again with the next pass over
-// dead containers.
-func (a *Agent) sweepPods() {
-	for _, name := range folder.Names(a.podsDir()) {
-		if a.pod(types.UID(name)) != nil {
+// folders removes what lies on the disk for pods that are not there. A folder with
+// something mounted that cannot be unmounted stays, and is tried again with the next pass
+// over dead containers.
+func (s *sweeper) folders() (logFolders, logLinks int) {
+	for _, name := range folder.Names(s.cfg.podsDir()) {
+		uid := types.UID(name)
+		if s.pods.there(uid) {
 			continue
 		}
-		set := volume.Set{Dir: a.podDir(types.UID(name)), Mounter: a.Mounter}
+		set := volume.Set{Dir: s.cfg.podDir(uid), Mounter: s.mounter}
 		if err := set.Teardown(); err != nil {
-			a.log.Warn("cannot remove the folder of a pod that no longer exists", zap.String("uid", name), zap.Error(err))
+			s.log.Warn("cannot remove the folder of a pod that no longer exists", zap.String("uid", name), zap.Error(err))
 		}
 	}
+	return s.logs.Sweep(s.pods.there)
 }

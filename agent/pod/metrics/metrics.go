@@ -1,7 +1,9 @@
-package agent
+// Package metrics counts what the pods of a node do, with kubelet's names and buckets.
+package metrics
 
 import (
 	"errors"
+	"iter"
 	"strings"
 	"time"
 
@@ -12,8 +14,8 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// metrics have kubelet's names and buckets.
-type metrics struct {
+// Metrics are those of a node.
+type Metrics struct {
 	startedContainers prometheus.Counter
 	podStart          prometheus.Histogram
 	steps             *prometheus.HistogramVec // by what a worker did
@@ -24,9 +26,10 @@ type metrics struct {
 	volumes           *prometheus.HistogramVec
 }
 
-func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
+// New are the metrics of a node with these pods.
+func New(r prometheus.Registerer, node string, pods func() iter.Seq[*pod.Pod]) (*Metrics, error) {
 	const operation = "operation_type"
-	m := &metrics{
+	m := &Metrics{
 		startedContainers: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_started_containers_total", Help: "Containers started.",
 		}),
@@ -54,18 +57,19 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 			ConstLabels: prometheus.Labels{"migrated": "false", "operation_name": "volume_mount"},
 		}, []string{"status", "volume_plugin"}),
 	}
-	pods := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	counts := tally{node, pods}
+	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_running_pods", Help: "Pods with a running sandbox.",
-	}, a.runningPods)
+	}, counts.runningPods)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.startedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, pods, tally{a}} {
+	for _, c := range []prometheus.Collector{m.startedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
 }
 
-// operation counts a call of the runtime; it is a runtime.Observer.
-func (m *metrics) operation(call string, took time.Duration, err error) {
+// Operation counts a call of the runtime; it is a runtime.Observer.
+func (m *Metrics) Operation(call string, took time.Duration, err error) {
 	name := operationName(call)
 	m.operations.WithLabelValues(name).Inc()
 	m.operationTook.WithLabelValues(name).Observe(took.Seconds())
@@ -91,15 +95,15 @@ func operationName(call string) string {
 	return out.String()
 }
 
-// cage observes a change to a pod's cgroup.
-func (m *metrics) cage(operation string, change func() error) error {
+// Cgroup observes a change to a pod's cgroup.
+func (m *Metrics) Cgroup(operation string, change func() error) error {
 	began := time.Now()
 	defer func() { m.cgroups.WithLabelValues(operation).Observe(time.Since(began).Seconds()) }()
 	return change()
 }
 
-// mount observes that a volume was set up; it is a volume.Observer.
-func (m *metrics) mount(plugin string, took time.Duration, err error) {
+// Volume observes that a volume was set up; it is a volume.Observer.
+func (m *Metrics) Volume(plugin string, took time.Duration, err error) {
 	status := "success"
 	if err != nil {
 		status = "fail-unknown"
@@ -107,10 +111,10 @@ func (m *metrics) mount(plugin string, took time.Duration, err error) {
 	m.volumes.WithLabelValues(status, plugin).Observe(took.Seconds())
 }
 
-func (a *Agent) runningPods() float64 {
+func (t tally) runningPods() float64 {
 	n := 0
-	for _, w := range a.all() {
-		if seen := w.Seen(); seen != nil {
+	for p := range t.pods() {
+		if seen := p.Seen(); seen != nil {
 			if s := seen.Sandbox(); s != nil && s.Ready {
 				n++
 			}
@@ -120,7 +124,10 @@ func (a *Agent) runningPods() float64 {
 }
 
 // tally counts, when it is asked, what the node has.
-type tally struct{ *Agent }
+type tally struct {
+	node string
+	pods func() iter.Seq[*pod.Pod]
+}
 
 var _ prometheus.Collector = tally{}
 
@@ -144,15 +151,15 @@ func (t tally) Collect(ch chan<- prometheus.Metric) {
 	}
 	states := map[status.State]int{status.Running: 0}
 	mounted := map[[2]string]int{}
-	for _, w := range t.all() {
-		if seen := w.Seen(); seen != nil {
+	for p := range t.pods() {
+		if seen := p.Seen(); seen != nil {
 			for i := range seen.Containers {
 				states[seen.Containers[i].State]++
 			}
 		}
-		countVolumes(w, mounted)
+		countVolumes(p, mounted)
 	}
-	send(nodeNameDesc, 1, t.cfg.NodeName)
+	send(nodeNameDesc, 1, t.node)
 	for state, n := range states {
 		send(containersDesc, n, stateName(state))
 	}
@@ -182,10 +189,13 @@ func countVolumes(p *pod.Pod, out map[[2]string]int) {
 	}
 }
 
-// stepped observes a step of a pod's worker.
-func (m *metrics) stepped(operation string, took time.Duration) {
+// Stepped observes a step of a pod's worker.
+func (m *Metrics) Stepped(operation string, took time.Duration) {
 	m.steps.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// ran observes how long it took until a new pod ran.
-func (m *metrics) ran(took time.Duration) { m.podStart.Observe(took.Seconds()) }
+// Ran observes how long it took until a new pod ran.
+func (m *Metrics) Ran(took time.Duration) { m.podStart.Observe(took.Seconds()) }
+
+// Started counts a container that was started.
+func (m *Metrics) Started() { m.startedContainers.Inc() }

@@ -1,4 +1,4 @@
-package agent
+package inventory
 
 import (
 	"slices"
@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// owners says whose a sandbox or container is, for events that do not. The zero
+// Owners says whose a sandbox or container is, for events that do not. The zero
 // value works.
-type owners struct {
+type Owners struct {
 	mu   sync.RWMutex // guards what follows
 	byID map[string]types.UID
 	ids  map[types.UID][]string
 }
 
 // Add remembers that the pod has what id names.
-func (o *owners) Add(id string, uid types.UID) {
+func (o *Owners) Add(id string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byID == nil {
@@ -28,7 +28,7 @@ func (o *owners) Add(id string, uid types.UID) {
 }
 
 // Keep forgets what of the pod's is no more.
-func (o *owners) Keep(uid types.UID, exists func(id string) bool) {
+func (o *Owners) Keep(uid types.UID, exists func(id string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	left := slices.DeleteFunc(o.ids[uid], func(id string) bool {
@@ -45,11 +45,11 @@ func (o *owners) Keep(uid types.UID, exists func(id string) bool) {
 	}
 }
 
-// forget is for a pod that is no more.
-func (o *owners) forget(uid types.UID) { o.Keep(uid, func(string) bool { return false }) }
+// Forget is for a pod that is no more.
+func (o *Owners) Forget(uid types.UID) { o.Keep(uid, func(string) bool { return false }) }
 
-// of is the pod that has one of these; the first that is known counts.
-func (o *owners) of(ids ...string) types.UID {
+// Of is the pod that has one of these; the first that is known counts.
+func (o *Owners) Of(ids ...string) types.UID {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	for _, id := range ids {
@@ -58,4 +58,11 @@ func (o *owners) of(ids ...string) types.UID {
 		}
 	}
 	return ""
+}
+
+// Count is how many sandboxes and containers are known to be a pod's.
+func (o *Owners) Count(uid types.UID) int {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return len(o.ids[uid])
 }

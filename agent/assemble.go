@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/admission"
+	"monopod/agent/images/collector"
+	"monopod/agent/images/image"
+	"monopod/agent/images/preload"
+	"monopod/agent/logs"
+	"monopod/agent/logs/logdir"
+	"monopod/agent/node/registrar"
+	"monopod/agent/node/server"
+	"monopod/agent/node/shutdown/drain"
+	"monopod/agent/node/stats"
+	"monopod/agent/node/stream"
+	"monopod/agent/pod"
+	"monopod/agent/pod/metrics"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/status"
+	"monopod/agent/pod/statuswriter"
+	"monopod/agent/pressure/eviction"
+	"monopod/agent/pressure/evictor"
+	"monopod/agent/resources/cgroup"
+	"monopod/agent/resources/checkpoint"
+	"monopod/agent/resources/enforce"
+	"monopod/agent/resources/placement"
+	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/pleg"
+	"monopod/agent/source"
+	"monopod/agent/source/mirror"
+	"monopod/agent/source/static"
+	"monopod/agent/storage/claims"
+	"monopod/apiserver/process/guard"
+)
+
+// assemble reads the machine and makes the parts, each after those that it needs. Where
+// two need each other, one calls the other by a function, which nothing does before Run.
+func (a *Agent) assemble() (err error) {
+	d, cfg := &a.deps, &a.cfg
+	if a.guard, err = guard.New(d.Log, d.Clock, d.Metrics); err != nil {
+		return err
+	}
+	a.pods = newPods(d.Clock, a.guard)
+	if a.metrics, err = metrics.New(d.Metrics, cfg.NodeName, a.pods.all); err != nil {
+		return err
+	}
+	d.Runtime = runtime.Bounded(d.Runtime, a.metrics.Operation)
+	if a.machine, err = readMachine(cfg); err != nil {
+		return err
+	}
+	a.logs = logdir.New(filepath.Join(cfg.DataDir, "logs"), d.Log)
+	a.loop = &loop{clock: d.Clock, log: d.Log, guard: a.guard, period: cfg.RelistPeriod, pods: a.pods, owners: a.owners}
+	a.loop.sweep = &sweeper{
+		cfg: cfg, log: d.Log, pods: a.pods, logs: a.logs, mounter: d.Mounter, swept: make(chan struct{}),
+		poke: func() { a.upkeep.evict.Poke() },
+	}
+	for _, part := range []func() error{a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep, a.assemblePods} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Agent) assembleImages() error {
+	d, cfg := &a.deps, &a.cfg
+	pulls, err := image.NewMetrics(d.Metrics)
+	if err != nil {
+		return err
+	}
+	a.images = imaging{
+		place: image.NewPlace(d.Runtime, cfg.ImageRoot),
+		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls},
+		preload: preload.New(preload.Config{
+			Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
+		}),
+	}
+	return nil
+}
+
+// assembleNode is about the Node object, the runtime beneath it, and its end.
+func (a *Agent) assembleNode() error {
+	d, cfg := &a.deps, &a.cfg
+	health, err := pleg.New(d.Clock, d.Metrics)
+	if err != nil {
+		return err
+	}
+	a.node, err = registrar.New(registrar.Deps{
+		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Recorder: d.Recorder,
+		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.machine.capacity, a.machine.allocatable },
+		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.upkeep.placement.Offer(next, cur, first) },
+		Pressure:  func() []corev1.NodeConditionType { return a.upkeep.evict.Pressure() },
+		Down:      func() bool { return a.Drain.Down() },
+		Learns:    health.Check, Ready: a.images.place.Find,
+	}, registrar.Config{
+		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.hostIPs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
+		HeartbeatPeriod: cfg.HeartbeatPeriod, StatusPeriod: cfg.StatusPeriod, LeaseDuration: cfg.LeaseDuration,
+	})
+	if err != nil {
+		return err
+	}
+	a.loop.relister = &relister{
+		runtime: d.Runtime, inventory: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, pleg: health,
+		guard: a.guard, clock: d.Clock, log: d.Log, poke: a.node.Poke, connected: make(chan (<-chan runtime.Event)), answer: make(chan list),
+	}
+	a.Drain, err = drain.New(drain.Deps{
+		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Known: a.loop.sweep.swept, Poke: a.node.Poke,
+		Pods:     func() map[types.UID]evictor.Pod { return by(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
+		Critical: func(object *corev1.Pod) bool { return a.upkeep.evict.Critical(object) },
+		Await: func(ctx context.Context, pods []evictor.Pod, limit time.Duration) {
+			a.upkeep.evict.Await(ctx, pods, limit)
+		},
+		Resume: func() { a.loop.statics.retry() },
+	}, checkpoint.File(filepath.Join(cfg.DataDir, "graceful_node_shutdown_state")))
+	return err
+}
+
+// assembleSources is about hearing of pods and telling of them.
+func (a *Agent) assembleSources() error {
+	d, cfg := &a.deps, &a.cfg
+	a.status = statuswriter.New(d.Client, d.Clock, d.Log)
+	a.source = source.New(source.Follower{Client: d.Client, Clock: d.Clock, Log: d.Log}, cfg.NodeName, a.pods.refresh)
+	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeAgain, again: make(chan struct{}, 1)}
+	s.mirrors = mirror.New(mirror.Deps{Client: d.Client, Clock: d.Clock, Log: d.Log, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
+	s.manifests = static.NewSource(static.Deps{
+		Clock: d.Clock, Log: d.Log, Node: a.node, Recall: s.mirrors.Recall, Notify: d.Notify,
+	}, static.Config{Path: cfg.ManifestDir, Node: cfg.NodeName, Complete: d.Complete, Now: d.Clock.Now})
+	a.Streams = stream.New(stream.Deps{
+		Runtime: d.Runtime, Clock: d.Clock, Dir: a.logs, Known: a.loop.sweep.swept, Behind: s.mirrors.Behind,
+		Pod: func(uid types.UID) (stream.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
+	})
+	a.loop.source, a.loop.statics, a.loop.mirrors = a.source, s, s.mirrors
+	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Made: a.pods.made})
+	return nil
+}
+
+// assembleUpkeep is about what looks after the node.
+func (a *Agent) assembleUpkeep() (err error) {
+	d, cfg, u, known := &a.deps, &a.cfg, &a.upkeep, a.loop.sweep.over
+	var manager *cgroup.Manager
+	if cfg.CgroupRoot != "" {
+		manager = cgroup.New(cgroup.Config{
+			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes, Units: d.Units,
+		})
+		a.cgroups = enforce.New(enforce.Deps{
+			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity, Observe: a.metrics.Cgroup,
+		})
+		a.loop.sweep.cgroups = a.cgroups
+	}
+	if u.placement, err = placement.New(placement.Deps{
+		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Providers: d.Providers,
+		Pods:  func() map[types.UID]placement.Pod { return by(a.pods, func(p *pod.Pod) placement.Pod { return p }) },
+		Pod:   func(uid types.UID) (placement.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
+		Known: known, Active: a.pods.active,
+	}, placement.Config{
+		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve, Evicting: cfg.Eviction.Reservation(a.machine.capacity),
+		CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Socket: cfg.PodResources,
+	}); err != nil {
+		return err
+	}
+	a.machine.count(u.placement.Processors(), cfg)
+	a.loop.placement, a.loop.relister.found = u.placement, u.placement.Found
+	if u.rotate, err = logs.NewRotator(logs.RotatorDeps{
+		Clock: d.Clock, Metrics: d.Metrics, Running: a.written(), Reopen: d.Runtime.ReopenContainerLog, Notify: d.NotifyWrites, Log: d.Log, Guard: a.guard,
+	}, cfg.Logs); err != nil {
+		return err
+	}
+	if u.collect, err = collector.New(collector.Deps{
+		Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Images: a.images.place,
+		Pods:  func() map[types.UID]collector.Pod { return by(a.pods, func(p *pod.Pod) collector.Pod { return p }) },
+		Known: known, Sweep: a.loop.sweep.folders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
+	}, cfg.Garbage); err != nil {
+		return err
+	}
+	u.stats = stats.New(stats.Config{
+		Node: cfg.NodeName, Labels: map[string]string{spec.LabelInstance: cfg.Instance}, Runtime: d.Runtime, Cgroups: manager,
+		Clock: d.Clock, Pods: a.measured, Dir: cfg.DataDir, ImageRoot: cfg.ImageRoot,
+	})
+	if err := d.Metrics.Register(u.stats.Volumes()); err != nil {
+		return err
+	}
+	if d.Signals == nil {
+		d.Signals = func() eviction.Observations { return evictor.Machine(cfg.DataDir, a.images.place.Root()) }
+	}
+	u.evict, err = evictor.New(evictor.Deps{
+		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Usage: u.stats, Signals: d.Signals,
+		Pods:  func() map[types.UID]evictor.Pod { return by(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
+		Known: known, Static: a.pods.static, Reclaim: u.collect.Reclaim, WatchMemory: d.WatchMemory, WatchUsage: d.WatchUsage,
+	}, cfg.Eviction)
+	return err
+}
+
+// assemblePods is about letting pods in, and what they have in common.
+func (a *Agent) assemblePods() error {
+	d, cfg := &a.deps, &a.cfg
+	a.loop.admitter = &admitter{
+		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Current, place: a.upkeep.placement, evict: a.upkeep.evict,
+		refuse: a.Drain.Refuse, wake: make(chan struct{}, 1),
+		handlers: []admission.Handler{admission.NodeName, a.admitSecurity, admission.Affinity, admission.Taints, admission.Ports, admission.Resources},
+	}
+	probed := prometheus.NewRegistry()
+	probes, err := probe.NewMetrics(probed)
+	if err != nil {
+		return err
+	}
+	a.pods.node, a.pods.admitter, a.pods.ended = a.newPodNode(probes), a.loop.admitter, a.forget
+	a.pods.over = func(ctx context.Context, p *pod.Pod) {
+		a.freeClaims(p.UID())
+		if p.Static() && ctx.Err() == nil {
+			a.loop.statics.over(p.Object())
+		}
+	}
+	a.server = server.New(server.Config{
+		Node: a, Stats: a.upkeep.stats.Handler(), Metrics: d.Gather, Probes: probed,
+		Configz: cfg.Configz, LogDir: a.logs.Root(), Debugging: !cfg.NoDebugging,
+	})
+	return nil
+}
+
+// admitSecurity refuses what this machine would otherwise silently leave out.
+func (a *Agent) admitSecurity(pod *corev1.Pod, _ []*corev1.Pod, _ *corev1.Node) *status.Failure {
+	return a.cfg.Machine.Refuse(pod, &a.cfg.Security)
+}

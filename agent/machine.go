@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/node/host"
+	"monopod/agent/pod/spec"
+)
+
+// machine is what the node is.
+type machine struct {
+	hostIPs     []string
+	capacity    corev1.ResourceList
+	allocatable corev1.ResourceList // what pods may have of it
+	resolv      *cri.DNSConfig
+	pageSizes   []int64 // of huge pages, where there are cgroups
+}
+
+func readMachine(cfg *Config) (*machine, error) {
+	capacity, err := host.Capacity(cfg.DataDir, cfg.MaxPods)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Reserve.Fits(capacity); err != nil {
+		return nil, err
+	}
+	ip := cfg.NodeIP
+	if ip == "" {
+		ip = host.IP().String()
+	}
+	text, err := os.ReadFile(cfg.ResolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	m := &machine{hostIPs: []string{ip}, capacity: capacity, resolv: spec.ParseResolv(string(text))}
+	m.allocatable = m.reserve(cfg)
+	if cfg.CgroupRoot != "" {
+		m.pageSizes = slices.Sorted(maps.Keys(host.HugePages("/sys/kernel/mm/hugepages")))
+	}
+	return m, nil
+}
+
+// count takes the processors that may be given out as the node's; 0: nobody counted.
+func (m *machine) count(processors int, cfg *Config) {
+	if processors > 0 {
+		m.capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(processors), resource.DecimalSI)
+		m.allocatable = m.reserve(cfg)
+	}
+}
+
+// reserve is what is left of the capacity for pods.
+func (m *machine) reserve(cfg *Config) corev1.ResourceList {
+	return cfg.Reserve.Allocatable(m.capacity, cfg.Eviction.Reservation(m.capacity))
+}

@@ -1,0 +1,298 @@
+// Package drain stops the pods of the node before the machine goes down.
+package drain
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/admission"
+	"monopod/agent/node/shutdown"
+	"monopod/agent/node/shutdown/logind"
+	"monopod/agent/node/shutdown/times"
+	"monopod/agent/pod/status"
+	"monopod/agent/pressure/evictor"
+	"monopod/agent/resources/checkpoint"
+)
+
+// Deps are what a Drain works with; all are required. The functions may be called as
+// soon as Run is.
+type Deps struct {
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+	// Pods are those of the node, by UID.
+	Pods func() map[types.UID]evictor.Pod
+	// Known closes when the node knows which pods it has.
+	Known <-chan struct{}
+	// Poke has the node's conditions looked at.
+	Poke func()
+	// Critical says which pods go last.
+	Critical func(*corev1.Pod) bool
+	// Await waits until pods are over, but no longer than limit.
+	Await func(ctx context.Context, pods []evictor.Pod, limit time.Duration)
+	// Resume hears that the node stays up: pods that TakeAgain names may run again.
+	Resume func()
+}
+
+// Drain stops the pods of a node. Its methods may be used on any goroutine.
+type Drain struct {
+	deps  Deps
+	wake  chan struct{}
+	times *times.Record      // belongs to Run
+	mu    sync.Mutex         // guards what follows
+	now   *descent           // nil: the node stays up
+	again map[types.UID]bool // static pods that the last descent kept from running
+}
+
+// descent is one way down. It ends with the agent, or when it is called off.
+type descent struct {
+	periods shutdown.Periods
+	cancel  context.CancelFunc // nil: it has not begun
+	over    chan struct{}      // closed when nothing more will be ended
+	missed  bool               // the pods did not become known in time
+	ending  []evictor.Pod
+	kept    []types.UID // told to end, or refused
+}
+
+// New drains a node; file records when it last shut down.
+func New(deps Deps, file checkpoint.File) (*Drain, error) {
+	record, err := times.New(deps.Metrics, file)
+	return &Drain{deps: deps, wake: make(chan struct{}, 1), times: record}, err
+}
+
+var (
+	_ shutdown.Node = (*Drain)(nil)
+	_ logind.Node   = (*Drain)(nil)
+)
+
+// Shutdown implements shutdown.Node.
+func (d *Drain) Shutdown(p shutdown.Periods) { d.begin(p) }
+
+// StopPods implements logind.Node.
+func (d *Drain) StopPods(ctx context.Context, p shutdown.Periods) {
+	select {
+	case <-ctx.Done():
+	case <-d.begin(p).over:
+	}
+}
+
+// StayUp implements logind.Node. Pods that were told to end do so; those of files start
+// again.
+func (d *Drain) StayUp() {
+	d.callOff()
+	d.deps.Poke()
+	d.deps.Resume()
+}
+
+// Progress implements shutdown.Node.
+func (d *Drain) Progress() *shutdown.Progress {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil {
+		return nil
+	}
+	p := &shutdown.Progress{Done: closed(d.now.over), Unknown: d.now.missed || !closed(d.deps.Known)}
+	for _, ending := range d.now.ending {
+		if !ending.Over() {
+			pod := ending.Object()
+			p.Running = append(p.Running, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	return p
+}
+
+// closed says whether a channel is, on which nothing is sent.
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin begins a descent, or is about the one that has begun.
+func (d *Drain) begin(p shutdown.Periods) *descent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil {
+		d.now = &descent{periods: p, over: make(chan struct{})}
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+	return d.now
+}
+
+// callOff ends the descent; when it returns, nobody more is told to end.
+func (d *Drain) callOff() {
+	d.mu.Lock()
+	now := d.now
+	d.now = nil
+	d.mu.Unlock()
+	if now == nil {
+		return
+	}
+	if now.cancel != nil {
+		now.cancel()
+		<-now.over
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.again = map[types.UID]bool{}
+	for _, uid := range now.kept {
+		d.again[uid] = true
+	}
+}
+
+// TakeAgain are the pods that may run again, if files want them to.
+func (d *Drain) TakeAgain() (again map[types.UID]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	again, d.again = d.again, nil
+	return again
+}
+
+// Down says whether the node is on its way.
+func (d *Drain) Down() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now != nil
+}
+
+// Refuse keeps new pods out meanwhile. While it is not known which there are, any may
+// have run before: those are let in, and end like the others. Once it is too late for
+// that they are refused too, which ends what they run.
+func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil || !d.now.missed && !closed(d.deps.Known) {
+		return nil
+	}
+	d.now.kept = append(d.now.kept, pod.UID)
+	return admission.Rejected(shutdown.Refused, shutdown.RefusedText)
+}
+
+// Run waits to be asked, then stops the pods, until ctx ends.
+func (d *Drain) Run(ctx context.Context) {
+	d.note(d.times.Load())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+		below, cancel := context.WithCancel(ctx)
+		if now := d.take(cancel); now != nil {
+			d.descend(below, now)
+			close(now.over)
+		}
+		cancel()
+	}
+}
+
+func (d *Drain) note(err error) {
+	if err != nil {
+		d.deps.Log.Warn("when the node last shut down is not known after a restart", zap.Error(err))
+	}
+}
+
+// take is the descent that is to begin; nil: none, or it was called off.
+func (d *Drain) take(cancel context.CancelFunc) *descent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == nil || d.now.cancel != nil {
+		return nil
+	}
+	d.now.cancel = cancel
+	return d.now
+}
+
+// descend is the whole way down. Its end is noted if no pod was left out.
+func (d *Drain) descend(ctx context.Context, now *descent) {
+	d.note(d.times.Begin(d.deps.Clock.Now()))
+	left, known := d.learn(ctx, now)
+	if d.stop(ctx, now, left); known && ctx.Err() == nil {
+		d.note(d.times.End(d.deps.Clock.Now()))
+	}
+}
+
+// learn waits for the pods to be known, as they are not right after a start, but no
+// longer than they may take to end. left is what there is for that afterwards.
+func (d *Drain) learn(ctx context.Context, now *descent) (left shutdown.Periods, known bool) {
+	if closed(d.deps.Known) {
+		return now.periods, true
+	}
+	start := d.deps.Clock.Now()
+	timer := d.deps.Clock.NewTimer(now.periods.Bound())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-d.deps.Known:
+	case <-timer.C():
+		d.miss(now)
+	}
+	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.Known)
+}
+
+// miss gives up learning of the pods, unless they are known at the last moment.
+func (d *Drain) miss(now *descent) {
+	d.mu.Lock()
+	now.missed = !closed(d.deps.Known)
+	d.mu.Unlock()
+	if now.missed { // which nobody else writes
+		d.deps.Log.Warn("it is not known in time which pods the node has: those that are learned of later are refused")
+	}
+}
+
+// stop ends the pods, a stage after the other, until ctx ends.
+func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods) {
+	if ctx.Err() != nil {
+		return
+	}
+	d.deps.Log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", within.Bound()))
+	d.deps.Poke()
+	all := d.deps.Pods()
+	for _, stage := range within.Stages(d.living(now, all), d.deps.Critical) {
+		if ctx.Err() != nil {
+			return
+		}
+		var ending []evictor.Pod
+		for _, pod := range stage.Pods {
+			p := all[pod.UID]
+			d.keep(now, pod.UID)
+			p.Evict(shutdown.Failure(), stage.Grace(pod))
+			ending = append(ending, p)
+		}
+		d.deps.Await(ctx, ending, stage.Time+shutdown.Slack)
+	}
+}
+
+// living are the pods that are to end, the oldest first.
+func (d *Drain) living(now *descent, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range all {
+		if !p.Over() {
+			pods = append(pods, p.Object())
+			now.ending = append(now.ending, p)
+		}
+	}
+	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	return pods
+}
+
+func (d *Drain) keep(now *descent, uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now.kept = append(now.kept, uid)
+}

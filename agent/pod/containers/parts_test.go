@@ -1,0 +1,178 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
+)
+
+type reader struct{ inventory.Runtime }
+
+// machine is a runtime that notes, with the second, what it is asked to do.
+type machine struct {
+	reader
+	Runtime
+	hook error
+
+	mu    sync.Mutex
+	began time.Time
+	calls []string
+}
+
+func (m *machine) note(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = append(m.calls, fmt.Sprintf("%v ", time.Since(m.began))+fmt.Sprintf(format, args...))
+}
+
+func (m *machine) StopContainer(_ context.Context, id string, grace time.Duration) error {
+	m.note("stop %s %v", id, grace)
+	return nil
+}
+
+func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerStatus, error) {
+	return nil, grpcstatus.Error(codes.NotFound, id)
+}
+
+func (m *machine) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) (stdout, stderr []byte, code int32, err error) {
+	m.note("%s in %s", strings.Join(cmd, " "), id)
+	time.Sleep(time.Second)
+	return nil, nil, 0, m.hook
+}
+
+// world is the parts of a pod whose containers run.
+func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, *observe.Observer) {
+	t.Helper()
+	m.began = time.Now()
+	node := &Node{Runtime: m, Clock: clock.RealClock{}, Caller: probe.Caller{Exec: m}}
+	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
+	o := observe.New(observe.Deps{
+		Pod: "u", Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}, Pending: func() []runtime.Event { return nil }})
+	for i, name := range ids {
+		o.ContainerMade(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
+	}
+	probes := NewProbes(node, id, pod, o, func() bool { return false }, func() {})
+	return NewStopper(node, id, o, NewHooks(node, id, o), probes), o
+}
+
+func sidecar(name string) corev1.Container {
+	return corev1.Container{Name: name, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}
+}
+
+// Sidecars end after the others, the last first, with the grace that is left.
+func TestStopOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hooked := corev1.Container{Name: "b", Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"bye"}}}}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{sidecar("s1"), sidecar("s2")}, Containers: []corev1.Container{hooked}}}
+		m := &machine{}
+		s, o := world(t, pod, m, "s1", "s2", "b")
+		if err := s.Within(t.Context(), pod, 5*time.Second); err != nil || len(o.Seen().Alive()) > 0 {
+			t.Errorf("%v: %+v", err, o.Seen())
+		}
+		if want := []string{"0s bye in b", "1s stop b 4s", "1s stop s2 4s", "1s stop s1 4s"}; !slices.Equal(m.calls, want) {
+			t.Errorf("%q, want %q", m.calls, want)
+		}
+	})
+}
+
+// A preStop hook runs once, unless the runtime was kept from running it, and leaves the
+// container two seconds whatever it takes.
+func TestPreStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "b", Lifecycle: &corev1.Lifecycle{
+			PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"bye"}}}}}}}}
+		m := &machine{hook: grpcstatus.Error(codes.Unavailable, "away")}
+		s, o := world(t, pod, m, "b")
+		if err := s.Within(t.Context(), pod, 2*time.Second); err == nil {
+			t.Error("stopped without its hook")
+		}
+		o.ContainerMade(status.Container{ID: "b", Name: "b", State: status.Running})
+		m.hook, m.calls = nil, nil
+		if err := s.Within(t.Context(), pod, 2*time.Second); err != nil {
+			t.Error(err)
+		}
+		if want := []string{"1s bye in b", "2s stop b 2s"}; !slices.Equal(m.calls, want) {
+			t.Errorf("%q, want %q", m.calls, want)
+		}
+		if s.hooks.Remembered() != 1 {
+			t.Error("it would run again")
+		}
+		if s.hooks.Tidy(func(string) bool { return false }); s.hooks.Remembered() != 0 {
+			t.Error("remembered for good")
+		}
+	})
+}
+
+// A container that crashes waits longer each time, and is announced once a wait; one that
+// is made anew, since its start was cut off, does not wait.
+func TestBackOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		events := 0
+		s := NewStarter(&Node{Clock: clock.RealClock{}}, &identity.Pod{Event: func(string, string, string, string, ...any) { events++ }}, Parts{})
+		pod := &corev1.Pod{}
+		for i, want := range []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second} {
+			last := &status.Container{State: status.Exited, FinishedAt: time.Now()}
+			b := &pace.Blocked{}
+			for range 2 {
+				if err := s.backOff(pod, "c", last); want == 0 && err != nil || want > 0 && (!errors.As(err, &b) || b.Retry != want || b.Reason != "CrashLoopBackOff") {
+					t.Errorf("crash %d: %v, want %v", i, b.Retry, want)
+				}
+			}
+			if events != i {
+				t.Errorf("crash %d: %d events", i, events)
+			}
+			time.Sleep(want)
+			s.attempt("c", last.FinishedAt)
+		}
+		s.anew["c"] = 1
+		if err := s.backOff(pod, "c", &status.Container{State: status.Exited, FinishedAt: time.Now()}); err != nil {
+			t.Errorf("made anew: %v", err)
+		}
+	})
+}
+
+// Attempts count on from what the runtime has, else from what was stored.
+func TestNextAttempt(t *testing.T) {
+	t.Parallel()
+	ran := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	never := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}
+	for name, c := range map[string]struct {
+		last   *status.Container
+		stored []corev1.ContainerStatus
+		want   uint32
+	}{
+		"the first":                        {nil, nil, 0},
+		"one that ended":                   {&status.Container{State: status.Exited, Attempt: 2}, nil, 3},
+		"one that was not started":         {&status.Container{State: status.Created, Attempt: 2}, nil, 2},
+		"stored":                           {nil, []corev1.ContainerStatus{ran}, 5},
+		"stored, it was removed unstarted": {nil, []corev1.ContainerStatus{never}, 4},
+	} {
+		s := NewStarter(&Node{}, &identity.Pod{}, Parts{Stored: func(*corev1.Pod) *corev1.PodStatus { return &corev1.PodStatus{ContainerStatuses: c.stored} }})
+		if got := s.nextAttempt(&corev1.Pod{}, "c", c.last); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package pod
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/agent/pod/status"
+)
+
+// sized is a pod whose container asks for that much of a processor.
+func sized(cpu string) *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
+}
+
+func (d *desired) cpu() string {
+	q := d.pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]
+	return q.String()
+}
+
+// A pod has what it had until the node has room for what it asks for.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	d := newDesired(sized("1"), sized("1"))
+	full := &status.Resize{Reason: corev1.PodReasonDeferred}
+	fits := func(*corev1.Pod, *corev1.Pod) *status.Resize { return full }
+	if asks, granted := d.ask(sized("1"), fits); asks || granted || d.waitsForResources() {
+		t.Error("it asks for nothing new")
+	}
+	if asks, granted := d.ask(sized("2"), fits); !asks || granted || d.cpu() != "1" || d.deferred != full || !d.waitsForResources() {
+		t.Errorf("no room: %v, %v, has %s", asks, granted, d.cpu())
+	}
+	full = nil
+	if asks, granted := d.ask(d.asked, fits); !asks || !granted || d.cpu() != "2" || d.deferred != nil || d.waitsForResources() {
+		t.Errorf("room: %v, %v, has %s", asks, granted, d.cpu())
+	}
+}
+
+func TestGraceLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		own     int64
+		asked   int64 // by a deletion; negative: it is not deleted
+		evicted time.Duration
+		gone    bool
+		ending  time.Duration
+		want    time.Duration
+	}{
+		"its own":                   {30, -1, -1, false, 0, 30 * time.Second},
+		"what is left of it":        {30, -1, -1, false, 20 * time.Second, 10 * time.Second},
+		"deleted":                   {30, 5, -1, false, 2 * time.Second, 3 * time.Second},
+		"evicted":                   {30, -1, 4 * time.Second, false, 0, 4 * time.Second},
+		"evicted, its own is short": {2, -1, 4 * time.Second, false, 0, 2 * time.Second},
+		"over":                      {30, -1, -1, false, time.Minute, 0},
+		"gone":                      {30, -1, -1, true, 0, minGone},
+		"gone while it was deleted": {30, 5, -1, true, 0, 5 * time.Second},
+		"gone, its grace is over":   {30, 5, -1, true, time.Minute, minGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &c.own}}
+			if c.asked >= 0 {
+				pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = new(metav1.Now()), &c.asked
+			}
+			d := newDesired(pod, pod)
+			d.gone = c.gone
+			if c.evicted >= 0 {
+				d.fail(&status.Failure{Reason: "Evicted"}, &c.evicted)
+			}
+			if got := d.graceLeft(c.ending); got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	d := newDesired(sized("1"), sized("1"))
+	if d.ends() {
+		t.Error("a pod that is to run")
+	}
+	d.fail(&status.Failure{}, nil)
+	gone := newDesired(sized("1"), sized("1"))
+	gone.gone = true
+	finished := newDesired(sized("1"), sized("1"))
+	finished.pod.Status.Phase = corev1.PodSucceeded
+	for name, d := range map[string]*desired{"failed": d, "gone": gone, "finished": finished} {
+		if !d.ends() {
+			t.Error(name)
+		}
+	}
+}

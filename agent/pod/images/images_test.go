@@ -1,0 +1,114 @@
+package images_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/images/image"
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/images"
+	"monopod/agent/pod/pace"
+)
+
+// registry has one image, once it is pulled.
+type registry struct {
+	pulls   int
+	err     error
+	present map[string]*cri.Image
+}
+
+func (r *registry) Present(_ context.Context, q image.Request) (*cri.Image, error) {
+	return r.present[q.Image], nil
+}
+
+func (r *registry) Pull(_ context.Context, q image.Request) (*cri.Image, error) {
+	time.Sleep(time.Second)
+	if r.pulls++; r.err != nil {
+		return nil, r.err
+	}
+	return &cri.Image{Id: "id of " + q.Image}, nil
+}
+
+func (r *registry) Forget(string) {}
+
+func (r *registry) Version(context.Context) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v1.6.0"}, nil
+}
+
+func (r *registry) ImageStatus(_ context.Context, name string) (*cri.Image, error) {
+	return &cri.Image{Id: name}, nil
+}
+
+// bring is Bring until it has an image or waits for good, and how long that took.
+func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocked, time.Duration) {
+	t.Helper()
+	imported := make(chan struct{})
+	close(imported)
+	results := make(chan func(*images.Images), 1)
+	s := images.New(&images.Node{
+		Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return imported }, Changed: func() {}, Lost: func() {},
+	}, &identity.Pod{Life: t.Context(), Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}},
+		func(key string, result images.Result) { results <- func(s *images.Images) { s.Pulled(key, result) } })
+	defer s.Wait()
+	began := time.Now()
+	for {
+		img, err := s.Bring(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
+		b := &pace.Blocked{}
+		if err == nil || !errors.As(err, &b) || b.Reason != "" {
+			return img, b, time.Since(began)
+		}
+		(<-results)(s)
+	}
+}
+
+func TestBring(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web"}}}}
+	synctest.Test(t, func(t *testing.T) {
+		r := &registry{present: map[string]*cri.Image{"web": {Id: "here"}}}
+		if img, _, took := bring(t, r, pod); img.GetId() != "here" || r.pulls != 0 || took != 0 {
+			t.Errorf("present: %v after %v", img, took)
+		}
+		r = &registry{}
+		if img, _, took := bring(t, r, pod); img.GetId() != "id of web" || r.pulls != 1 || took != time.Second {
+			t.Errorf("pulled: %v after %v and %d pulls", img, took, r.pulls)
+		}
+		r = &registry{err: &image.Error{Reason: "ErrImagePull", Message: "no such image", Retry: 10 * time.Second}}
+		if img, b, _ := bring(t, r, pod); img != nil || b.Reason != "ErrImagePull" || b.Retry != 10*time.Second {
+			t.Errorf("not there: %v, %+v", img, b)
+		}
+	})
+}
+
+// A runtime that cannot mount images would show an empty folder, and say nothing.
+func TestImageVolumesNeedARuntimeThatMountsThem(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "data:1"}}}},
+		Containers: []corev1.Container{{Name: "c", Image: "web", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+	}}
+	if _, b, _ := bring(t, &registry{}, pod); b.Reason != "ImageVolumeMountFailed" || b.Retry != pace.Config {
+		t.Errorf("%+v", b)
+	}
+	if got := images.Named(pod); len(got) != 1 || got[0] != "docker.io/library/data:1" {
+		t.Error(got)
+	}
+}
+
+func TestLookLeavesOutWhatIsPulledAlways(t *testing.T) {
+	t.Parallel()
+	r := &registry{}
+	s := images.New(&images.Node{Runtime: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)
+	found := s.Look(t.Context(), []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "web", ImagePullPolicy: corev1.PullAlways}})
+	if len(found) != 1 || found["a"] == nil {
+		t.Error(found)
+	}
+}

@@ -1,0 +1,159 @@
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/status"
+	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
+)
+
+// machine is a runtime with one sandbox and what containers it is given.
+type machine struct {
+	containers map[string]cri.ContainerState
+	err        error
+}
+
+func (m *machine) ListPodSandbox(context.Context, *cri.PodSandboxFilter) ([]*cri.PodSandbox, error) {
+	return []*cri.PodSandbox{{Id: "s"}}, m.err
+}
+
+func (m *machine) PodSandboxStatus(context.Context, string) (*cri.PodSandboxStatus, error) {
+	return &cri.PodSandboxStatus{Id: "s", Network: &cri.PodSandboxNetworkStatus{Ip: "10.0.0.1"}}, m.err
+}
+
+func (m *machine) ListContainers(context.Context, *cri.ContainerFilter) (out []*cri.Container, err error) {
+	for id, state := range m.containers {
+		out = append(out, &cri.Container{Id: id, PodSandboxId: "s", State: state})
+	}
+	return out, m.err
+}
+
+func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerStatus, error) {
+	state, ok := m.containers[id]
+	if !ok {
+		return nil, grpcstatus.Error(codes.NotFound, id)
+	}
+	return &cri.ContainerStatus{Id: id, State: state, Metadata: &cri.ContainerMetadata{Name: "c"}, StartedAt: 1}, m.err
+}
+
+func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *inventory.Owners) {
+	owners := &inventory.Owners{}
+	return observe.New(observe.Deps{
+		Pod: "u", Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: inventory.Reader{Runtime: m}, Owners: owners,
+		HostIPs: []string{"192.0.2.1"}, Pending: func() []runtime.Event { return pending }, Flushed: func(*status.Container) {},
+		Log: func(*status.Container) string { return "" },
+	}), owners
+}
+
+func TestLook(t *testing.T) {
+	t.Parallel()
+	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
+	o, owners := observer(m)
+	if fresh, _, err := o.Look(t.Context()); fresh || err != nil {
+		t.Errorf("looked without need: %v, %v", fresh, err)
+	}
+	o, owners = observer(m)
+	o.Doubt()
+	m.err = errors.New("away")
+	if _, _, err := o.Look(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	m.err = nil
+	fresh, first, err := o.Look(t.Context())
+	if !fresh || !first || err != nil || len(o.Seen().Alive()) != 1 || owners.Of("c") != "u" || owners.Of("s") != "u" {
+		t.Errorf("%v, %v, %v: %+v", fresh, first, err, o.Seen())
+	}
+	if fresh, _, _ := o.Look(t.Context()); fresh {
+		t.Error("looked again without need")
+	}
+	o.Doubt()
+	if _, first, _ := o.Look(t.Context()); first {
+		t.Error("looked for the first time twice")
+	}
+	pod := &corev1.Pod{}
+	if got := o.Facts(pod).Address(); got != "10.0.0.1" {
+		t.Error(got)
+	}
+	pod.Spec.HostNetwork = true
+	if got := o.Facts(pod).Address(); got != "192.0.2.1" {
+		t.Error(got)
+	}
+}
+
+// Events know best: the runtime may say for a moment that what ended runs.
+func TestEventsComeFirst(t *testing.T) {
+	t.Parallel()
+	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
+	o, _ := observer(m, runtime.Event{Type: runtime.EventContainerExited, ContainerID: "c", ExitCode: 3, At: time.Unix(50, 0)})
+	o.ContainerMade(status.Container{ID: "c", Name: "c", SandboxID: "s", State: status.Running})
+	if err := o.Stopped(t.Context(), "c"); err != nil {
+		t.Error(err)
+	}
+	o.Doubt()
+	if _, _, err := o.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := o.Seen().ByID("c"); c.State != status.Exited || c.ExitCode != 3 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestHowAStopEnded(t *testing.T) {
+	t.Parallel()
+	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
+	o, _ := observer(m)
+	o.ContainerMade(status.Container{ID: "c", SandboxID: "s", State: status.Running})
+	if err := o.Stopped(t.Context(), "c"); !errors.Is(err, observe.ErrAlive) {
+		t.Error(err)
+	}
+	delete(m.containers, "c")
+	if err := o.Stopped(t.Context(), "c"); err != nil || len(o.Seen().Alive()) > 0 {
+		t.Errorf("%v: %+v", err, o.Seen())
+	}
+}
+
+func TestAFailedStartIsAnEnd(t *testing.T) {
+	t.Parallel()
+	o, _ := observer(&machine{})
+	o.ContainerMade(status.Container{ID: "c"})
+	o.StartFailed("c", errors.New("no such program"))
+	if c := o.Seen().ByID("c"); c.State != status.Exited || c.ExitCode != 128 || c.Reason != observe.StartError || !c.FinishedAt.Equal(time.Unix(100, 0)) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Readers on other goroutines see what was published, but for what was removed since.
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	o, owners := observer(&machine{})
+	if o.Snapshot() != nil {
+		t.Error("before the worker has looked")
+	}
+	o.ContainerMade(status.Container{ID: "a"})
+	o.ContainerMade(status.Container{ID: "b"})
+	changed := o.Changes()
+	o.Publish()
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody hears of a snapshot")
+	}
+	if o.Removed("a"); len(o.Snapshot().Containers) != 1 || len(o.Seen().Containers) != 2 {
+		t.Errorf("%+v, %+v", o.Snapshot(), o.Seen())
+	}
+	o.Forget("a")
+	if exists := o.Tidy(); exists("a") || !exists("b") || owners.Count("u") != 1 {
+		t.Error("what is gone is remembered")
+	}
+}

@@ -1,0 +1,90 @@
+package pace_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/status"
+)
+
+func TestFailuresAndPanicsAreSpacedOut(t *testing.T) {
+	t.Parallel()
+	var p pace.Pace
+	after := func(what func()) int {
+		p.Step()
+		what()
+		return int(p.Retry() / time.Second)
+	}
+	var failed, panicked []int
+	for range 6 {
+		failed = append(failed, after(p.Failed))
+	}
+	for range 11 {
+		panicked = append(panicked, after(p.Panicked))
+	}
+	if !slices.Equal(failed, []int{1, 2, 4, 8, 10, 10}) || !slices.Equal(panicked, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
+		t.Errorf("failed steps: %v, steps that panicked: %v", failed, panicked)
+	}
+	if !p.Unwell() || !p.Well() || p.Well() {
+		t.Error("it is well once")
+	}
+	p.Succeeded()
+	if got := after(p.Failed); got != 1 {
+		t.Errorf("%d s after a step that went well", got)
+	}
+}
+
+func TestTheEarliestRetryCounts(t *testing.T) {
+	t.Parallel()
+	var p pace.Pace
+	for _, d := range []time.Duration{time.Minute, time.Second, time.Hour} {
+		p.RetryIn(d)
+	}
+	if p.Retry() != time.Second {
+		t.Error(p.Retry())
+	}
+	if p.RetryIn(0); p.Retry() != time.Millisecond { // never at once: others want to run
+		t.Error(p.Retry())
+	}
+}
+
+func TestWhatBlocksAContainer(t *testing.T) {
+	t.Parallel()
+	var p pace.Pace
+	pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}}}
+	p.WaitAll(pod, status.Waiting{Reason: pace.Creating(pod)}, func(c string) bool { return c == "b" })
+	other := errors.New("other")
+	if err := p.Blocked("a", &pace.Blocked{Waiting: status.Waiting{Reason: "CrashLoopBackOff"}, Retry: time.Minute}); err != nil {
+		t.Error(err)
+	}
+	if err := p.Blocked("b", other); !errors.Is(err, other) {
+		t.Error(err)
+	}
+	w := p.Waiting()
+	if len(w) != 2 || w["i"].Reason != "PodInitializing" || w["a"].Reason != "CrashLoopBackOff" || p.Retry() != time.Minute {
+		t.Errorf("%v, retry in %v", w, p.Retry())
+	}
+	if p.Started("a"); len(p.Waiting()) != 1 {
+		t.Error(p.Waiting())
+	}
+}
+
+// A name that stays in use is an error in the end; a runtime that is away never is.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	var p pace.Pace
+	taken, away := grpcstatus.Error(codes.AlreadyExists, "name"), grpcstatus.Error(codes.Unavailable, "away")
+	for i := range 8 {
+		if got := p.Undecided(taken); got != (i < 5) || !p.Undecided(away) || p.Undecided(errors.New("other")) || p.Undecided(nil) {
+			t.Errorf("after %d failures: %v", i, got)
+		}
+		p.Failed()
+	}
+}

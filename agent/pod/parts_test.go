@@ -1,0 +1,175 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/sandbox"
+	"monopod/agent/pod/status"
+	"monopod/agent/resources/deviceplugin"
+	"monopod/agent/runtime/inventory"
+)
+
+// node is what a part of a worker is tested with.
+type node struct {
+	sets    []*corev1.PodStatus
+	updates int
+	err     error
+	health  map[string][]corev1.ResourceStatus
+}
+
+func (n *node) Set(_ context.Context, _ *corev1.Pod, want *corev1.PodStatus) {
+	n.sets = append(n.sets, want)
+}
+func (n *node) Flush(context.Context, types.UID) error              { return nil }
+func (n *node) PrepareDevices(context.Context, *corev1.Pod) error   { return n.err }
+func (n *node) Release(types.UID)                                   {}
+func (n *node) Health(types.UID) map[string][]corev1.ResourceStatus { return n.health }
+
+func (n *node) UpdateContainerResources(context.Context, string, *cri.LinuxContainerResources) error {
+	n.updates++
+	return n.err
+}
+
+func quiet(t *testing.T) *identity.Pod {
+	return &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
+}
+
+// A status is stored when it is another, and the time to Running is counted once.
+func TestReporter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, ran := &node{}, []time.Duration{}
+		object := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+		r := newReporter(&Node{Clock: clock.RealClock{}, Statuses: n, Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) }}}, quiet(t), object)
+		yes := func(string) bool { return true }
+		report := func(seen status.Observed) {
+			r.report(object, status.Input{Seen: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
+		}
+		report(status.Observed{})
+		report(status.Observed{})
+		if len(n.sets) != 1 || !r.awaitsRunning() || r.startTime(object).IsZero() {
+			t.Errorf("%d statuses", len(n.sets))
+		}
+		time.Sleep(time.Second)
+		running := status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}},
+			Containers: []status.Container{{ID: "c", Name: "c", SandboxID: "s", State: status.Running, StartedAt: time.Now()}}}
+		report(running)
+		report(running)
+		if len(n.sets) != 2 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() || r.finished() || r.last(object).Phase != corev1.PodRunning {
+			t.Errorf("%d statuses, ran after %v: %+v", len(n.sets), ran, r.last(object))
+		}
+	})
+}
+
+// What the runtime refuses is tried again after a while, or when something else is asked
+// for.
+func TestResizer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, p, id := &node{err: errors.New("no")}, &pace.Pace{}, quiet(t)
+		o := observe.New(observe.Deps{Pod: "u", Clock: clock.RealClock{}, Owners: &inventory.Owners{}})
+		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
+		all := &Node{Clock: clock.RealClock{}, Runtime: n}
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
+		resize := func(cpu string) {
+			p.Step()
+			if restart := r.resize(t.Context(), sized(cpu)); len(restart) > 0 {
+				t.Error(restart)
+			}
+		}
+		if resize("1"); n.updates != 0 || r.progress != nil {
+			t.Error("there is nothing to do")
+		}
+		resize("2")
+		if resize("2"); n.updates != 1 || r.progress == nil || r.progress.Reason != corev1.PodReasonError || p.Retry() != pace.Config {
+			t.Errorf("%d updates, %+v, retry in %v", n.updates, r.progress, p.Retry())
+		}
+		r.retry()
+		if resize("3"); n.updates != 2 {
+			t.Errorf("%d updates", n.updates)
+		}
+		time.Sleep(pace.Config)
+		n.err = nil
+		if resize("2"); n.updates != 3 || r.progress != nil {
+			t.Errorf("%d updates, %+v", n.updates, r.progress)
+		}
+		if resize("2"); n.updates != 3 {
+			t.Error("it has them already")
+		}
+	})
+}
+
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	n, p := &node{}, &pace.Pace{}
+	events, id := 0, quiet(t)
+	id.Event = func(string, string, string, string, ...any) { events++ }
+	d := newDevices(&Node{Placement: n}, id, p)
+	pod := sized("1")
+	if ok, failure, err := d.prepare(t.Context(), pod); !ok || failure != nil || err != nil {
+		t.Errorf("%v, %v, %v", ok, failure, err)
+	}
+	n.err = &deviceplugin.Absent{Resource: "example.com/gpu"}
+	for range 2 {
+		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil || p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
+			t.Errorf("no plugin: %v, %v, %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
+		}
+	}
+	n.err = errors.New("no")
+	if ok, failure, err := d.prepare(t.Context(), pod); ok || failure == nil || err != nil {
+		t.Errorf("refused: %v, %v, %v", ok, failure, err)
+	}
+	n.health = map[string][]corev1.ResourceStatus{"c": {{Name: "example.com/gpu"}}}
+	for range 2 { // the second time nobody knows of them any more
+		st := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c"}}}
+		if d.show(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
+			t.Error("its health is not shown")
+		}
+		n.health = nil
+	}
+}
+
+// Urgent news interrupts what the worker waits for; other news waits for the next step.
+func TestInbox(t *testing.T) {
+	t.Parallel()
+	b, interrupted := newInbox(), 0
+	interrupt := func() { interrupted++ }
+	b.put(func(n *news) { n.relist = true })
+	if n := b.open(interrupt); !n.relist || n.ending() {
+		t.Errorf("%+v", n)
+	}
+	if b.put(func(n *news) { n.refresh = true }); interrupted != 0 {
+		t.Error("interrupted by what can wait")
+	}
+	b.urgent(func(n *news) { n.gone = true })
+	if interrupted != 1 || !b.ending() || !b.await(interrupt) {
+		t.Errorf("interrupted %d times", interrupted)
+	}
+	why := &status.Failure{}
+	if !b.fail(why, nil) || b.fail(&status.Failure{}, nil) || interrupted != 2 {
+		t.Errorf("interrupted %d times", interrupted)
+	}
+	if n := b.open(interrupt); !n.refresh || !n.gone || n.failure != why {
+		t.Errorf("%+v", n)
+	}
+	if b.ending() || !b.await(interrupt) {
+		t.Error("a pod that failed ends, though the worker has heard of it")
+	}
+	select {
+	case <-b.wake:
+	default:
+		t.Error("the worker sleeps on")
+	}
+}

@@ -1,0 +1,133 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/observe"
+	"monopod/agent/pod/pace"
+	"monopod/agent/pod/sandbox"
+	"monopod/agent/runtime/inventory"
+	"monopod/apiserver/process/guard"
+)
+
+// machine makes sandboxes, cgroups and users, or fails to.
+type machine struct {
+	inventory.Runtime
+	run, stop error
+	busy      int // how often the cgroup cannot be removed
+	removed   int
+	config    *cri.PodSandboxConfig
+}
+
+func (m *machine) Status(context.Context) (*cri.StatusResponse, error) {
+	return &cri.StatusResponse{}, nil
+}
+
+func (m *machine) RunPodSandbox(_ context.Context, config *cri.PodSandboxConfig, _ string) (string, error) {
+	m.config = config
+	return "s", m.run
+}
+func (m *machine) StopPodSandbox(context.Context, string) error { return m.stop }
+func (m *machine) RemovePodSandbox(context.Context, string) error {
+	return grpcstatus.Error(codes.NotFound, "s")
+}
+
+func (m *machine) PodSandboxStatus(context.Context, string) (*cri.PodSandboxStatus, error) {
+	return &cri.PodSandboxStatus{Id: "s", State: cri.PodSandboxState_SANDBOX_READY}, nil
+}
+func (m *machine) Create(*corev1.Pod)        {}
+func (m *machine) Update(*corev1.Pod)        {}
+func (m *machine) Hold(*corev1.Pod)          {}
+func (m *machine) Parent(*corev1.Pod) string { return "/kubepods/u" }
+
+func (m *machine) Remove(*corev1.Pod) error {
+	if m.removed++; m.removed <= m.busy {
+		return errors.New("busy")
+	}
+	return nil
+}
+
+func (m *machine) Get(types.UID) (*cri.UserNamespace, error) {
+	return &cri.UserNamespace{Mode: cri.NamespaceMode_POD}, nil
+}
+
+// made is the sandbox of a pod, its observer and its pace.
+func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.Pace) {
+	t.Helper()
+	dir, p := t.TempDir(), &pace.Pace{}
+	o := observe.New(observe.Deps{Pod: "u", Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}})
+	return sandbox.New(&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m, Resolv: &cri.DNSConfig{}, Logs: func(*corev1.Pod) string { return dir }},
+		&identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}, o, p), o, p
+}
+
+func TestMake(t *testing.T) {
+	t.Parallel()
+	m := &machine{}
+	s, o, p := made(t, m)
+	pod := &corev1.Pod{Spec: corev1.PodSpec{HostUsers: new(bool), Containers: []corev1.Container{{Name: "c"}}}}
+	if err := s.Make(t.Context(), pod, 0); err != nil || !o.Seen().Sandbox().Ready {
+		t.Errorf("%v: %+v", err, o.Seen())
+	}
+	users := m.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+	if users.GetMode() != cri.NamespaceMode_POD || m.config.GetLinux().GetCgroupParent() != "/kubepods/u" {
+		t.Errorf("made from %v", m.config)
+	}
+	m.run = errors.New("no such handler")
+	if err := s.Make(t.Context(), pod, 1); err == nil || len(p.Waiting()) > 0 {
+		t.Errorf("%v, waiting %v", err, p.Waiting())
+	}
+}
+
+// A sandbox that does not stop is not taken for one that has; the others are.
+func TestStopping(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []error{nil, errors.New("no")} {
+		m := &machine{stop: stop}
+		s, o, _ := made(t, m)
+		if err := s.Make(t.Context(), &corev1.Pod{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		var g guard.Group
+		stopped := s.Stopping(&g)
+		err := g.Wait()
+		stopped()
+		if !errors.Is(err, stop) || o.Seen().Sandbox().Ready != (stop != nil) {
+			t.Errorf("%v, want %v: %+v", err, stop, o.Seen().Sandbox())
+		}
+		var rest guard.Group
+		s.Removing(&rest)
+		if err := rest.Wait(); err != nil { // it is gone already
+			t.Error(err)
+		}
+	}
+}
+
+// Processes leave a cgroup a moment after the runtime says they are dead.
+func TestRemoveCgroup(t *testing.T) {
+	t.Parallel()
+	for busy, want := range map[int]bool{0: true, 9: true, 10: false} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &machine{busy: busy}
+			s, _, _ := made(t, m)
+			began := time.Now()
+			if err := s.RemoveCgroup(&corev1.Pod{}); (err == nil) != want || time.Since(began) > 50*time.Millisecond {
+				t.Errorf("busy %d times: %v after %v", busy, err, time.Since(began))
+			}
+			if err := s.RemoveCgroup(&corev1.Pod{}); err != nil || want && m.removed != busy+1 {
+				t.Errorf("once more: %v, tried %d times", err, m.removed)
+			}
+		})
+	}
+}

@@ -1,0 +1,97 @@
+package volumes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/pod/identity"
+	"monopod/agent/pod/volumes"
+	"monopod/agent/storage/claims"
+	"monopod/agent/storage/mount"
+)
+
+// parts are the tokens and claims of a node.
+type parts struct {
+	due bool
+	err error
+}
+
+func (p *parts) Due(types.UID) bool { return p.due }
+
+func (p *parts) Get(context.Context, *corev1.Pod, *corev1.ServiceAccountTokenProjection) (string, error) {
+	return "", nil
+}
+
+func (p *parts) Forget(types.UID) {}
+
+func (p *parts) Volume(context.Context, *corev1.Pod, *corev1.Volume, bool) (*corev1.PersistentVolume, error) {
+	return nil, p.err
+}
+
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	var events []string
+	clock, p, made := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{}, 0
+	s := volumes.New(&volumes.Node{
+		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Saw: func(string, time.Duration, error) { made++ },
+	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(_, _, reason, format string, args ...any) {
+		events = append(events, reason+": "+fmt.Sprintf(format, args...))
+	}})
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
+	prepare := func(starting bool) error { return s.Prepare(t.Context(), env.Facts{Pod: pod}, starting, false) }
+
+	if err := prepare(false); err != nil || made != 0 || s.Mounted() {
+		t.Errorf("nothing starts: %v, %d volumes", err, made)
+	}
+	if err := prepare(true); err != nil || made != 1 || !s.Mounted() || s.Places()["v"].Plugin != "kubernetes.io/empty-dir" {
+		t.Errorf("%v, %d volumes: %v", err, made, s.Places())
+	}
+	if err := prepare(true); err != nil || made != 1 {
+		t.Errorf("prepared twice: %v, %d", err, made)
+	}
+	s.Doubt()
+	if err := prepare(false); err != nil || made != 2 {
+		t.Errorf("not refreshed: %v, %d", err, made)
+	}
+	if err := s.Teardown(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if len(events) > 0 {
+		t.Error(events)
+	}
+}
+
+// A claim is bound a moment after its pod was scheduled; only one that stays unbound is
+// worth an event.
+func TestAnUnboundClaim(t *testing.T) {
+	t.Parallel()
+	events := 0
+	clock, p := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{err: claims.ErrUnbound}
+	s := volumes.New(&volumes.Node{
+		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Saw: func(string, time.Duration, error) {},
+	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) { events++ }})
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
+	for _, c := range []struct {
+		after  time.Duration
+		events int
+	}{{0, 0}, {9 * time.Second, 0}, {10 * time.Second, 1}} {
+		clock.SetTime(time.Unix(0, 0).Add(c.after))
+		if err := s.Prepare(t.Context(), env.Facts{Pod: pod}, true, false); !errors.Is(err, claims.ErrUnbound) || !errors.Is(s.Failed(), claims.ErrUnbound) || events != c.events {
+			t.Errorf("after %v: %v, %d events", c.after, err, events)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod"
+	"monopod/agent/pod/containers"
+	"monopod/agent/pod/images"
+	"monopod/agent/pod/probe"
+	"monopod/agent/pod/sandbox"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pod/turns"
+	"monopod/agent/pod/volumes"
+	"monopod/agent/resources/userns"
+	"monopod/agent/storage/token"
+)
+
+// So many pods start from nothing at a time: more would only share the same
+// processors, and all of them the memory that a start needs. A start that takes
+// longer no longer holds up others.
+const (
+	startsAtOnce = 8
+	longestStart = 2 * time.Second
+)
+
+// newPodNode is what the pods of this node have in common.
+func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
+	d, cfg, m := &a.deps, &a.cfg, a.machine
+	rotate, place := a.upkeep.rotate, a.upkeep.placement
+	memory := m.capacity[corev1.ResourceMemory]
+	n := &pod.Node{
+		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard, Inventory: a.loop.relister.inventory,
+		HostIPs: m.hostIPs, Allocatable: m.allocatable, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
+		Images: images.Node{
+			Client: d.Client, Runtime: d.Runtime, Puller: a.images.pulls, Clock: d.Clock, Guard: a.guard,
+			Imported: a.images.preload.First, Changed: a.node.ImagesChanged, Lost: a.node.Poke,
+		},
+		Volumes: volumes.Node{
+			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
+			Tokens: token.New(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
+		},
+		Sandboxes: sandbox.Node{
+			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods), Machine: cfg.Machine,
+			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain}, Resolv: m.resolv, Logs: a.logs.Pod,
+		},
+		Containers: containers.Node{
+			Config: containers.Config{
+				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.hostIPs, Memory: memory.Value(),
+				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
+			},
+			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Guard: a.guard, Probes: probes, Logs: a.logs, Placement: place,
+			Caller:  probe.Caller{Exec: d.Runtime, Dial: d.Dial},
+			Started: func() { a.metrics.Started(); rotate.Poke() }, Running: rotate.Poke,
+		},
+		Placement: place, Statuses: a.status, Owners: a.owners,
+		Hooks: pod.Hooks{
+			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(startsAtOnce, longestStart).Take,
+			Flushed: a.Flushed, Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
+		},
+	}
+	if a.cgroups != nil {
+		n.Sandboxes.Cgroups = a.cgroups
+	}
+	return n
+}

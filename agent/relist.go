@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/pleg"
+	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
+)
+
+// relister asks the runtime for the loop, which must not wait for it: what there is, and
+// what changes.
+type relister struct {
+	runtime   runtime.Runtime
+	inventory inventory.Reader
+	pleg      *pleg.Health
+	guard     *guard.Guard
+	clock     clock.Clock
+	log       *zap.Logger
+	poke      func()                 // has the node's conditions looked at
+	found     func([]*cri.Container) // hears of the containers of the first list
+	asking    sync.WaitGroup
+
+	connected chan (<-chan runtime.Event)
+	answer    chan list
+
+	asked bool // belongs to the loop: an answer is to come
+	again bool // likewise: it may be out of date when it comes
+}
+
+// list is all that the runtime holds of our pods.
+type list struct {
+	sandboxes  []*cri.PodSandbox
+	containers []*cri.Container
+	err        error
+}
+
+// connect waits for the runtime to answer and subscribes to its events.
+func (r *relister) connect(ctx context.Context) (<-chan runtime.Event, bool) {
+	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+		var events <-chan runtime.Event
+		err := r.guard.Call("events", func() (err error) {
+			if _, err = r.runtime.Version(ctx); err == nil {
+				events, err = r.runtime.Events(ctx)
+			}
+			return err
+		})
+		if err == nil {
+			r.streaming(true)
+			return events, true
+		}
+		if delay >= time.Second && ctx.Err() == nil {
+			r.log.Warn("container runtime does not answer", zap.Error(err))
+		}
+		if !backoff.Sleep(ctx, r.clock, delay) {
+			return nil, false
+		}
+	}
+}
+
+// streaming notes whether events come.
+func (r *relister) streaming(on bool) {
+	r.pleg.Streaming(on)
+	r.poke()
+}
+
+// reconnect has the loop hear of events again, once the runtime answers.
+func (r *relister) reconnect(ctx context.Context) {
+	r.pleg.Streaming(false)
+	r.guard.Go(&r.asking, "events", func() {
+		r.guard.Keep(ctx, r.clock, "events", func() {
+			events, ok := r.connect(ctx)
+			if !ok {
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case r.connected <- events:
+			}
+		})
+	})
+}
+
+// first waits for the first list.
+func (r *relister) first(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
+	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+		l := r.ask(ctx)
+		if l.err == nil {
+			r.found(l.containers)
+			return inventory.ByPod(l.sandboxes, l.containers), true
+		}
+		r.log.Warn("cannot list the pods of the runtime", zap.Error(l.err))
+		if !backoff.Sleep(ctx, r.clock, delay) {
+			return nil, false
+		}
+	}
+}
+
+// relist asks what the runtime has; the loop goes on meanwhile.
+func (r *relister) relist(ctx context.Context) {
+	if r.asked {
+		r.again = true
+		return
+	}
+	r.asked, r.again = true, false
+	r.guard.Go(&r.asking, "relist", func() {
+		l := r.ask(ctx)
+		select {
+		case <-ctx.Done():
+		case r.answer <- l:
+		}
+	})
+}
+
+// listed takes the answer; false: there was none.
+func (r *relister) listed(l list) (found map[types.UID]*inventory.Held, ok bool) {
+	r.asked = false
+	if l.err != nil {
+		r.log.Warn("cannot list the pods of the runtime", zap.Error(l.err))
+		return nil, false
+	}
+	return inventory.ByPod(l.sandboxes, l.containers), true
+}
+
+// ask asks the runtime for everything of ours.
+func (r *relister) ask(ctx context.Context) (l list) {
+	l.err = r.guard.Call("relist", func() (err error) {
+		done := r.pleg.Relist()
+		defer func() { done(err) }()
+		l.sandboxes, l.containers, err = r.inventory.All(ctx)
+		return err
+	})
+	return l
+}
