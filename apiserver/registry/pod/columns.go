@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver/registry/pod/podspec"
 	"monopod/apiserver/table"
 )
 
@@ -72,7 +73,7 @@ func summarizePod(pod *corev1.Pod) podSummary {
 	s := podSummary{reason: podReason(pod), total: len(pod.Spec.Containers)}
 	sidecars := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
-		if isSidecar(&pod.Spec.InitContainers[i]) {
+		if podspec.IsSidecar(&pod.Spec.InitContainers[i]) {
 			sidecars[pod.Spec.InitContainers[i].Name] = true
 			s.total++
 		}
@@ -97,11 +98,6 @@ func podReason(pod *corev1.Pod) string {
 		}
 	}
 	return reason
-}
-
-// isSidecar: an init container that runs on beside the main ones.
-func isSidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // addInit adds the init containers up to the first that is not through, and

@@ -4,11 +4,12 @@ import (
 	"maps"
 	"strings"
 
-	"monopod/apiserver/registry/check"
-	"monopod/apiserver/registry/kind"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podSpecDefault fills in what upstream's SetDefaults_* do for a pod spec, in a
@@ -31,7 +32,7 @@ func podSpecDefault(spec *corev1.PodSpec) {
 	for i := range spec.Volumes {
 		volumeDefault(&spec.Volumes[i].VolumeSource)
 	}
-	for c := range podContainers(spec) {
+	for c := range podspec.Containers(spec) {
 		containerDefault(c)
 	}
 }
@@ -42,7 +43,7 @@ func podDefault(obj kind.Object) {
 	pod := obj.(*corev1.Pod)
 	podSpecDefault(&pod.Spec)
 	kind.SetIfNil(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
-	for c := range podContainers(&pod.Spec) {
+	for c := range podspec.Containers(&pod.Spec) {
 		c.Resources.Requests = requestsFromLimits(c.Resources)
 		if pod.Spec.HostNetwork {
 			hostPortsDefault(c.Ports)

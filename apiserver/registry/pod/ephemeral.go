@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podPartPrepare makes pod what it was before, but for the part that take carries
@@ -25,62 +26,10 @@ func podPartPrepare(pod, old *corev1.Pod, take func(next, sent *corev1.PodSpec))
 
 func takeEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
 
-// ephemeralValidate: they join a running pod to look at it, so that they have no
-// part in its service: no ports, probes, hooks or resources.
-func ephemeralValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range spec.EphemeralContainers {
-		c, at := &spec.EphemeralContainers[i], path.Index(i)
-		if c.TargetContainerName != "" && !isMain(spec, c.TargetContainerName) {
-			errs = append(errs, field.NotFound(at.Child("targetContainerName"), c.TargetContainerName))
-		}
-		errs = append(errs, ephemeralFields(&c.EphemeralContainerCommon, at)...)
-	}
-	return errs
-}
-
-func isMain(spec *corev1.PodSpec, name string) bool {
-	named := func(c corev1.Container) bool { return c.Name == name }
-	return slices.ContainsFunc(spec.Containers, named) || slices.ContainsFunc(spec.InitContainers, named)
-}
-
-func ephemeralFields(c *corev1.EphemeralContainerCommon, path *field.Path) field.ErrorList {
-	const never = "cannot be set for an Ephemeral Container"
-	var errs field.ErrorList
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"ports", c.Ports != nil},
-		{"resources", c.Resources.Limits != nil || c.Resources.Requests != nil || c.Resources.Claims != nil},
-		{"resizePolicy", c.ResizePolicy != nil},
-		{"restartPolicy", c.RestartPolicy != nil},
-		{"restartPolicyRules", c.RestartPolicyRules != nil},
-		{"livenessProbe", c.LivenessProbe != nil},
-		{"readinessProbe", c.ReadinessProbe != nil},
-		{"startupProbe", c.StartupProbe != nil},
-		{"lifecycle", c.Lifecycle != nil},
-	} {
-		if f.set {
-			errs = append(errs, field.Forbidden(path.Child(f.name), never))
-		}
-	}
-	for i, m := range c.VolumeMounts {
-		at := path.Child("volumeMounts").Index(i)
-		if m.SubPath != "" {
-			errs = append(errs, field.Forbidden(at.Child("subPath"), never))
-		}
-		if m.SubPathExpr != "" {
-			errs = append(errs, field.Forbidden(at.Child("subPathExpr"), never))
-		}
-	}
-	return errs
-}
-
 // ephemeralUpdate lets ephemeral containers be added; those that are there stay.
 func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	path := spec.Child("ephemeralContainers")
-	errs := podSpecValidate(&pod.Spec, spec)
+	errs := podspec.Validate(&pod.Spec, spec)
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		errs = append(errs, field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 	}

@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"iter"
 	"slices"
 	"strconv"
 
@@ -34,28 +33,6 @@ func Resource() kind.Resource {
 		Warnings: podWarnings,
 		Fields:   podFields,
 		Columns:  podColumns(),
-	}
-}
-
-// podContainers walks the init, the main and the ephemeral containers of a
-// spec. What it yields may be modified.
-func podContainers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
-	return func(yield func(*corev1.Container) bool) {
-		for i := range spec.InitContainers {
-			if !yield(&spec.InitContainers[i]) {
-				return
-			}
-		}
-		for i := range spec.Containers {
-			if !yield(&spec.Containers[i]) {
-				return
-			}
-		}
-		for i := range spec.EphemeralContainers {
-			if !yield((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)) {
-				return
-			}
-		}
 	}
 }
 

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"monopod/apiserver/registry/pod/podspec"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if !sameNames(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return field.ErrorList{field.Forbidden(spec.Child("initContainers"), "initContainers may not be added, removed, renamed or reordered on resize")}
 	}
-	errs := podSpecValidate(&pod.Spec, spec)
+	errs := podspec.Validate(&pod.Spec, spec)
 	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
 		errs = append(errs, field.Invalid(spec, is, "Pod QOS Class may not change as a result of resizing"))
 	}
@@ -76,7 +77,7 @@ func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList 
 	for i := range next {
 		at := path.Index(i).Child("resources")
 		switch {
-		case isSidecar(&old[i]):
+		case podspec.IsSidecar(&old[i]):
 			errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, at)...)
 		case !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources):
 			errs = append(errs, field.Forbidden(at, "resources for non-sidecar init containers are immutable"))

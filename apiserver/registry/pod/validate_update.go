@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"monopod/apiserver/registry/check"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podMayChange is what an update of a pod's spec may change, as upstream says it.
@@ -136,7 +137,7 @@ func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	if !narrower(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
-		at := path.Child("affinity", "nodeAffinity", requiredTerms, "nodeSelectorTerms")
+		at := path.Child("affinity", "nodeAffinity", podspec.RequiredTerms, "nodeSelectorTerms")
 		errs = append(errs, field.Invalid(at, "", "only additions are allowed to each of the existing terms (no mutations or deletions)"))
 	}
 	return errs
@@ -221,7 +222,7 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 // allMayRestart: a rule of some container can make all of them start anew, also
 // those that have ended for good.
 func allMayRestart(spec *corev1.PodSpec) bool {
-	for c := range podContainers(spec) {
+	for c := range podspec.Containers(spec) {
 		for i := range c.RestartPolicyRules {
 			if c.RestartPolicyRules[i].Action == corev1.ContainerRestartRuleActionRestartAllContainers {
 				return true

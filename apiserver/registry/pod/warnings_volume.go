@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"monopod/apiserver/registry/pod/podspec"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,9 +67,9 @@ func oldPlugin(v *corev1.VolumeSource) (plugin, age string) {
 func (n *notes) overlapWarnings(v *corev1.Volume) {
 	switch {
 	case v.ConfigMap != nil:
-		n.overlaps(itemPaths(v.ConfigMap.Items), nil, fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, v.ConfigMap.Name))
+		n.overlaps(podspec.ItemPaths(v.ConfigMap.Items), nil, fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, v.ConfigMap.Name))
 	case v.Secret != nil:
-		n.overlaps(itemPaths(v.Secret.Items), nil, fmt.Sprintf("volume %q (Secret %q)", v.Name, v.Secret.SecretName))
+		n.overlaps(podspec.ItemPaths(v.Secret.Items), nil, fmt.Sprintf("volume %q (Secret %q)", v.Name, v.Secret.SecretName))
 	case v.DownwardAPI != nil:
 		n.overlaps(downwardPaths(v.DownwardAPI.Items), nil, fmt.Sprintf("volume %q (DownwardAPI)", v.Name))
 	case v.Projected != nil:
@@ -88,9 +89,9 @@ func (n *notes) overlapWarnings(v *corev1.Volume) {
 func projectionPaths(p *corev1.VolumeProjection) (paths []string, what string) {
 	switch {
 	case p.ConfigMap != nil:
-		return itemPaths(p.ConfigMap.Items), fmt.Sprintf("ConfigMap %q", p.ConfigMap.Name)
+		return podspec.ItemPaths(p.ConfigMap.Items), fmt.Sprintf("ConfigMap %q", p.ConfigMap.Name)
 	case p.Secret != nil:
-		return itemPaths(p.Secret.Items), fmt.Sprintf("Secret %q", p.Secret.Name)
+		return podspec.ItemPaths(p.Secret.Items), fmt.Sprintf("Secret %q", p.Secret.Name)
 	case p.DownwardAPI != nil:
 		return downwardPaths(p.DownwardAPI.Items), "DownwardAPI"
 	case p.ServiceAccountToken != nil:

@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/pod"
+	"monopod/apiserver/registry/pod/podspec"
 	"monopod/apiserver/table"
 )
 
@@ -160,7 +160,7 @@ func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.Err
 	case a.Required == nil:
 		return field.ErrorList{field.Required(at.Child("required"), "must specify required node constraints")}
 	}
-	return pod.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
+	return podspec.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
 }
 
 // volumeRecycle saves a node's whole filesystem from being emptied.

@@ -1,15 +1,15 @@
-package pod
+package podspec
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 
-	"monopod/apiserver/registry/check"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	helpers "k8s.io/component-helpers/resource"
+
+	"monopod/apiserver/registry/check"
 )
 
 // resourcesValidate checks what a container asks for; claims are the pod's.

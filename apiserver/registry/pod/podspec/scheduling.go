@@ -1,16 +1,16 @@
-package pod
+package podspec
 
 import (
 	"fmt"
 	"slices"
-
-	"monopod/apiserver/registry/check"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
 )
 
 // podSchedulingValidate checks what decides on which node the pod may run.
@@ -141,14 +141,14 @@ func affinityValidate(a *corev1.Affinity, path *field.Path) field.ErrorList {
 }
 
 const (
-	requiredTerms  = "requiredDuringSchedulingIgnoredDuringExecution"
+	RequiredTerms  = "requiredDuringSchedulingIgnoredDuringExecution"
 	preferredTerms = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 
 func nodeAffinityValidate(a *corev1.NodeAffinity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		errs = append(errs, NodeSelectorErrors(required, path.Child(requiredTerms))...)
+		errs = append(errs, NodeSelectorErrors(required, path.Child(RequiredTerms))...)
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], path.Child(preferredTerms).Index(i)
@@ -217,7 +217,7 @@ func nodeFieldRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) f
 func podAffinityValidate(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range required {
-		errs = append(errs, podTermValidate(&required[i], path.Child(requiredTerms).Index(i))...)
+		errs = append(errs, podTermValidate(&required[i], path.Child(RequiredTerms).Index(i))...)
 	}
 	for i := range preferred {
 		at := path.Child(preferredTerms).Index(i)

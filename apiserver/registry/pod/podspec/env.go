@@ -1,15 +1,15 @@
-package pod
+package podspec
 
 import (
 	"slices"
 	"strings"
 
-	"monopod/apiserver/registry/check"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
 )
 
 // envFields are what fieldRef may name in an environment.

@@ -1,14 +1,14 @@
-package pod
+package podspec
 
 import (
 	"fmt"
-
-	"monopod/apiserver/registry/check"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
 )
 
 func probesValidate(c *corev1.Container, path *field.Path) field.ErrorList {

@@ -1,4 +1,4 @@
-package pod
+package podspec
 
 import (
 	"fmt"
@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"monopod/apiserver/registry/check"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
 )
 
 func volumesValidate(volumes []corev1.Volume, path *field.Path) field.ErrorList {
@@ -201,10 +201,10 @@ func tokenValidate(t *corev1.ServiceAccountTokenProjection, path *field.Path) fi
 func projectedFiles(p *corev1.VolumeProjection) []string {
 	var files []string
 	if p.Secret != nil {
-		files = append(files, itemPaths(p.Secret.Items)...)
+		files = append(files, ItemPaths(p.Secret.Items)...)
 	}
 	if p.ConfigMap != nil {
-		files = append(files, itemPaths(p.ConfigMap.Items)...)
+		files = append(files, ItemPaths(p.ConfigMap.Items)...)
 	}
 	if p.DownwardAPI != nil {
 		for i := range p.DownwardAPI.Items {
@@ -217,7 +217,7 @@ func projectedFiles(p *corev1.VolumeProjection) []string {
 	return files
 }
 
-func itemPaths(items []corev1.KeyToPath) []string {
+func ItemPaths(items []corev1.KeyToPath) []string {
 	var paths []string
 	for i := range items {
 		paths = append(paths, items[i].Path)

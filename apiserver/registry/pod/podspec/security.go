@@ -1,4 +1,4 @@
-package pod
+package podspec
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"monopod/apiserver/registry/check"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
 )
 
 // podSecurityValidate checks the pod's share of the host and its identity there.

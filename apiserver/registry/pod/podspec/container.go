@@ -1,24 +1,24 @@
-package pod
+package podspec
 
 import (
 	"fmt"
 	"iter"
 	"strings"
 
-	"monopod/apiserver/registry/check"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
 )
 
-// containersAt walks all containers of a spec with their places in it.
-func containersAt(spec *corev1.PodSpec, path *field.Path) iter.Seq2[*corev1.Container, *field.Path] {
+// ContainersAt walks all containers of a spec with their places in it.
+func ContainersAt(spec *corev1.PodSpec, path *field.Path) iter.Seq2[*corev1.Container, *field.Path] {
 	return func(yield func(*corev1.Container, *field.Path) bool) {
 		lists := []string{"initContainers", "containers", "ephemeralContainers"}
 		ends := []int{len(spec.InitContainers), len(spec.Containers), len(spec.EphemeralContainers)}
 		list, i := 0, 0
-		for c := range podContainers(spec) {
+		for c := range Containers(spec) {
 			for i == ends[list] {
 				list, i = list+1, 0
 			}
@@ -39,7 +39,7 @@ func containersValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 	for i := range spec.Volumes {
 		volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
 	}
-	for c, at := range containersAt(spec, path) {
+	for c, at := range ContainersAt(spec, path) {
 		errs = append(errs, containerValidate(spec, c, volumes, at)...)
 	}
 	errs = append(errs, containerNames(spec, path)...)
@@ -61,7 +61,7 @@ func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			first[c.Name] = c
 		}
 	}
-	for c, at := range containersAt(spec, path) {
+	for c, at := range ContainersAt(spec, path) {
 		if first[c.Name] == nil {
 			first[c.Name] = c
 		}
@@ -99,7 +99,7 @@ func imageValidate(image string, path *field.Path) field.ErrorList {
 // initContainerValidate: one that must end before the next begins has no use
 // for probes and hooks.
 func initContainerValidate(c *corev1.Container, path *field.Path) field.ErrorList {
-	if isSidecar(c) {
+	if IsSidecar(c) {
 		return nil
 	}
 	var errs field.ErrorList

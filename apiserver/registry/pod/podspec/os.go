@@ -1,4 +1,4 @@
-package pod
+package podspec
 
 import (
 	"fmt"
@@ -112,7 +112,7 @@ func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 }
 
 func hasContainer(spec *corev1.PodSpec, name string) bool {
-	for c := range podContainers(spec) {
+	for c := range Containers(spec) {
 		if c.Name == name {
 			return true
 		}
