@@ -66,6 +66,7 @@ import (
 	"monopod/apiserver/registry/storage"
 	"monopod/controllers"
 	"monopod/controllers/election"
+	"monopod/controllers/kubernetesservice"
 	"monopod/store"
 	"monopod/store/bolt/snapshotcmd"
 	"monopod/store/folder"
@@ -448,10 +449,8 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(last, p.access) })
 	group.Go(tellManager(groupCtx, server, p.log))
-	group.Go(func() error {
-		p.api.KeepPublished(groupCtx, p.advertised)
-		return nil
-	})
+	published := kubernetesservice.New(kubernetesservice.Config{Client: p.api, Server: p.advertised, Address: p.cfg.services.First(), Log: p.log})
+	group.Go(func() error { return published.Run(groupCtx) })
 	group.Go(func() error { return p.roles.Run(last, p.api) })
 	group.Go(func() error { return p.access.Run(last, p.log.Named("certificates")) })
 	group.Go(func() error {

@@ -1,19 +1,14 @@
 package registry_test
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
@@ -95,87 +90,6 @@ func TestServicesGiveBack(t *testing.T) {
 		}
 		if _, err := r.Delete(t.Context(), client.RefOf(service("a", nil)), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
-		}
-	}
-}
-
-func TestPublish(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	publish := func(at string) {
-		t.Helper()
-		if err := r.Publish(t.Context(), netip.MustParseAddrPort(at)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish("127.0.0.1:6443")
-	got, err := client.Get[*corev1.Service](t.Context(), r, "default", "kubernetes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Spec.ClusterIP != "10.96.0.1" || got.Spec.Ports[0].Port != 443 || got.Spec.Ports[0].Name != "https" || got.Spec.Ports[0].TargetPort.IntValue() != 6443 {
-		t.Errorf("got %+v", got.Spec)
-	}
-	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
-		t.Errorf("pods are sent to loopback: %v", err)
-	}
-	before := r.Revision()
-	publish("127.0.0.1:6443")
-	if r.Revision() != before {
-		t.Error("what was right already was written")
-	}
-	for _, at := range []string{"192.0.2.7:6444", "[2001:db8::7]:6443"} {
-		publish(at)
-		before := r.Revision()
-		publish(at)
-		if r.Revision() != before {
-			t.Errorf("%s: what was right already was written", at)
-		}
-		want := netip.MustParseAddrPort(at)
-		slice, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes")
-		if err != nil {
-			t.Fatal(err)
-		}
-		endpoints, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", "kubernetes")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want.Addr().String(), slice.Endpoints[0].Addresses[0]); diff != "" || slice.Labels[discoveryv1.LabelServiceName] != "kubernetes" {
-			t.Errorf("%s: %+v", at, slice)
-		}
-		if subset := endpoints.Subsets[0]; subset.Addresses[0].IP != want.Addr().String() || subset.Ports[0].Port != int32(want.Port()) {
-			t.Errorf("%s: %+v", at, subset)
-		}
-	}
-	publish("127.0.0.1:6443")
-	if _, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
-		t.Errorf("endpoints of an address that is gone: %v", err)
-	}
-}
-
-// Somebody deletes the Service, and it comes back.
-func TestKeepPublished(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	ref := client.RefOf(service("kubernetes", nil))
-	events, err := r.Watch(ctx, client.Selector{Resource: ref.Resource, Namespace: "default"}, fmt.Sprint(r.Revision()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wg.Go(func() { r.KeepPublished(ctx, netip.MustParseAddrPort("127.0.0.1:6443")) })
-	for range 3 {
-		if ev := <-events; ev.Type != watch.Added {
-			t.Fatalf("got %+v", ev)
-		}
-		if _, err := r.Delete(ctx, ref, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if ev := <-events; ev.Type != watch.Deleted {
-			t.Fatalf("got %+v", ev)
 		}
 	}
 }

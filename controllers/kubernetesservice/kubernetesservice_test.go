@@ -1,0 +1,104 @@
+package kubernetesservice
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+)
+
+func of(api *apitest.API, at string) *Controller {
+	return New(Config{Client: api.Client, Server: netip.MustParseAddrPort(at), Address: netip.MustParseAddr("10.96.0.1")})
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	r := apitest.New(t)
+	publish := func(at string) {
+		t.Helper()
+		if err := of(r, at).Publish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("127.0.0.1:6443")
+	got, err := client.Get[*corev1.Service](t.Context(), r.Client, "default", "kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Spec.ClusterIP != "10.96.0.1" || got.Spec.Ports[0].Port != 443 || got.Spec.Ports[0].Name != "https" || got.Spec.Ports[0].TargetPort.IntValue() != 6443 {
+		t.Errorf("got %+v", got.Spec)
+	}
+	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r.Client, "default", "kubernetes"); !apierrors.IsNotFound(err) {
+		t.Errorf("pods are sent to loopback: %v", err)
+	}
+	before := r.Store.Revision()
+	publish("127.0.0.1:6443")
+	if r.Store.Revision() != before {
+		t.Error("what was right already was written")
+	}
+	for _, at := range []string{"192.0.2.7:6444", "[2001:db8::7]:6443"} {
+		publish(at)
+		before := r.Store.Revision()
+		publish(at)
+		if r.Store.Revision() != before {
+			t.Errorf("%s: what was right already was written", at)
+		}
+		want := netip.MustParseAddrPort(at)
+		slice, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r.Client, "default", "kubernetes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		endpoints, err := client.Get[*corev1.Endpoints](t.Context(), r.Client, "default", "kubernetes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want.Addr().String(), slice.Endpoints[0].Addresses[0]); diff != "" || slice.Labels[discoveryv1.LabelServiceName] != "kubernetes" {
+			t.Errorf("%s: %+v", at, slice)
+		}
+		if subset := endpoints.Subsets[0]; subset.Addresses[0].IP != want.Addr().String() || subset.Ports[0].Port != int32(want.Port()) {
+			t.Errorf("%s: %+v", at, subset)
+		}
+	}
+	publish("127.0.0.1:6443")
+	if _, err := client.Get[*corev1.Endpoints](t.Context(), r.Client, "default", "kubernetes"); !apierrors.IsNotFound(err) {
+		t.Errorf("endpoints of an address that is gone: %v", err)
+	}
+}
+
+// Somebody deletes the Service, and it comes back.
+func TestKeepPublished(t *testing.T) {
+	t.Parallel()
+	r := apitest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	ref := client.Ref{Resource: client.Services, Namespace: "default", Name: "kubernetes"}
+	events, err := r.Client.Watch(ctx, client.Selector{Resource: ref.Resource, Namespace: "default"}, fmt.Sprint(r.Store.Revision()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wg.Go(func() { _ = of(r, "127.0.0.1:6443").Run(ctx) })
+	for range 3 {
+		if ev := <-events; ev.Type != watch.Added {
+			t.Fatalf("got %+v", ev)
+		}
+		if _, err := r.Client.Delete(ctx, ref, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if ev := <-events; ev.Type != watch.Deleted {
+			t.Fatalf("got %+v", ev)
+		}
+	}
+}
