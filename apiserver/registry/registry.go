@@ -27,6 +27,7 @@ import (
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/allocate"
+	"monopod/apiserver/registry/eviction"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 	"monopod/store"
@@ -63,6 +64,7 @@ type Registry struct {
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
+	evictions *eviction.Evictor
 	off       func(controller string) bool
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
@@ -102,6 +104,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r.fields = managed.New(r.clock)
 	r.admission = admission.New(r, cfg.Roles)
 	r.services = newServices(r, cfg.Services)
+	r.evictions = newEvictions(r)
 	for i := range resources {
 		res := &resources[i]
 		r.byGVR[res.GVR] = res

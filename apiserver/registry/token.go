@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/registry/admission"
 )
 
 // Tokens fills in the defaults and the status of a request for a token of account;
@@ -35,7 +34,7 @@ func (r *Registry) requestToken(ctx context.Context, ref client.Ref, change clie
 	if !ok {
 		return nil, errBadRequest(fmt.Sprintf("a token is asked for with a TokenRequest, not with a %T", asked))
 	}
-	if err := r.admitToken(ctx, account, req); err != nil {
+	if err := r.admitPosted(ctx, client.ServiceAccounts, "token", req, account); err != nil {
 		return nil, err
 	}
 	if r.tokens == nil {
@@ -49,12 +48,4 @@ func (r *Registry) requestToken(ctx context.Context, ref client.Ref, change clie
 		req.Status = authenticationv1.TokenRequestStatus{}
 	}
 	return req, nil
-}
-
-func (r *Registry) admitToken(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
-	admitted := r.request(ctx, admission.Create, r.byGVR[client.ServiceAccounts], "token", req, account)
-	if err := r.admission.Mutate(ctx, admitted); err != nil {
-		return err
-	}
-	return r.admission.Validate(ctx, admitted)
 }

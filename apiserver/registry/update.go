@@ -35,7 +35,7 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	}
 	switch ref.Subresource {
 	case "eviction":
-		return r.updateEviction(ctx, ref, change)
+		return r.evictions.Update(ctx, ref, change)
 	case "token":
 		return r.requestToken(ctx, ref, change)
 	}

@@ -1,4 +1,4 @@
-package registry
+package eviction
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const (
 
 // spend takes one disruption from the budget that guards the pod. unguarded says
 // that there is one, but it lets a pod go that is not ready anyway.
-func (r *Registry) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
-	budgets, err := r.budgetsOf(ctx, victim)
+func (e *Evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
+	budgets, err := e.budgetsOf(ctx, victim)
 	switch {
 	case err != nil || len(budgets) == 0:
 		return false, err
@@ -41,9 +41,9 @@ func (r *Registry) spend(ctx context.Context, victim *corev1.Pod) (unguarded boo
 	case lets(budgets[0], victim):
 		return true, nil
 	}
-	_, err = r.Update(ctx, budgetRef(budgets[0]).Status(), func(cur Object) (Object, error) {
+	_, err = e.API.Update(ctx, budgetRef(budgets[0]).Status(), func(cur client.Object) (client.Object, error) {
 		next := cur.DeepCopyObject().(*policyv1.PodDisruptionBudget)
-		return next, r.take(next, victim.Name)
+		return next, e.take(next, victim.Name)
 	})
 	return false, err
 }
@@ -53,12 +53,12 @@ func budgetRef(b *policyv1.PodDisruptionBudget) client.Ref {
 }
 
 // budgetsOf are the budgets whose selectors pick the pod.
-func (r *Registry) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
+func (e *Evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
 	kind := budgetRef(&policyv1.PodDisruptionBudget{}).Resource
-	if r.byGVR[kind] == nil || len(victim.Labels) == 0 {
+	if !e.Serves(kind) || len(victim.Labels) == 0 {
 		return nil, nil
 	}
-	all, _, err := r.List(ctx, client.Selector{Resource: kind, Namespace: victim.Namespace})
+	all, _, err := e.API.List(ctx, client.Selector{Resource: kind, Namespace: victim.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func lets(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 }
 
 // take notes one disruption in the budget, or says why there is none left.
-func (r *Registry) take(b *policyv1.PodDisruptionBudget, victim string) error {
+func (e *Evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	s := &b.Status
 	switch {
 	case s.ObservedGeneration < b.Generation:
@@ -101,13 +101,13 @@ func (r *Registry) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	if s.DisruptionsAllowed == 0 {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
-			ObservedGeneration: s.ObservedGeneration, LastTransitionTime: r.now(),
+			ObservedGeneration: s.ObservedGeneration, LastTransitionTime: e.Now(),
 		})
 	}
 	if s.DisruptedPods == nil {
 		s.DisruptedPods = map[string]metav1.Time{}
 	}
-	s.DisruptedPods[victim] = metav1.NewTime(r.now().Truncate(time.Second))
+	s.DisruptedPods[victim] = metav1.NewTime(e.Now().Truncate(time.Second))
 	return nil
 }
 

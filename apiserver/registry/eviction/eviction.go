@@ -1,0 +1,161 @@
+// Package eviction is what happens to an Eviction that is posted below a pod: the
+// pod is deleted, if its disruption budget allows that.
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/pod"
+)
+
+// API is the part of the registry that evictions go through.
+type API interface {
+	Get(ctx context.Context, ref client.Ref) (client.Object, error)
+	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
+	Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error)
+	Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error)
+}
+
+// Evictor deletes pods as their disruption budgets allow. All fields are required.
+type Evictor struct {
+	API    API
+	Serves func(resource schema.GroupVersionResource) bool
+	// Admit asks admission about the creation of an eviction.
+	Admit func(ctx context.Context, eviction *policyv1.Eviction, victim *corev1.Pod) error
+	// Check holds preconditions against a pod.
+	Check func(victim client.Object, p *metav1.Preconditions) error
+	// DryRun returns a context under which nothing is stored; IsDryRun tells one.
+	DryRun   func(ctx context.Context) context.Context
+	IsDryRun func(ctx context.Context) bool
+	Now      func() metav1.Time
+}
+
+// Update is the creation of an Eviction below a pod: change gets an empty
+// one, and what it returns comes back when the pod is on its way out.
+func (e *Evictor) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	empty := &policyv1.Eviction{
+		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
+	}
+	asked, err := change(empty)
+	if err != nil {
+		return nil, err
+	}
+	eviction, ok := asked.(*policyv1.Eviction)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", asked))
+	}
+	if eviction.Name != ref.Name {
+		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	ctx, opts, err := e.options(ctx, eviction)
+	if err != nil {
+		return nil, err
+	}
+	return eviction, e.evict(ctx, ref.Sub(""), eviction, opts)
+}
+
+// options are how the pod is to be deleted. A dry run may be asked for in
+// the request, in the eviction, or in both.
+func (e *Evictor) options(ctx context.Context, eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
+	var opts metav1.DeleteOptions
+	if eviction.DeleteOptions != nil {
+		opts = *eviction.DeleteOptions
+	}
+	switch {
+	case len(opts.DryRun) == 0:
+	case reflect.DeepEqual(opts.DryRun, []string{metav1.DryRunAll}):
+		ctx = e.DryRun(ctx)
+	default:
+		return ctx, opts, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll}, opts.DryRun))
+	}
+	return ctx, opts, nil
+}
+
+// errAgain: what the decision was made on has changed.
+var errAgain = errors.New("the pod has changed")
+
+// evictionTries is how often a lost race is tried again (upstream:
+// EvictionsRetry).
+const evictionTries = 20
+
+// evict deletes the pod if its disruption budget allows that, and says in its
+// status why it goes.
+func (e *Evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
+	for try := 1; ; try++ {
+		err := e.evictOnce(ctx, ref, eviction, opts)
+		if !errors.Is(err, errAgain) {
+			return err
+		}
+		if try == evictionTries {
+			return apierrors.NewTimeoutError(fmt.Sprintf("couldn't evict pod %q due to conflicts", ref.Name), 10)
+		}
+	}
+}
+
+func (e *Evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
+	obj, err := e.API.Get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	victim := obj.(*corev1.Pod)
+	if err := e.Admit(ctx, eviction, victim); err != nil {
+		return err
+	}
+	if err := e.Check(victim, opts.Preconditions); err != nil {
+		return err
+	}
+	if !pod.Disrupts(victim) {
+		_, err := e.API.Delete(ctx, ref, opts)
+		return err
+	}
+	guarded, err := e.spend(ctx, victim)
+	if err != nil {
+		return err
+	}
+	return e.disrupt(ctx, ref, victim, opts, guarded)
+}
+
+// disrupt writes into the pod's status why it goes, and deletes it. A pod that no
+// budget guarded because it was not ready must still be as it was.
+func (e *Evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions, unguarded bool) error {
+	told, err := e.API.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
+		if cur.GetUID() != victim.UID {
+			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
+		}
+		if unguarded && cur.GetResourceVersion() != victim.ResourceVersion {
+			return nil, errAgain
+		}
+		if err := e.Check(cur, opts.Preconditions); err != nil {
+			return nil, err
+		}
+		next := cur.DeepCopyObject().(*corev1.Pod)
+		pod.SetCondition(&next.Status, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: next.Generation,
+			Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: e.Now(),
+		})
+		return next, nil
+	})
+	if err != nil {
+		return err
+	}
+	opts.Preconditions = &metav1.Preconditions{UID: &victim.UID}
+	if unguarded && !e.IsDryRun(ctx) {
+		opts.Preconditions.ResourceVersion = new(told.GetResourceVersion())
+	}
+	_, err = e.API.Delete(ctx, ref, opts)
+	if unguarded && apierrors.IsConflict(err) {
+		return errAgain
+	}
+	return err
+}
