@@ -25,7 +25,7 @@ func benchCluster(b *testing.B) client.Client {
 	if err := r.Bootstrap(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	m, err := New(Deps{Client: r}, Default())
+	m, err := New(Deps{Client: r}, served())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,10 +3,11 @@
 //
 // All is the table of them. A Manager starts those that Config names, restarts
 // the ones that fail, and tells health, metrics and configuration. Adding a
-// controller is one folder and one line in All.
+// controller is one folder and one entry in All, with its flags.
 package controllers
 
 import (
+	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,16 +61,11 @@ type Config struct {
 
 // Default is upstream's defaults.
 func Default() Config {
-	return Config{
-		Controllers:               []string{"*"},
-		TerminatedPodGCThreshold:  12500,
-		ConcurrentReplicaSetSyncs: 5,
-		ConcurrentNamespaceSyncs:  10,
-		ConcurrentGCSyncs:         20,
-		NodeMonitorGracePeriod:    metav1.Duration{Duration: 50 * time.Second},
-		EventTTL:                  metav1.Duration{Duration: time.Hour},
-		MaxEvents:                 4096,
+	c := Config{Controllers: []string{"*"}, MaxEvents: 4096}
+	for _, setting := range c.settings(All()) {
+		setting.reset()
 	}
+	return c
 }
 
 // Entry is one line of All.
@@ -81,6 +77,8 @@ type Entry struct {
 	Off bool
 	// Component is the source of the controller's events; empty: it has none.
 	Component string
+	// Settings are its flags, each a value in c; nil: it has none.
+	Settings func(c *Config) []Setting
 
 	New func(deps follow.Deps, events record.Eventer, cfg Config) (follow.Controller, error)
 }
@@ -93,6 +91,9 @@ func All() []Entry {
 				return scheduler.New(d, e, scheduler.Config{})
 			}},
 		{Name: replicaset.Name, Aliases: []string{"replicaset-controller"}, Component: replicaset.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", 5, 1, "Number of ReplicaSets that are synced concurrently.")}
+			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return replicaset.New(d, e, replicaset.Config{Workers: c.ConcurrentReplicaSetSyncs})
 			}},
@@ -105,18 +106,30 @@ func All() []Entry {
 				return rootca.New(d, rootca.Config{CA: c.RootCA}), nil
 			}},
 		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{duration(&c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "Time without a heartbeat after which a node is marked unhealthy.")}
+			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration}), nil
 			}},
 		{Name: namespace.Name, Aliases: []string{"namespace-controller"},
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentNamespaceSyncs, "concurrent-namespace-syncs", 10, 1, "Number of terminating namespaces that are synced concurrently.")}
+			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Workers: c.ConcurrentNamespaceSyncs}), nil
 			}},
 		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"}, Component: garbagecollector.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentGCSyncs, "concurrent-gc-syncs", 20, 1, "Number of objects that the garbage collector syncs concurrently.")}
+			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return garbagecollector.New(d, e, garbagecollector.Config{Kinds: c.Kinds, Workers: c.ConcurrentGCSyncs}), nil
 			}},
 		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, math.MinInt, "Number of terminated pods that can exist before the oldest are deleted. 0: they are never deleted.")}
+			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return podgc.New(d, podgc.Config{Threshold: c.TerminatedPodGCThreshold})
 			}},
@@ -153,6 +166,9 @@ func All() []Entry {
 				return disruption.New(d, e), nil
 			}},
 		{Name: eventttl.Name,
+			Settings: func(c *Config) []Setting {
+				return []Setting{duration(&c.EventTTL, "event-ttl", time.Hour, "Time to retain events.")}
+			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return eventttl.New(d, eventttl.Config{TTL: c.EventTTL.Duration, Max: c.MaxEvents}), nil
 			}},

@@ -55,9 +55,15 @@ type Manager struct {
 }
 
 // New makes the controllers that cfg names, without starting them.
-func New(deps Deps, cfg Config) (*Manager, error) {
+func New(deps Deps, cfg Config) (*Manager, error) { return newManager(deps, cfg, All()) }
+
+// newManager is New for the controllers all.
+func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 	if deps.Client == nil {
 		return nil, errors.New("controllers: Deps.Client is missing")
+	}
+	if len(cfg.Kinds) == 0 {
+		return nil, errors.New("controllers: Config.Kinds is missing: the garbage collector would let everything be")
 	}
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
@@ -73,7 +79,7 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := enabled(All(), cfg.Controllers)
+	entries, err := enabled(all, cfg.Controllers)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func TestAllTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		cfg := Default()
+		cfg := served()
 		cfg.RootCA = []byte("-----BEGIN CERTIFICATE-----\n")
 		m := manage(t, api, cfg)
 		api.Create(apitest.Node("n"))
@@ -154,7 +154,7 @@ func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Create(apitest.Node("n"))
-		m, err := New(Deps{Client: api.Client, Metrics: api.Registry}, Default())
+		m, err := New(Deps{Client: api.Client, Metrics: api.Registry}, served())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestAnIdleDayWritesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		cfg := Default()
+		cfg := served()
 		cfg.NodeMonitorGracePeriod.Duration = 1000 * time.Hour // nobody renews the lease here
 		manage(t, api, cfg)
 		api.Create(apitest.Node("n"))
@@ -215,7 +215,7 @@ func TestSwitchedOffMeansOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		cfg := Default()
+		cfg := served()
 		cfg.Controllers = []string{"*", "-replicaset"}
 		m := manage(t, api, cfg)
 		api.Create(webSet(3))
@@ -231,7 +231,14 @@ func TestSwitchedOffMeansOff(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	if _, err := New(Deps{}, Default()); err == nil {
+	if _, err := New(Deps{}, served()); err == nil {
 		t.Error("no client, no error")
 	}
+}
+
+// served is Default for all kinds that are served.
+func served() Config {
+	cfg := Default()
+	cfg.Kinds = apitest.Kinds()
+	return cfg
 }

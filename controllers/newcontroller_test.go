@@ -1,0 +1,90 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/internal/apitest"
+)
+
+// stirrer is a controller that only this file knows: it keeps one ConfigMap.
+type stirrer struct {
+	deps  follow.Deps
+	spoon string
+}
+
+func (s *stirrer) Name() string { return "stirrer" }
+
+func (s *stirrer) Run(ctx context.Context) error {
+	_, err := s.deps.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.spoon}})
+	<-ctx.Done()
+	return err
+}
+
+// stirrers is all there is to say about it.
+func stirrers(spoons *int) Entry {
+	return Entry{
+		Name: "stirrer", Aliases: []string{"stirrer-controller"}, Component: "stirrer",
+		Settings: func(*Config) []Setting {
+			return []Setting{number(spoons, "concurrent-stirrer-syncs", 2, 1, "Number of pots that are stirred concurrently.")}
+		},
+		New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+			return &stirrer{d, map[bool]string{true: "many", false: "few"}[*spoons > 2]}, nil
+		},
+	}
+}
+
+// A controller is one entry: its flag, its health and its switch follow.
+func TestNewControllerIsOneEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		spoons := 0
+		all := append(All(), stirrers(&spoons))
+		cfg := Config{Controllers: []string{"stirrer-controller"}, Kinds: apitest.Kinds()}
+		for _, setting := range cfg.settings(all) {
+			setting.reset()
+		}
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		cfg.flags(flags, all)
+		if flag := flags.Lookup("concurrent-stirrer-syncs"); flag == nil || flag.DefValue != "2" {
+			t.Fatalf("flag: %+v", flag)
+		}
+		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=0"}); err != nil || cfg.check(all) == nil {
+			t.Error("a mistake was let through")
+		}
+		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=3"}); err != nil || cfg.check(all) != nil {
+			t.Error(err, cfg.check(all))
+		}
+		m, err := newManager(Deps{Client: api.Client, Metrics: api.Registry}, cfg, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if checks := m.Checks(); len(checks) != 1 || checks[0].Name != "stirrer" {
+			t.Errorf("checks: %v", checks)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		if _, ok := apitest.Get[*corev1.ConfigMap](api, "default", "many"); !ok {
+			t.Error("it does not run, or not with its setting")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		off, err := enabled(all, []string{"*", "-stirrer"})
+		if err != nil || slices.ContainsFunc(off, func(e Entry) bool { return e.Name == "stirrer" }) {
+			t.Errorf("it cannot be switched off: %v", err)
+		}
+	})
+}

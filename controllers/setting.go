@@ -1,0 +1,58 @@
+package controllers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Setting is one value of Config that a flag sets.
+type Setting struct {
+	Flag  string
+	reset func()               // gives it its default
+	add   func(*pflag.FlagSet) // the flag, whose default is the value there is
+	check func() error
+}
+
+// number is a setting that must be at least min.
+func number(at *int, flag string, value, min int, usage string) Setting {
+	return Setting{
+		Flag:  flag,
+		reset: func() { *at = value },
+		add:   func(f *pflag.FlagSet) { f.IntVar(at, flag, *at, usage) },
+		check: func() error {
+			if *at < min {
+				return fmt.Errorf("--%s must be at least %d, got %d", flag, min, *at)
+			}
+			return nil
+		},
+	}
+}
+
+// duration is a setting that must be positive.
+func duration(at *metav1.Duration, flag string, value time.Duration, usage string) Setting {
+	return Setting{
+		Flag:  flag,
+		reset: func() { at.Duration = value },
+		add:   func(f *pflag.FlagSet) { f.DurationVar(&at.Duration, flag, at.Duration, usage) },
+		check: func() error {
+			if at.Duration <= 0 {
+				return fmt.Errorf("--%s must be positive, got %s", flag, at.Duration)
+			}
+			return nil
+		},
+	}
+}
+
+// settings are those of all entries.
+func (c *Config) settings(entries []Entry) []Setting {
+	var all []Setting
+	for _, e := range entries {
+		if e.Settings != nil {
+			all = append(all, e.Settings(c)...)
+		}
+	}
+	return all
+}
