@@ -62,6 +62,7 @@ type world struct {
 	mounter volume.Mounter      // of the next agent
 
 	touched chan struct{} // the folder of static pods changed
+	changed chan struct{} // a pod changed since it was last read
 
 	panics bool // are made by the test
 
@@ -90,7 +91,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 func openWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1), mounter: noMounts{}}
+		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1), changed: make(chan struct{}, 1), mounter: noMounts{}}
 		w.openAPI()
 		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Block: w.block, Stats: w.stats})
 		t.Cleanup(func() { w.rt.Close() })
@@ -127,6 +128,10 @@ func (w *world) openAPI() {
 			w.mu.Lock()
 			w.seen = append(w.seen, describe(ev))
 			w.mu.Unlock()
+			select {
+			case w.changed <- struct{}{}:
+			default:
+			}
 		}
 	}()
 }
@@ -273,7 +278,8 @@ func (w *world) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// until waits for a state of a pod and returns how long it took.
+// until waits for a state of a pod and returns how long it took. It looks whenever a pod
+// changes, and each second, since ok may ask for more than the pod.
 func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) bool) time.Duration {
 	w.Helper()
 	start := time.Now()
@@ -282,7 +288,10 @@ func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) boo
 		if ok(w.get(name)) {
 			return time.Since(start)
 		}
-		time.Sleep(time.Millisecond)
+		select {
+		case <-w.changed:
+		case <-time.After(time.Second):
+		}
 	}
 	w.Fatalf("not within %v\nevents:\n%s\nwatch:\n%s", limit, strings.Join(w.told(), "\n"), strings.Join(w.watched(), "\n"))
 	return 0

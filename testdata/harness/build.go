@@ -52,7 +52,7 @@ func (p Programs) BuildRace(t testing.TB) {
 	t.Helper()
 	race.Do(func() {
 		defer p.lock(t)()
-		p.run(t, ".", nil, "go", "build", "-race", "-o", p.Monopod(Race), ".")
+		p.run(t, ".", nil, "go", "build", "-race", "-ldflags=-s -w", "-o", p.Monopod(Race), ".")
 	})
 }
 

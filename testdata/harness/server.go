@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -131,6 +132,19 @@ func (s *Server) Get(path string) (code int, text string) {
 	defer resp.Body.Close()
 	data, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(data)
+}
+
+// Revision is that of the last change of any object, or empty where there is no answer.
+func (s *Server) Revision() string {
+	if !s.Running() {
+		return ""
+	}
+	_, text := s.Get("/api/v1/podtemplates?limit=1")
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	_ = json.Unmarshal([]byte(text), &list)
+	return list.Metadata.ResourceVersion
 }
 
 // Ready waits until the API answers.
