@@ -149,7 +149,11 @@ func TestRuntimeClass(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.failing(func(string, string) error { return nil })
+		before := len(w.watched())
 		w.after(30 * time.Second)
+		if changes := len(w.watched()) - before; changes > 20 { // two for each step: 1, 2, 4, 8, 10 s apart
+			t.Errorf("the status changed %d times in 30 s: what a failed step writes wakes the next", changes)
+		}
 		if s := w.get("c").Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "ContainerCreating" || s.Message == "" {
 			t.Errorf("%+v", s)
 		}

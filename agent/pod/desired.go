@@ -24,8 +24,10 @@ type desired struct {
 func newDesired(asked, allocated *corev1.Pod) *desired { return &desired{pod: allocated, asked: asked} }
 
 // relabels says whether a newer version has other labels or annotations.
-func (d *desired) relabels(next *corev1.Pod) bool {
-	return !maps.Equal(next.Labels, d.pod.Labels) || !maps.Equal(next.Annotations, d.pod.Annotations)
+func (d *desired) relabels(next *corev1.Pod) bool { return relabeled(d.pod, next) }
+
+func relabeled(old, next *corev1.Pod) bool {
+	return !maps.Equal(next.Labels, old.Labels) || !maps.Equal(next.Annotations, old.Annotations)
 }
 
 // waitsForResources says whether the pod asks for resources that it is not given.

@@ -37,13 +37,21 @@ type inbox struct {
 	mu        sync.Mutex // guards what follows
 	news      news
 	failed    bool               // the pod was told to fail: no later reason counts
+	heed      bool               // something came that ends the pause after a failed step
 	interrupt context.CancelFunc // ends the wait that the worker is in; nil: none
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
-// poke wakes the worker.
+// poke wakes the worker, also from the pause after a failed step.
 func (b *inbox) poke() {
+	b.mu.Lock()
+	b.heed = true
+	b.mu.Unlock()
+	b.ring()
+}
+
+func (b *inbox) ring() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -53,6 +61,13 @@ func (b *inbox) poke() {
 // put tells the worker something and wakes it.
 func (b *inbox) put(change func(*news)) {
 	defer b.poke()
+	b.later(change)
+}
+
+// later is put for what may follow from the worker's own work: it does not shorten the
+// pause after a failed step, else each failure would be the reason for the next.
+func (b *inbox) later(change func(*news)) {
+	defer b.ring()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.news)
@@ -88,8 +103,15 @@ func (b *inbox) open(interrupt context.CancelFunc) news {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.news
-	b.news, b.interrupt = news{}, interrupt
+	b.news, b.interrupt, b.heed = news{}, interrupt, false
 	return n
+}
+
+// heeds says whether something came that ends the pause after a failed step.
+func (b *inbox) heeds() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.heed
 }
 
 // events takes the runtime's events.

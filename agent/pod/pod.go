@@ -164,8 +164,11 @@ func (p *Pod) Wake() { p.inbox.poke() }
 func (p *Pod) Changed(object *corev1.Pod) {
 	old := p.current.Swap(object)
 	put := p.inbox.put
-	if object.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || spec.Grace(object) < spec.Grace(old)) {
+	switch {
+	case object.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || spec.Grace(object) < spec.Grace(old)):
 		put = p.inbox.urgent
+	case object.Generation == old.Generation && !relabeled(old, object): // only the status, which the worker itself writes
+		put = p.inbox.later
 	}
 	put(func(n *news) { n.pod = object })
 }

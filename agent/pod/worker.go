@@ -315,7 +315,10 @@ func (w *worker) rest(ctx context.Context) {
 		case <-timer.C():
 			return
 		case <-w.self.inbox.wake:
-			if !w.pace.Unwell() || w.self.inbox.ending() {
+			switch {
+			case w.self.inbox.ending():
+				return
+			case !w.pace.Unwell() && (!w.pace.Failing() || w.self.inbox.heeds()):
 				return
 			}
 		}

@@ -114,6 +114,9 @@ func (p *Pace) Undecided(err error) bool {
 // Succeeded notes that a step went well.
 func (p *Pace) Succeeded() { p.failures = 0 }
 
+// Failing says that the last step failed.
+func (p *Pace) Failing() bool { return p.failures > 0 }
+
 // Failed spaces out the steps that follow a failed one: 1 s doubled up to 10 s.
 func (p *Pace) Failed() {
 	p.RetryIn(min(time.Second<<min(p.failures, 4), 10*time.Second))
