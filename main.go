@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -59,7 +58,9 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/commandline"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/frugal"
+	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/notify"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/allocate"
@@ -356,13 +357,25 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	defer auditFile.Close()
 	p := parts{
 		guards: guards, cfg: cfg, log: log, state: state, access: access, advertised: advertised, metrics: metrics,
-		manager: manager, elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, access, restored),
+		manager: manager, beside: besides(manager, guards, advertised, cfg.services.First()), elector: elector, audit: auditLog, agent: newAgent(cfg, log, guards.api, metrics, access, restored),
 	}
 	server, err := apiserver.New(ctx, p.serverConfig())
 	if err != nil {
 		return err
 	}
 	return p.run(ctx, server)
+}
+
+// besides are the publisher of the API's address and the one who follows the roles.
+func besides(m *controllers.Manager, g guards, advertised netip.AddrPort, clusterIP netip.Addr) []*follow.Supervisor {
+	return []*follow.Supervisor{
+		m.Supervise(kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
+			return kubernetesservice.New(deps, kubernetesservice.Config{Server: advertised, ClusterIP: clusterIP})
+		}),
+		m.Supervise("rbac", func(follow.Deps) follow.Controller {
+			return follow.Task("rbac", func(ctx context.Context) error { return g.roles.Run(ctx, g.api) })
+		}),
+	}
 }
 
 func openAccess(cfg Config, log *zap.Logger) (*entry.Entry, error) {
@@ -411,6 +424,7 @@ type parts struct {
 	advertised netip.AddrPort
 	metrics    *prometheus.Registry
 	manager    *controllers.Manager
+	beside     []*follow.Supervisor // of the controllers, on every server
 	elector    *election.Elector
 	audit      *audit.Log
 	agent      *launch.Node
@@ -424,7 +438,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Authorizer:    nodeauth.Authorizer{Authorizer: p.roles, Client: p.api},
 		Node:          p.agent.Find,
 		Pods:          p.agent,
-		Checks:        append(checks(p.manager, p.elector, p.state), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}),
+		Checks:        append(checks(p.manager, p.beside, p.elector, p.state), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}),
 		Usage:         p.agent.Usage,
 		Shutdown:      shutdown.Handler(p.agent.Shutdown),
 		Metrics:       p.metrics,
@@ -446,14 +460,14 @@ func (p *parts) serverConfig() apiserver.Config {
 func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	last, stopLast := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLast()
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.Serve(last, p.access) })
-	group.Go(tellManager(groupCtx, server, p.log))
-	published := kubernetesservice.New(kubernetesservice.Config{Client: p.api, Server: p.advertised, Address: p.cfg.services.First(), Log: p.log})
-	group.Go(func() error { return published.Run(groupCtx) })
-	group.Go(func() error { return p.roles.Run(last, p.api) })
-	group.Go(func() error { return p.access.Run(last, p.log.Named("certificates")) })
-	group.Go(func() error {
+	group, groupCtx := guard.With(ctx)
+	group.Do(func() error { return server.Serve(last, p.access) })
+	group.Do(tellManager(groupCtx, server, p.log))
+	for _, s := range p.beside {
+		group.Do(func() error { return s.Run(last) })
+	}
+	group.Do(func() error { return p.access.Run(last, p.log.Named("certificates")) })
+	group.Do(func() error {
 		defer stopLast()
 		return p.work(groupCtx)
 	})
@@ -465,16 +479,16 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 
 // work runs those that work on what the server serves.
 func (p *parts) work(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	group, ctx := guard.With(ctx)
+	group.Do(func() error {
 		if p.state.Shared() { // by several processes, of which one runs them
 			return p.elector.Run(ctx, p.manager.Run)
 		}
 		return p.manager.Run(ctx)
 	})
-	group.Go(func() error { return p.agent.Run(ctx) })
-	group.Go(func() error { return p.keepState(ctx) })
-	group.Go(func() error { return frugal.Run(ctx, clock.RealClock{}) })
+	group.Do(func() error { return p.agent.Run(ctx) })
+	group.Do(func() error { return p.keepState(ctx) })
+	group.Do(func() error { return frugal.Run(ctx, clock.RealClock{}) })
 	return group.Wait()
 }
 
@@ -509,9 +523,9 @@ func bootstrap(ctx context.Context, reg *registry.Registry) error {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return policy.Bootstrap(ctx, reg) })
-	group.Go(func() error { return storage.Bootstrap(ctx, reg) })
+	group, ctx := guard.With(ctx)
+	group.Do(func() error { return policy.Bootstrap(ctx, reg) })
+	group.Do(func() error { return storage.Bootstrap(ctx, reg) })
 	return group.Wait()
 }
 
@@ -532,7 +546,7 @@ func shareKeys(ctx context.Context, cfg Config, log *zap.Logger, state *storecmd
 
 // checks are the health of the API itself, of the state below it, and of each
 // controller, where this process runs them.
-func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.State) []apiserver.Check {
+func checks(m *controllers.Manager, beside []*follow.Supervisor, elector *election.Elector, state *storecmd.State) []apiserver.Check {
 	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
 	all = append(all, apiserver.Check{Name: state.Name(), Ready: true, Live: state.Shared(), Ask: state.Healthy})
 	for _, c := range m.Checks() {
@@ -542,6 +556,9 @@ func checks(m *controllers.Manager, elector *election.Elector, state *storecmd.S
 			}
 			return c.Check(ctx)
 		}})
+	}
+	for _, s := range beside {
+		all = append(all, apiserver.Check{Name: s.Name(), Ask: s.Check})
 	}
 	return all
 }

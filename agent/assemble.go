@@ -128,7 +128,7 @@ func (a *Agent) assembleNode() error {
 func (a *Agent) assembleSources() error {
 	d, cfg := &a.deps, &a.cfg
 	a.status = statuswriter.New(d.Client, d.Clock, d.Log)
-	a.source = source.New(source.Follower{Client: d.Client, Clock: d.Clock, Log: d.Log}, cfg.NodeName, a.pods.refresh)
+	a.source = source.New(source.Follower(d.Client, d.Clock, d.Log), cfg.NodeName, a.pods.refresh)
 	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeAgain, again: make(chan struct{}, 1)}
 	s.mirrors = mirror.New(mirror.Deps{Client: d.Client, Clock: d.Clock, Log: d.Log, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
 	s.manifests = static.NewSource(static.Deps{

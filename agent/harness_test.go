@@ -98,7 +98,7 @@ func openWorld(t *testing.T, test func(w *world)) {
 		w.startAgent()
 		t.Cleanup(func() { w.stop() })
 		test(w)
-		if n := w.counted("monopod_agent_panics_total"); n > 0 && !w.panics {
+		if n := w.counted("monopod_panics_total"); n > 0 && !w.panics {
 			t.Errorf("%v panics in the agent", n)
 		}
 	})

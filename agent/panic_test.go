@@ -88,7 +88,7 @@ func TestWorkerThatAlwaysPanics(t *testing.T) {
 		}) {
 			t.Errorf("no event: %v", w.told())
 		}
-		if n := w.counted("monopod_agent_panics_total"); n != float64(len(tries)) {
+		if n := w.counted("monopod_panics_total"); n != float64(len(tries)) {
 			t.Errorf("%v panics counted, %d happened", n, len(tries))
 		}
 		w.delete("p", 1)

@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
 )
 
 // startJitter is the most time between the starts of two controllers; upstream
@@ -75,6 +76,10 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	panics, err := guard.New(deps.Log, deps.Clock, deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	events, err := record.NewMetrics(deps.Metrics)
 	if err != nil {
 		return nil, err
@@ -84,7 +89,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: follow.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics},
+		deps: follow.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics},
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},
@@ -111,6 +116,14 @@ func (m *Manager) make() error {
 		m.running = append(m.running, follow.Supervise(c, deps))
 	}
 	return nil
+}
+
+// Supervise returns a supervisor of what new makes: something that is no controller, and
+// that the manager does not run, but that fails and starts again in the same way.
+func (m *Manager) Supervise(name string, new func(deps follow.Deps) follow.Controller) *follow.Supervisor {
+	deps := m.deps
+	deps.Log = deps.Log.Named(name)
+	return follow.Supervise(new(deps), deps)
 }
 
 // Checks are the health of every controller that is on, by name, in the order

@@ -6,11 +6,15 @@ import (
 	"context"
 	"slices"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
 )
 
@@ -23,15 +27,21 @@ type Update struct {
 
 // Source follows the API.
 type Source struct {
-	Follower
+	follow.Follower
 	node    string
 	changed func(uses func(*corev1.Pod) bool)
 	updates chan Update
 }
 
+// Follower is what the parts of the agent follow the API with. It tries as often as a
+// kubelet what the API does not answer.
+func Follower(c client.Client, clk clock.Clock, log *zap.Logger) follow.Follower {
+	return follow.Follower{Client: c, Clock: clk, Log: log, Name: "agent", Most: backoff.WriteMax}
+}
+
 // New follows the pods of a node. changed is told, on any goroutine, of which pods
 // something that they show has changed.
-func New(f Follower, node string, changed func(uses func(*corev1.Pod) bool)) *Source {
+func New(f follow.Follower, node string, changed func(uses func(*corev1.Pod) bool)) *Source {
 	return &Source{Follower: f, node: node, changed: changed, updates: make(chan Update)}
 }
 
@@ -47,54 +57,44 @@ func (s *Source) Run(ctx context.Context) {
 		},
 		func(ctx context.Context) { s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used("Secret")) },
 		func(ctx context.Context) {
-			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, Handler{List: s.podList, One: s.podEvent})
+			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, follow.Handler{List: s.podList, Event: s.podEvent})
 		})
 }
 
-func (s *Source) podList(ctx context.Context, objs []client.Object) bool {
+func (s *Source) podList(ctx context.Context, objs []client.Object) {
 	pods := make([]*corev1.Pod, 0, len(objs))
 	for _, o := range objs {
 		pods = append(pods, o.(*corev1.Pod))
 	}
-	return s.send(ctx, Update{List: &pods})
+	s.send(ctx, Update{List: &pods})
 }
 
-func (s *Source) podEvent(ctx context.Context, ev watch.Event) bool {
-	pod, ok := ev.Object.(*corev1.Pod)
-	if !ok || ev.Type == watch.Bookmark {
-		return true
-	}
-	return s.send(ctx, Update{Pod: pod, Gone: ev.Type == watch.Deleted})
+func (s *Source) podEvent(ctx context.Context, typ watch.EventType, obj client.Object) {
+	s.send(ctx, Update{Pod: obj.(*corev1.Pod), Gone: typ == watch.Deleted})
 }
 
-func (s *Source) send(ctx context.Context, u Update) bool {
+func (s *Source) send(ctx context.Context, u Update) {
 	select {
 	case <-ctx.Done():
-		return false
 	case s.updates <- u:
-		return true
 	}
 }
 
 // used tells of the pods that use an object of the kind when it changes; of all of
 // them after a gap.
-func (s *Source) used(kind string) Handler {
+func (s *Source) used(kind string) follow.Handler {
 	first := true
-	return Handler{
-		List: func(context.Context, []client.Object) bool {
+	return follow.Handler{
+		List: func(context.Context, []client.Object) {
 			if !first {
 				s.changed(func(*corev1.Pod) bool { return true })
 			}
 			first = false
-			return true
 		},
-		One: func(_ context.Context, ev watch.Event) bool {
-			if obj, ok := ev.Object.(client.Object); ok && ev.Type != watch.Bookmark {
-				s.changed(func(pod *corev1.Pod) bool {
-					return pod.Namespace == obj.GetNamespace() && slices.Contains(References(pod, kind), obj.GetName())
-				})
-			}
-			return true
+		Event: func(_ context.Context, _ watch.EventType, obj client.Object) {
+			s.changed(func(pod *corev1.Pod) bool {
+				return pod.Namespace == obj.GetNamespace() && slices.Contains(References(pod, kind), obj.GetName())
+			})
 		},
 	}
 }

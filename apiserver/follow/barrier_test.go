@@ -176,6 +176,7 @@ func TestASourceThatStaysBehindIsLeftBehind(t *testing.T) {
 		}
 		<-seen
 		c.gate <- struct{}{} // it moves on, and is waited for again
+		synctest.Wait()
 		create(t, c, orphan("second"))
 		create(t, c, owner("c"))
 		if synctest.Wait(); len(seen) != 0 {

@@ -41,12 +41,27 @@ type Controller interface {
 	Run(ctx context.Context) error
 }
 
-// Deps is what every controller needs. All fields are required.
+// Task is a Controller that is one function.
+func Task(name string, run func(ctx context.Context) error) Controller { return task{name, run} }
+
+type task struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// Name implements Controller.
+func (t task) Name() string { return t.name }
+
+// Run implements Controller.
+func (t task) Run(ctx context.Context) error { return t.run(ctx) }
+
+// Deps is what every controller needs. All fields but Guard are required.
 type Deps struct {
 	Client  client.Client
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics *Metrics
+	Guard   *guard.Guard // logs and counts panics; nil: they are only logged
 }
 
 // Reconcile works towards what key should be. An error, also a conflict, tries the

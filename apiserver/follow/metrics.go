@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ type gauges struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// NewMetrics makes the metrics and registers them; nil keeps them to themselves.
+// NewMetrics makes the metrics and registers them, or returns those that reg has
+// already; nil keeps them to themselves.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		reg = prometheus.NewRegistry()
@@ -59,7 +61,11 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		long:       gauge("workqueue_longest_running_processor_seconds", "Age of the oldest running reconcile."),
 		queues:     map[string]gauges{},
 	}
-	return m, reg.Register(m)
+	err := reg.Register(m)
+	if known := (prometheus.AlreadyRegisteredError{}); errors.As(err, &known) {
+		return known.ExistingCollector.(*Metrics), nil
+	}
+	return m, err
 }
 
 func (m *Metrics) parts() []prometheus.Collector {

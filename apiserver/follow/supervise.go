@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
 )
 
@@ -33,12 +34,15 @@ type Supervisor struct {
 	mu      sync.Mutex // guards what follows
 	failure error      // why it is not well; nil: well
 	since   time.Time  // start of the current run; zero while it does not run
-	delay   time.Duration
+	retry   backoff.Retry
 }
 
 // Supervise makes a supervisor for ctrl.
 func Supervise(ctrl Controller, deps Deps) *Supervisor {
-	return &Supervisor{ctrl: ctrl, deps: deps, failure: errNotStarted, delay: minRestart}
+	if deps.Guard == nil {
+		deps.Guard = guard.Logging(deps.Log)
+	}
+	return &Supervisor{ctrl: ctrl, deps: deps, failure: errNotStarted, retry: backoff.Retry{First: minRestart, Most: maxRestart}}
 }
 
 // Name is the controller's.
@@ -68,11 +72,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		delay := s.failed(err)
-		select {
-		case <-ctx.Done():
-		case <-s.deps.Clock.After(delay):
-		}
+		backoff.Sleep(ctx, s.deps.Clock, s.failed(err))
 	}
 	s.stopped()
 	return nil
@@ -98,20 +98,20 @@ func (s *Supervisor) failed(err error) time.Duration {
 	if err == nil {
 		err = errReturned
 	}
-	cause, stack := "error", ""
+	cause := "error"
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {
-		cause, stack = "panic", string(p.Stack)
+		cause = "panic"
+		s.deps.Guard.Caught("controller", s.ctrl.Name(), p)
 	}
 	s.mu.Lock()
 	if s.stable() {
-		s.delay = minRestart
+		s.retry.Reset()
 	}
-	delay := s.delay
-	s.delay = min(2*delay, maxRestart)
+	delay := s.retry.Next()
 	s.failure, s.since = fmt.Errorf("controller failed: %w", err), time.Time{}
 	s.mu.Unlock()
 	s.deps.Metrics.restarted(s.ctrl.Name(), cause)
 	s.deps.Log.Error("controller failed, starting it again", zap.String("controller", s.ctrl.Name()),
-		zap.Duration("in", delay), zap.Error(err), zap.String("panicStack", stack))
+		zap.Duration("in", delay), zap.Error(err))
 	return delay
 }

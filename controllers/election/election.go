@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 // Upstream's numbers (component-base/config: LeaderElectionConfiguration;
@@ -109,19 +110,20 @@ func (e *Elector) acquire(ctx context.Context) bool {
 }
 
 // term leads until the lease is lost, lead fails or ctx ends.
-func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) (err error) {
+func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) error {
 	leadCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	e.leading.Store(true)
 	e.cfg.Log.Info("running the controllers")
 	ended := make(chan struct{})
-	go func() {
+	var leading guard.Group
+	leading.Do(func() error {
 		defer close(ended)
-		err = lead(leadCtx)
-	}()
+		return lead(leadCtx)
+	})
 	held := e.keep(leadCtx, ended)
 	stop()
-	<-ended
+	err := leading.Wait()
 	e.leading.Store(false)
 	if held {
 		e.release(context.WithoutCancel(ctx))

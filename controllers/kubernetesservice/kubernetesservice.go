@@ -1,10 +1,10 @@
-// Package kubernetesservice publishes the Service kubernetes, by which pods find the
-// API, and its endpoints.
+// Package kubernetesservice publishes the API server as the Service kubernetes in the
+// namespace default, by which pods find it. Every server runs it, and no flag turns it
+// off: it is not one of controllers.All.
 package kubernetesservice
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 
@@ -15,92 +15,74 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 )
 
-// name is that of the Service, and of what belongs to it.
-const name = "kubernetes"
+const (
+	// Name of the controller.
+	Name = "kubernetesservice"
+	// service is the name of the Service, its Endpoints and its EndpointSlice.
+	service = "kubernetes"
+	// port is where pods reach the API through the Service.
+	port = 443
+	// retry is the time after which a failed attempt is repeated (upstream: the
+	// interval of the kubernetesservice controller).
+	retry = 10 * time.Second
+)
 
-// serverPort is where pods reach the API through its Service.
-const serverPort = 443
-
-// publishRetry is the time after which a failed attempt is repeated, and a closed
-// watch opened again (upstream: the interval of the kubernetesservice controller).
-const publishRetry = 10 * time.Second
-
-// Config of a Controller. All but Clock and Log are required.
+// Config of a Controller. Both are required.
 type Config struct {
-	Client  client.Client
-	Server  netip.AddrPort // where the API is
-	Address netip.Addr     // the Service's
-	Clock   clock.Clock    // nil: the real one
-	Log     *zap.Logger    // nil: silent
+	Server    netip.AddrPort // where the API is served
+	ClusterIP netip.Addr     // of the Service
 }
 
-// Controller keeps the Service published.
-type Controller struct{ cfg Config }
-
-// New returns a Controller.
-func New(cfg Config) *Controller {
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = zap.NewNop()
-	}
-	return &Controller{cfg}
+// Controller keeps the Service as it should be.
+type Controller struct {
+	deps follow.Deps
+	cfg  Config
 }
 
-// Run publishes until ctx ends: again when somebody deletes the Service, and when a
-// write failed.
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements follow.Controller: it publishes at the start, when somebody deletes the
+// Service, and again after a failure.
 func (c *Controller) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := c.publishUntilGone(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Log.Error("the Service kubernetes is not as it should be", zap.Error(err))
-		} else if err == nil {
-			continue
-		}
-		select {
-		case <-c.cfg.Clock.After(publishRetry):
-		case <-ctx.Done():
-		}
-	}
-	return nil
+	return follow.New(c.deps, follow.Config[string]{
+		Name: Name,
+		Sources: []follow.Source[string]{{
+			Selector: client.Selector{
+				Resource: client.Services, Namespace: metav1.NamespaceDefault,
+				Fields: fields.OneTermEqualSelector("metadata.name", service),
+			},
+			Keys: follow.Plain(func(_, new client.Object) []string {
+				if new != nil {
+					return nil
+				}
+				return []string{service}
+			}),
+		}},
+		Start: []string{service},
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
+			if err := c.publish(ctx); err != nil && ctx.Err() == nil {
+				c.deps.Log.Error("failed to publish the Service kubernetes, trying again", zap.Duration("in", retry), zap.Error(err))
+				return retry, nil
+			}
+			return 0, nil
+		},
+	}).Run(ctx)
 }
 
-var errWatchEnded = errors.New("the watch of the Service kubernetes ended")
-
-// publishUntilGone publishes and returns nil when the Service was deleted.
-func (c *Controller) publishUntilGone(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	sel := client.Selector{Resource: client.Services, Namespace: metav1.NamespaceDefault, Fields: fields.OneTermEqualSelector("metadata.name", name)}
-	_, version, err := c.cfg.Client.List(ctx, sel)
-	if err != nil {
-		return err
-	}
-	events, err := c.cfg.Client.Watch(ctx, sel, version)
-	if err != nil {
-		return err
-	}
-	if err := c.Publish(ctx); err != nil {
-		return err
-	}
-	for ev := range events {
-		if ev.Type == watch.Deleted {
-			return nil
-		}
-	}
-	return errWatchEnded
-}
-
-// Publish keeps the Service kubernetes in the namespace default, by which pods
-// find the API. Endpoints are published too unless the server is on
+// publish makes the Service what it should be, and its Endpoints unless the server is on
 // loopback, where pods do not reach it. What is right already is not written.
-func (c *Controller) Publish(ctx context.Context) error {
+func (c *Controller) publish(ctx context.Context) error {
 	server := c.cfg.Server
 	if err := c.publishService(ctx, int32(server.Port())); err != nil {
 		return err
@@ -114,16 +96,16 @@ func (c *Controller) Publish(ctx context.Context) error {
 	return c.publishSlice(ctx, server)
 }
 
-func (c *Controller) publishService(ctx context.Context, port int32) error {
-	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: serverPort, TargetPort: intstr.FromInt32(port)}}
-	service := &corev1.Service{
+func (c *Controller) publishService(ctx context.Context, target int32) error {
+	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(target)}}
+	wanted := &corev1.Service{
 		ObjectMeta: serverMeta(map[string]string{"component": "apiserver", "provider": "kubernetes"}),
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: c.cfg.Address.String(), Ports: ports,
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: c.cfg.ClusterIP.String(), Ports: ports,
 			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	}
-	return keep(ctx, c.cfg.Client, service, func(s *corev1.Service) { s.Spec.Ports = ports })
+	return keep(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
 }
 
 func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort) error {
@@ -134,7 +116,7 @@ func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort
 	endpoints := &corev1.Endpoints{
 		ObjectMeta: serverMeta(map[string]string{discoveryv1.LabelSkipMirror: "true"}), Subsets: subsets,
 	}
-	return keep(ctx, c.cfg.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
+	return keep(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
 }
 
 func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) error {
@@ -143,14 +125,14 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		family = discoveryv1.AddressTypeIPv6
 	}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  serverMeta(map[string]string{discoveryv1.LabelServiceName: name}),
+		ObjectMeta:  serverMeta(map[string]string{discoveryv1.LabelServiceName: service}),
 		AddressType: family,
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{server.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		}},
 		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(server.Port()))}},
 	}
-	old, err := client.Get[*discoveryv1.EndpointSlice](ctx, c.cfg.Client, slice.Namespace, slice.Name)
+	old, err := client.Get[*discoveryv1.EndpointSlice](ctx, c.deps.Client, slice.Namespace, slice.Name)
 	if err == nil && old.AddressType != family { // which may not change
 		err = c.forget(ctx, client.RefOf(slice))
 	}
@@ -158,12 +140,12 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		return err
 	}
 	endpoints, ports := slice.Endpoints, slice.Ports
-	return keep(ctx, c.cfg.Client, slice, func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
+	return keep(ctx, c.deps.Client, slice, func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
 }
 
 // unpublish removes the endpoints of an address that the server had before.
 func (c *Controller) unpublish(ctx context.Context) error {
-	ref := client.Ref{Namespace: metav1.NamespaceDefault, Name: name, Resource: client.Endpoints}
+	ref := client.Ref{Namespace: metav1.NamespaceDefault, Name: service, Resource: client.Endpoints}
 	if err := c.forget(ctx, ref); err != nil {
 		return err
 	}
@@ -172,7 +154,7 @@ func (c *Controller) unpublish(ctx context.Context) error {
 }
 
 func (c *Controller) forget(ctx context.Context, ref client.Ref) error {
-	_, err := c.cfg.Client.Delete(ctx, ref, metav1.DeleteOptions{})
+	_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -180,7 +162,7 @@ func (c *Controller) forget(ctx context.Context, ref client.Ref) error {
 }
 
 func serverMeta(labels map[string]string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Labels: labels}
+	return metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: service, Labels: labels}
 }
 
 // keep creates obj, or makes what is there right.

@@ -8,58 +8,81 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
-	"monopod/controllers/internal/apitest"
+	"monopod/apiserver/follow"
+	"monopod/apiserver/registry"
+	"monopod/store"
 )
 
-func of(api *apitest.API, at string) *Controller {
-	return New(Config{Client: api.Client, Server: netip.MustParseAddrPort(at), Address: netip.MustParseAddr("10.96.0.1")})
+// open returns an API in memory.
+func open(t *testing.T) *registry.Registry {
+	t.Helper()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	r := registry.New(s, resources, registry.Config{})
+	if err := r.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func controller(t *testing.T, r *registry.Registry, at string) *Controller {
+	t.Helper()
+	metrics, err := follow.NewMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(follow.Deps{Client: r, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
+		Config{Server: netip.MustParseAddrPort(at), ClusterIP: netip.MustParseAddr("10.96.0.1")})
 }
 
 func TestPublish(t *testing.T) {
 	t.Parallel()
-	r := apitest.New(t)
+	r := open(t)
 	publish := func(at string) {
 		t.Helper()
-		if err := of(r, at).Publish(t.Context()); err != nil {
+		if err := controller(t, r, at).publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publish("127.0.0.1:6443")
-	got, err := client.Get[*corev1.Service](t.Context(), r.Client, "default", "kubernetes")
+	got, err := client.Get[*corev1.Service](t.Context(), r, "default", "kubernetes")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Spec.ClusterIP != "10.96.0.1" || got.Spec.Ports[0].Port != 443 || got.Spec.Ports[0].Name != "https" || got.Spec.Ports[0].TargetPort.IntValue() != 6443 {
 		t.Errorf("got %+v", got.Spec)
 	}
-	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r.Client, "default", "kubernetes"); !apierrors.IsNotFound(err) {
+	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
 		t.Errorf("pods are sent to loopback: %v", err)
 	}
-	before := r.Store.Revision()
+	before := r.Revision()
 	publish("127.0.0.1:6443")
-	if r.Store.Revision() != before {
+	if r.Revision() != before {
 		t.Error("what was right already was written")
 	}
 	for _, at := range []string{"192.0.2.7:6444", "[2001:db8::7]:6443"} {
 		publish(at)
-		before := r.Store.Revision()
+		before := r.Revision()
 		publish(at)
-		if r.Store.Revision() != before {
+		if r.Revision() != before {
 			t.Errorf("%s: what was right already was written", at)
 		}
 		want := netip.MustParseAddrPort(at)
-		slice, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r.Client, "default", "kubernetes")
+		slice, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes")
 		if err != nil {
 			t.Fatal(err)
 		}
-		endpoints, err := client.Get[*corev1.Endpoints](t.Context(), r.Client, "default", "kubernetes")
+		endpoints, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", "kubernetes")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +94,7 @@ func TestPublish(t *testing.T) {
 		}
 	}
 	publish("127.0.0.1:6443")
-	if _, err := client.Get[*corev1.Endpoints](t.Context(), r.Client, "default", "kubernetes"); !apierrors.IsNotFound(err) {
+	if _, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
 		t.Errorf("endpoints of an address that is gone: %v", err)
 	}
 }
@@ -79,22 +102,26 @@ func TestPublish(t *testing.T) {
 // Somebody deletes the Service, and it comes back.
 func TestKeepPublished(t *testing.T) {
 	t.Parallel()
-	r := apitest.New(t)
+	r := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	ref := client.Ref{Resource: client.Services, Namespace: "default", Name: "kubernetes"}
-	events, err := r.Client.Watch(ctx, client.Selector{Resource: ref.Resource, Namespace: "default"}, fmt.Sprint(r.Store.Revision()))
+	ref := client.Ref{Resource: client.Services, Namespace: "default", Name: service}
+	events, err := r.Watch(ctx, client.Selector{Resource: ref.Resource, Namespace: "default"}, fmt.Sprint(r.Revision()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wg.Go(func() { _ = of(r, "127.0.0.1:6443").Run(ctx) })
+	wg.Go(func() {
+		if err := controller(t, r, "127.0.0.1:6443").Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 	for range 3 {
 		if ev := <-events; ev.Type != watch.Added {
 			t.Fatalf("got %+v", ev)
 		}
-		if _, err := r.Client.Delete(ctx, ref, metav1.DeleteOptions{}); err != nil {
+		if _, err := r.Delete(ctx, ref, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if ev := <-events; ev.Type != watch.Deleted {

@@ -25,7 +25,7 @@ kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 3
 			t.Errorf("%s: %+v", name, w)
 		}
 	}
-	if w := workIn(rest + "monopod_agent_panics_total{part=\"pod\"} 1\n"); w.left == "" {
+	if w := workIn(rest + "monopod_panics_total{part=\"pod\"} 1\n"); w.left == "" {
 		t.Error("a panic is taken for rest")
 	}
 	if workIn("go_goroutines 5\n").err == nil {

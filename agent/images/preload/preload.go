@@ -15,11 +15,11 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
-
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/images/image"
+	"monopod/apiserver/process/backoff"
 )
 
 // arrival is how long an archive must lie still before it is imported.
@@ -201,14 +201,12 @@ func (i *Importer) importOne(ctx context.Context, name string, known map[string]
 // awaitRuntime waits for a runtime that is not there yet: what it cannot answer
 // for would be imported again.
 func (i *Importer) awaitRuntime(ctx context.Context) {
-	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
 		if _, err := i.Runtime.Version(ctx); err == nil {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !retry.Wait(ctx, i.Clock) {
 			return
-		case <-i.Clock.After(delay):
 		}
 	}
 }

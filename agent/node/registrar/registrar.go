@@ -100,13 +100,13 @@ func New(deps Deps, cfg Config) (*Registrar, error) {
 
 // Run registers the node, then keeps its lease and status until ctx ends.
 func (r *Registrar) Run(ctx context.Context) {
-	delay := backoff.WriteInitial
+	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
 		wait := r.cfg.HeartbeatPeriod
 		if err := r.beat(ctx); err != nil && ctx.Err() == nil {
 			r.Log.Warn("node status not stored", zap.String("node", r.cfg.NodeName), zap.Error(err))
-			wait, delay = delay, min(2*delay, backoff.WriteMax)
-		} else if delay = backoff.WriteInitial; !r.ready() {
+			wait = retry.Next()
+		} else if retry.Reset(); !r.ready() {
 			wait = notReadyCheck
 		}
 		timer := r.Clock.NewTimer(wait)

@@ -115,7 +115,7 @@ func (w *Writer) Wait() { w.writes.Wait() }
 
 // write stores the newest status until there is no newer one.
 func (w *Writer) write(ctx context.Context, s *slot) {
-	delay := backoff.WriteInitial
+	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
 		pod, want, version, ok := w.next(s)
 		if !ok {
@@ -129,16 +129,13 @@ func (w *Writer) write(ctx context.Context, s *slot) {
 		switch {
 		case err == nil, isGone(err):
 			w.done(s, version, stored)
-			delay = backoff.WriteInitial
+			retry.Reset()
 			continue
 		case ctx.Err() == nil:
 			w.log.Warn("pod status not stored", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
 		}
-		select {
-		case <-ctx.Done():
+		if !retry.Wait(ctx, w.clock) {
 			return
-		case <-w.clock.After(delay):
-			delay = min(2*delay, backoff.WriteMax)
 		}
 	}
 }

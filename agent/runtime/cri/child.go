@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"monopod/agent/network/cni"
 	"monopod/agent/storage/mount"
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
 )
 
@@ -118,19 +120,18 @@ func (c *Child) Run(ctx context.Context) error {
 
 // supervise starts containerd again and again until ctx ends.
 func (c *Child) supervise(ctx context.Context) {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+	for retry := (backoff.Retry{First: firstBackoff, Most: lastBackoff}); ; {
 		began := c.config.Clock.Now()
 		err := c.runTidied(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if c.config.Clock.Since(began) > settled {
-			backoff = firstBackoff
+			retry.Reset()
 		}
-		c.config.Log.Error("containerd ended", zap.Error(err), zap.Duration("startAgainAfter", backoff))
-		select {
-		case <-c.config.Clock.After(backoff):
-		case <-ctx.Done():
+		pause := retry.Next()
+		c.config.Log.Error("containerd ended", zap.Error(err), zap.Duration("startAgainAfter", pause))
+		if !backoff.Sleep(ctx, c.config.Clock, pause) {
 			return
 		}
 		if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.network.Reclaim()); err != nil {
@@ -199,13 +200,9 @@ func (c *Child) clearOldBoot() error {
 // runTidied is runOnce, with what an earlier containerd held given back.
 func (c *Child) runTidied(ctx context.Context) error {
 	during, stop := context.WithCancel(ctx)
-	tidied := guard.Spawn(func() error { c.endLeases(during); return nil })
-	defer func() {
-		stop()
-		if err := <-tidied; err != nil {
-			c.config.Log.Error("failed to release the leases of an earlier containerd", zap.Error(err))
-		}
-	}()
+	var tidied sync.WaitGroup
+	guard.Logging(c.config.Log).Go(&tidied, "leases", func() { c.endLeases(during) })
+	defer func() { stop(); tidied.Wait() }()
 	return c.runOnce(ctx)
 }
 

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/backoff"
 )
 
 // CreateContainer is CRI's.
@@ -128,12 +131,6 @@ func (r *Runtime) PortForward(ctx context.Context, req *cri.PortForwardRequest) 
 
 // sleep waits for d, or fails with ctx's error.
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	backoff.Sleep(ctx, clock.RealClock{}, d)
+	return ctx.Err()
 }

@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
 )
 
@@ -76,7 +77,7 @@ func (f *follower) run(ctx context.Context) {
 	defer beside.Wait()
 	guard.Logging(f.r.config.Log).Go(&beside, "kernel log", func() { f.watchKernel(ctx) })
 	f.began = time.Now()
-	respite := minRespite
+	retry := backoff.Retry{First: minRespite, Most: maxRespite}
 	for first := true; ctx.Err() == nil; first = false {
 		err := f.follow(ctx, first)
 		if ctx.Err() != nil {
@@ -84,13 +85,13 @@ func (f *follower) run(ctx context.Context) {
 		}
 		f.r.config.Log.Info("containerd's events broke off", zap.Error(err))
 		if f.stood {
-			f.stood, respite = false, minRespite
+			f.stood = false
+			retry.Reset()
 			f.send(ctx, runtime.Event{Type: runtime.EventLost, At: time.Now()})
 		}
-		if sleep(ctx, respite) != nil {
+		if sleep(ctx, retry.Next()) != nil {
 			return
 		}
-		respite = min(2*respite, maxRespite)
 	}
 }
 

@@ -197,7 +197,7 @@ func (m *Mirrors) poke() {
 // Run makes the API show the static pods until ctx ends: at once when something
 // changed, and again, ever slower, what the API refused.
 func (m *Mirrors) Run(ctx context.Context) {
-	delay := backoff.WriteInitial
+	pauses := backoff.Retry{First: backoff.WriteInitial, Most: retryMax}
 	retry := m.Clock.NewTimer(retryMax)
 	retry.Stop()
 	defer retry.Stop()
@@ -206,13 +206,12 @@ func (m *Mirrors) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-			delay = backoff.WriteInitial
+			pauses.Reset()
 		case <-retry.C():
-			delay = min(2*delay, retryMax)
 		}
 		retry.Stop()
 		if !m.pass(ctx) {
-			retry.Reset(delay)
+			retry.Reset(pauses.Next())
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/backoff"
 )
 
 const (
@@ -73,7 +75,7 @@ func (s *Source) Run(ctx context.Context) {
 		defer stop()
 	}
 	first, ok := s.read()
-	for wait := firstWait; !ok && s.sleep(ctx, wait); wait = min(2*wait, lookPeriod) {
+	for retry := (backoff.Retry{First: firstWait, Most: lookPeriod}); !ok && retry.Wait(ctx, s.Clock); {
 		first, ok = s.read()
 	}
 	if !ok {
@@ -82,18 +84,6 @@ func (s *Source) Run(ctx context.Context) {
 	s.Recall(ctx, first)
 	if s.send(ctx, first) {
 		s.follow(ctx, changed, first)
-	}
-}
-
-// sleep returns false when ctx ends first.
-func (s *Source) sleep(ctx context.Context, d time.Duration) bool {
-	timer := s.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"monopod/agent/source"
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 )
 
 // Feed brings claims and volumes from the API to those who care.
 type Feed struct {
-	source.Follower
+	follow.Follower
 	p     *Provisioner
 	bound func(namespace, name string)
 
@@ -28,37 +28,35 @@ type Feed struct {
 
 // NewFeed brings them to p. bound is told of each claim that is bound, on any
 // goroutine.
-func NewFeed(f source.Follower, p *Provisioner, bound func(namespace, name string)) *Feed {
+func NewFeed(f follow.Follower, p *Provisioner, bound func(namespace, name string)) *Feed {
 	return &Feed{Follower: f, p: p, bound: bound}
 }
 
 // Run follows the API until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
 	guard.Together(ctx, func(ctx context.Context) {
-		f.Follow(ctx, client.Selector{Resource: client.PersistentVolumes}, source.Handler{List: f.volumes, One: f.event})
+		f.Follow(ctx, client.Selector{Resource: client.PersistentVolumes}, follow.Handler{List: f.volumes, Event: f.event})
 	}, func(ctx context.Context) {
-		f.Follow(ctx, client.Selector{Resource: client.PersistentVolumeClaims}, source.Handler{List: f.claims, One: f.event})
+		f.Follow(ctx, client.Selector{Resource: client.PersistentVolumeClaims}, follow.Handler{List: f.claims, Event: f.event})
 	})
 }
 
-func (f *Feed) volumes(_ context.Context, objs []client.Object) bool {
+func (f *Feed) volumes(_ context.Context, objs []client.Object) {
 	all := make([]*corev1.PersistentVolume, len(objs))
 	for i, obj := range objs {
 		all[i] = obj.(*corev1.PersistentVolume)
 		f.p.Volume(all[i])
 	}
 	f.leftovers(1, func() { f.all = all })
-	return true
 }
 
-func (f *Feed) claims(_ context.Context, objs []client.Object) bool {
+func (f *Feed) claims(_ context.Context, objs []client.Object) {
 	all := make([]*corev1.PersistentVolumeClaim, len(objs))
 	for i, obj := range objs {
 		all[i] = obj.(*corev1.PersistentVolumeClaim)
 		f.claim(all[i])
 	}
 	f.leftovers(2, func() { f.open = all })
-	return true
 }
 
 // leftovers tells, once both lists are known, of folders that nobody has.
@@ -82,17 +80,16 @@ func (f *Feed) leftovers(which int, keep func()) {
 	f.told, f.all, f.open = true, nil, nil
 }
 
-func (f *Feed) event(_ context.Context, ev watch.Event) bool {
-	if ev.Type != watch.Added && ev.Type != watch.Modified {
-		return true
+func (f *Feed) event(_ context.Context, typ watch.EventType, obj client.Object) {
+	if typ == watch.Deleted {
+		return
 	}
-	switch obj := ev.Object.(type) {
+	switch obj := obj.(type) {
 	case *corev1.PersistentVolume:
 		f.p.Volume(obj)
 	case *corev1.PersistentVolumeClaim:
 		f.claim(obj)
 	}
-	return true
 }
 
 // claim wakes the provisioner, and the pods that can have their volume now.

@@ -3,75 +3,36 @@ package rbac
 import (
 	"context"
 
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
 )
 
 // Run follows the roles and bindings in c from the first question on, until ctx
-// ends.
+// ends. After a panic it returns an error.
 func (z *Authorizer) Run(ctx context.Context, c client.Client) error {
 	select {
 	case <-z.asked:
 	case <-ctx.Done():
 		return nil
 	}
-	var group errgroup.Group
+	f := follow.Follower{Client: c, Clock: z.cfg.Clock, Log: z.cfg.Log, Name: "rbac"}
+	group, ctx := guard.With(ctx)
 	for _, resource := range resources() {
-		group.Go(func() error {
-			z.follow(ctx, c, resource)
+		group.Do(func() error {
+			f.Follow(ctx, client.Selector{Resource: resource}, follow.Handler{
+				List: func(_ context.Context, objs []client.Object) { z.replace(resource, objs) },
+				Event: func(_ context.Context, typ watch.EventType, obj client.Object) {
+					z.apply(resource, typ, obj)
+				},
+			})
 			return nil
 		})
 	}
 	return group.Wait()
-}
-
-// follow lists and watches until ctx ends, and begins again, after a pause, when a
-// watch does.
-func (z *Authorizer) follow(ctx context.Context, c client.Client, resource schema.GroupVersionResource) {
-	for delay := minRetry; ctx.Err() == nil; delay = min(2*delay, maxRetry) {
-		began := z.cfg.Clock.Now()
-		err := z.once(ctx, c, resource)
-		if ctx.Err() != nil {
-			return
-		}
-		if z.cfg.Clock.Since(began) > maxRetry {
-			delay = minRetry
-		}
-		if err != nil {
-			z.cfg.Log.Warn("cannot follow access control", zap.String("resource", resource.Resource), zap.Error(err))
-		}
-		select {
-		case <-z.cfg.Clock.After(delay):
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (z *Authorizer) once(ctx context.Context, c client.Client, resource schema.GroupVersionResource) error {
-	sel := client.Selector{Resource: resource}
-	objs, revision, err := c.List(ctx, sel)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changes, err := c.Watch(ctx, sel, revision)
-	if err != nil {
-		return err
-	}
-	z.replace(resource, objs)
-	for ev := range changes {
-		obj, ok := ev.Object.(client.Object)
-		if !ok { // the watch fell behind
-			return nil
-		}
-		z.apply(resource, ev.Type, obj)
-	}
-	return nil
 }
 
 func (z *Authorizer) replace(resource schema.GroupVersionResource, objs []client.Object) {

@@ -51,3 +51,22 @@ func TestPausesBeforeItListsAgain(t *testing.T) {
 		}
 	})
 }
+
+// broken is an API that panics.
+type broken struct{ client.Client }
+
+func (broken) List(context.Context, client.Selector) ([]client.Object, string, error) {
+	panic("list")
+}
+
+// A panic is an error, by which the supervisor starts anew.
+func TestPanicIsAnError(t *testing.T) {
+	t.Parallel()
+	z := rbac.New(rbac.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, _ = z.Authorize(ctx, auth.Attributes{})
+	if err := z.Run(t.Context(), broken{}); err == nil || err.Error() != "panic: list" {
+		t.Errorf("got %v", err)
+	}
+}

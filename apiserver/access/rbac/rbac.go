@@ -27,10 +27,6 @@ import (
 const (
 	// readyTime bounds the wait for the objects when the first request comes.
 	readyTime = 10 * time.Second
-	// The pause before a list that follows a watch that ended or a list that failed is
-	// doubled from minRetry to maxRetry while they end that soon.
-	minRetry = 50 * time.Millisecond
-	maxRetry = 30 * time.Second
 )
 
 // Config of an Authorizer. The zero value works.

@@ -1,5 +1,5 @@
-// Package guard keeps a panic to the part of the agent that it happens in: the API
-// server lives in the same process and goes on.
+// Package guard keeps a panic to the part of the process that it happens in: the others
+// go on.
 //
 //   - Call: a function whose panic is an error.
 //   - Group, Together: functions side by side, whose panics come to who waits for them.

@@ -39,12 +39,20 @@ type fault struct {
 	why string
 }
 
-// New registers the metric.
+// New makes a guard. All guards with the same metrics count together; nil keeps the
+// count to itself.
 func New(log *zap.Logger, clk clock.WithTicker, metrics prometheus.Registerer) (*Guard, error) {
 	g := &Guard{clock: clk, log: log, ill: map[string]fault{}, panics: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "monopod_agent_panics_total", Help: "Panics of the agent that were recovered, by part.",
+		Name: "monopod_panics_total", Help: "Panics that were recovered, by the part of the process that they happened in.",
 	}, []string{"part"})}
-	return g, metrics.Register(g.panics)
+	if metrics == nil {
+		return g, nil
+	}
+	err := metrics.Register(g.panics)
+	if known := (prometheus.AlreadyRegisteredError{}); errors.As(err, &known) {
+		g.panics, err = known.ExistingCollector.(*prometheus.CounterVec), nil
+	}
+	return g, err
 }
 
 // Logging is a Guard that counts nothing, for those who have only a log.
@@ -120,9 +128,6 @@ func (g *Guard) Go(wg *sync.WaitGroup, part string, f func()) {
 // Keep calls f, and calls it again, after a pause that grows, whenever it panics. It
 // returns when f does, or ctx ends.
 func (g *Guard) Keep(ctx context.Context, clk clock.Clock, part string, f func()) {
-	for pause := First; !g.Run(part, f); pause = min(2*pause, Last) {
-		if !backoff.Sleep(ctx, clk, pause) {
-			return
-		}
+	for retry := (backoff.Retry{First: First, Most: Last}); !g.Run(part, f) && retry.Wait(ctx, clk); {
 	}
 }

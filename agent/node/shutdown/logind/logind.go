@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/node/shutdown"
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
 )
 
@@ -94,19 +95,13 @@ const (
 // went away.
 func (d *Delay) Run(ctx context.Context) {
 	defer d.letGo()
-	for wait := redialFirst; ctx.Err() == nil; wait = min(2*wait, redialMost) {
+	for retry := (backoff.Retry{First: redialFirst, Most: redialMost}); ctx.Err() == nil; retry.Wait(ctx, d.cfg.Clock) {
 		worked, err := d.session(ctx)
 		if worked { // which a bus that is started anew is no reason to complain of
-			wait = redialFirst
+			retry.Reset()
 		} else if ctx.Err() == nil {
 			d.complain(err)
 		}
-		timer := d.cfg.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		}
-		timer.Stop()
 	}
 }
 
