@@ -27,7 +27,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/process/guard":   {"monopod/apiserver/process/backoff"},
 	"monopod/apiserver/process/notify":  {},
 	"monopod/apiserver/follow":          {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
-	"monopod/apiserver/registry":        {"monopod/apiserver/codec/quantity", "monopod/apiserver/openapi/definitions", "monopod/apiserver/openapi/kept", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
+	"monopod/apiserver/registry":        {"monopod/apiserver/codec/quantity", "monopod/apiserver/openapi/definitions", "monopod/apiserver/openapi/kept", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver/access/auth":     {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/openapi":         {"monopod/apiserver/codec/quantity", "monopod/apiserver/access", "monopod/apiserver/registry", "monopod/apiserver/client", "monopod/apiserver/table", "monopod/store"},
 	"monopod/apiserver":                 {"monopod/store"},

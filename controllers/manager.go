@@ -159,7 +159,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if i > 0 {
 			m.pause(ctx)
 		}
-		wg.Go(func() { _ = s.Run(ctx) }) // nil by contract
+		m.deps.Guard.Go(&wg, "controller", func() { _ = s.Run(ctx) }) // nil by contract
 	}
 	<-ctx.Done()
 	return nil

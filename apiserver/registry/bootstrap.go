@@ -3,14 +3,13 @@ package registry
 import (
 	"context"
 
+	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry/policy"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Bootstrap creates what every cluster has: four namespaces, each with its default
@@ -36,9 +35,9 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 
 // createAll creates what is not there, together: they share a commit.
 func (r *Registry) createAll(ctx context.Context, all []Object) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := guard.With(ctx)
 	for _, obj := range all {
-		group.Go(func() error {
+		group.Do(func() error {
 			if _, err := r.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
 				return err
 			}

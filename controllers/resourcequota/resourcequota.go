@@ -208,7 +208,7 @@ func (r *run) start(ctx context.Context, gvr schema.GroupVersionResource) contex
 		})}},
 		Reconcile: func(context.Context, string) (time.Duration, error) { return 0, nil },
 	})
-	r.following.Go(func() {
+	r.deps.Guard.Go(&r.following, "controller", func() {
 		if err := changes.Run(ctx); err != nil {
 			r.failed(err)
 		}

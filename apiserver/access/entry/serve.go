@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -40,16 +40,16 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 	local.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return auth.TrustListener(ctx) }
 
 	servers := []*http.Server{secure, local}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return served(secure.ServeTLS(plainListener{a.tcp}, "", "")) })
-	group.Go(func() error { return served(local.Serve(a.unix)) })
+	group, ctx := guard.With(ctx)
+	group.Do(func() error { return served(secure.ServeTLS(plainListener{a.tcp}, "", "")) })
+	group.Do(func() error { return served(local.Serve(a.unix)) })
 	if a.kubelet != nil {
 		kubelet := newServer(node, log)
 		kubelet.TLSConfig = a.tlsConfig()
 		servers = append(servers, kubelet)
-		group.Go(func() error { return served(kubelet.ServeTLS(plainListener{a.kubelet}, "", "")) })
+		group.Do(func() error { return served(kubelet.ServeTLS(plainListener{a.kubelet}, "", "")) })
 	}
-	group.Go(func() error {
+	group.Do(func() error {
 		<-ctx.Done()
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		defer cancel()

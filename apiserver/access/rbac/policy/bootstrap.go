@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 // Bootstrap creates what is missing of Defaults, and gives back to what is there
@@ -25,9 +25,9 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx) // together, they share a commit
+	group, ctx := guard.With(ctx) // together, they share a commit
 	for _, want := range all {
-		group.Go(func() error {
+		group.Do(func() error {
 			if err := reconcile(ctx, c, want); err != nil {
 				return fmt.Errorf("%T %s: %w", want, want.GetName(), err)
 			}
