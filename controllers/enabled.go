@@ -35,7 +35,7 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 	}), nil
 }
 
-// Off says that the controller of that name does not run with this configuration. A
+// Off reports whether the controller of that name does not run with this configuration. A
 // mistake in it is for New to tell.
 func (c Config) Off(name string) bool {
 	on, err := enabled(All(), c.Controllers)

@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// copiers is how many objects are on their way at once: those that wait
-// together share a commit.
+// copiers is the number of concurrent writes, which share commits.
 const copiers = 64
 
-// Copy stores every object of the resources that from holds in to, as it is but
-// for its resourceVersion, and returns how many there were of each. What to
-// holds elsewhere stays.
+// Copy copies every object of the resources from one store to another, unchanged
+// except for its resourceVersion, and returns the number of objects of each resource.
+// Other objects in to stay.
 func Copy(ctx context.Context, to, from Store, resources []string) (map[string]int, error) {
 	counts := make(map[string]int, len(resources))
 	for _, resource := range resources {

@@ -52,7 +52,7 @@ func withRevision(plain []byte, rev int64) []byte {
 	if plain[at] != '}' {
 		version = append(version, ',')
 	}
-	out := make([]byte, 0, len(plain)+len(version)) // kept for long: no byte too many
+	out := make([]byte, 0, len(plain)+len(version)) // long-lived, so exactly sized
 	out = append(out, plain[:at]...)
 	out = append(out, version...)
 	return append(out, plain[at:]...)
@@ -75,7 +75,7 @@ func withoutRevision(data []byte) []byte {
 	return append(out, tail...)
 }
 
-// samePlain says whether data is plain plus a resourceVersion.
+// samePlain reports whether data is plain plus a resourceVersion.
 func samePlain(plain, data []byte) bool {
 	head, tail, ok := bytes.Cut(data, versionField)
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Encode is obj's JSON as it is stored where the revision is kept beside it: no
-// resourceVersion inside. It clears obj's.
+// Encode returns obj's JSON without a resourceVersion, for stores that keep the
+// revision separately. It clears obj's resourceVersion.
 func Encode(obj Object) (plain []byte, err error) { return newEncoder().encode(obj) }
 
 // NewEntry makes the entry of obj, written at rev as plain, which Encode made.
@@ -17,7 +17,7 @@ func NewEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 	return &Entry{Key: key, Rev: rev, Object: obj, JSON: withRevision(plain, rev)}
 }
 
-// Encodes says whether the entry's object was encoded as plain.
+// Encodes reports whether the entry's object was encoded as plain.
 func (e *Entry) Encodes(plain []byte) bool { return samePlain(plain, e.JSON) }
 
 // Verify checks that nobody modified the shared object: it still encodes to its
@@ -36,7 +36,7 @@ func (e *Entry) Verify() error {
 	return nil
 }
 
-// Canonical says that data is JSON as Encode makes it for an object of this kind
+// Canonical reports whether data is JSON as Encode makes it for an object of this kind
 // and version: no space before metadata, which is the third field. Such data can
 // be used as it is; other data is decoded and encoded again.
 func Canonical(data []byte, obj Object) bool {

@@ -10,16 +10,17 @@ type lazyEntry struct {
 	entry *Entry
 }
 
-// Lagged says that the watch ended because its reader was too slow: the
-// revision it stood at left the history.
+// Lagged reports whether the watch ended because its reader was too slow: its
+// revision has left the history.
 func (e *Event) Lagged() bool { return e.Rev == 0 }
 
-// Progress says that nothing happened to what is watched, up to e.Rev.
+// Progress reports whether the event only says that the watch has seen everything up
+// to e.Rev.
 func (e *Event) Progress() bool { return e.Rev != 0 && e.Old == nil && e.New == nil }
 
-// Gone is the old entry as the event left it: the last state of the object,
-// with the event's revision. It is what a watcher is told when an object is
-// removed or stops matching. Made once, shared.
+// Gone is the old entry as the event left it: the last state of the object, with the
+// event's revision. Watchers receive it when an object is removed or stops matching.
+// It is created once and shared.
 func (e *Event) Gone() *Entry {
 	e.gone.once.Do(func() {
 		obj := e.Old.Object.DeepCopyObject().(Object)

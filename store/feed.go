@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// Feed is the last events of one resource and those who follow them: the Watch
-// of a Store whose events come from elsewhere.
+// Feed holds the last events of one resource and serves its followers: it implements
+// Watch for a Store whose events come from elsewhere.
 type Feed struct {
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	history history
 	seen    int64         // everything up to here is known
 	wake    chan struct{} // closed and replaced whenever seen grows
 }
 
-// NewFeed makes a feed that knows everything after rev, and keeps as much of it
-// as cfg says (see NewMemory).
+// NewFeed returns a feed that knows every event after rev, with a history bounded by
+// cfg (see NewMemory).
 func NewFeed(cfg Config, rev int64) *Feed {
 	return &Feed{history: newHistory(rev, cfg.History, cfg.HistoryBytes), seen: rev, wake: make(chan struct{})}
 }
 
-// Add appends events, in order, after which everything up to seen is known.
-// Those who follow and had nothing to read are told Progress up to seen.
+// Add appends events, in order; every event up to seen is then known. Followers
+// without matching events get Progress up to seen.
 func (f *Feed) Add(seen int64, events ...*Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,8 +33,8 @@ func (f *Feed) Add(seen int64, events ...*Event) {
 	f.awake()
 }
 
-// Reset forgets all events: it is not known what happened up to rev. Who had not
-// read up to there lags.
+// Reset drops all events, because those up to rev are unknown. Followers that have
+// not read up to rev lag.
 func (f *Feed) Reset(rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,8 +48,8 @@ func (f *Feed) awake() {
 	f.wake = make(chan struct{})
 }
 
-// Follow is Watch as Store describes it, until ctx ends or stopped is closed. A
-// rev in the future waits for it.
+// Follow implements Store's Watch until ctx ends or stopped is closed. A revision in
+// the future is waited for.
 func (f *Feed) Follow(ctx context.Context, stopped <-chan struct{}, sel Selector, rev int64) (<-chan *Event, error) {
 	f.mu.RLock()
 	floor := f.history.floor

@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// What a history keeps unless Config says otherwise.
+// Default limits of a history; see Config.
 const (
 	defaultHistory      = 4096
 	defaultHistoryBytes = 4 << 20
@@ -45,7 +45,7 @@ func (h *history) drop(n int) {
 	h.events = h.events[n:] // append reallocates once in a while and frees the front
 }
 
-// forget drops the events up to rev, and with the last one the room for them.
+// forget drops the events up to rev, and frees the slice when none is left.
 func (h *history) forget(rev int64) {
 	h.drop(sort.Search(len(h.events), func(i int) bool { return h.events[i].Rev > rev }))
 	if len(h.events) == 0 {
@@ -53,8 +53,8 @@ func (h *history) forget(rev int64) {
 	}
 }
 
-// after returns the events after rev; false when some of them have left the
-// history. They are the history's own: copy them before the lock goes.
+// after returns the events after rev; false when some of them have left the history.
+// The slice is the history's own: copy it before releasing the lock.
 func (h *history) after(rev int64) ([]*Event, bool) {
 	if rev < h.floor {
 		return nil, false
@@ -63,8 +63,8 @@ func (h *history) after(rev int64) ([]*Event, bool) {
 	return h.events[i:], true
 }
 
-// size is what the event alone keeps in memory: the object it replaced, or the
-// one it removed.
+// size is the memory that only the event keeps alive: the object that was replaced or
+// removed.
 func (e *Event) size() int {
 	n := 256
 	if e.Old != nil {

@@ -23,24 +23,24 @@ type Record struct {
 	Key  Key
 	Rev  int64
 	JSON []byte
-	// Deletes: a removal, or a step towards one. A log that is full makes room
-	// for such records alone.
+	// Deletes marks a removal, or a step towards one. A full log makes room only for
+	// such records.
 	Deletes bool
 }
 
-// Log makes the writes of a Memory survive. Memory calls it from one goroutine at
-// a time.
+// Log makes the writes of a Memory durable. Memory calls it from one goroutine at a
+// time.
 type Log interface {
-	// Commit makes all records and the reserved revision durable before it
-	// returns, or none of them; ErrNoSpace: there is no room for them; ErrLost: as
-	// Check. No revision above reserved is handed out before a later Commit raised
-	// it. The slice is the caller's again when Commit returns.
+	// Commit makes all records and the reserved revision durable before it returns,
+	// or none of them. It fails with ErrNoSpace if there is no room for them, and
+	// with ErrLost as Check does. Revisions above reserved are used only after a
+	// later Commit has raised it. Commit does not retain the slice.
 	Commit(records []Record, reserved int64) error
-	// Check fails with ErrLost when what was committed is gone, and Rewrite can bring
-	// it back; with another error when nothing can be committed.
+	// Check fails with ErrLost if committed records are gone and Rewrite can restore
+	// them, and with another error if nothing can be committed.
 	Check() error
-	// Rewrite makes records and the reserved revision durable in the place of all
-	// that was committed before.
+	// Rewrite replaces everything that was committed by records and the reserved
+	// revision.
 	Rewrite(records []Record, reserved int64) error
 	Close() error
 }
@@ -52,21 +52,21 @@ const reserveBlock = 1 << 20
 // Memory is a Store that holds everything in memory and, given a Log, writes
 // every durable change to it before anybody sees it.
 //
-// Callers compute and encode the next object on their own goroutines and queue
-// it for the writer, which is whoever of them finds the turn free. The writer
-// takes all that wait, drops those whose object changed meanwhile (they try
-// again), commits the rest at once, publishes them in order and answers. No lock
-// but the turn is held over the commit.
+// Callers compute and encode the next object on their own goroutines and queue it for
+// the writer, which is the first caller that gets the turn. The writer takes all
+// waiting writes, drops those whose object changed meanwhile (their callers retry),
+// commits the rest at once, publishes them in order and answers. No lock except the
+// turn is held during the commit.
 type Memory struct {
 	cfg    Config
 	log    Log // nil: nothing is durable
 	writes chan *write
-	turn   chan struct{} // holds one token while somebody is the writer
+	turn   chan struct{} // holds one token while a caller is the writer
 
 	stop     context.CancelFunc
 	stopped  context.Context
 	closing  sync.Once
-	closed   chan struct{} // closed when nobody will be the writer any more
+	closed   chan struct{} // closed when there will be no writer any more
 	closeErr error         // set before closed is
 
 	// The writer's own.
@@ -74,11 +74,11 @@ type Memory struct {
 	lastBatch int
 	touched   map[Key]bool // by the batch; empty between batches
 	records   []Record     // of the batch; reused
-	unsaved   map[Key]bool // written since the log was told of them, if it ever was
-	borrowed  []Record     // removals of what the log kept over a stop only
+	unsaved   map[Key]bool // volatile writes since the log last got the object, if ever
+	borrowed  []Record     // removals of objects that the log keeps only across a stop
 
 	encoders sync.Pool // of *encoder
-	lost     *turns    // of writes whose object was no more current
+	lost     *turns    // for writes whose object was no longer current
 
 	mu     sync.RWMutex // guards rev and tables, never held over I/O
 	rev    int64
@@ -95,7 +95,7 @@ type table struct {
 	wake    chan struct{} // closed and replaced whenever history grows
 }
 
-// write is a request to the writer: replace cur by next at key.
+// write is a request to the writer to replace cur by next at key.
 type write struct {
 	key       Key
 	path      string // of key
@@ -112,8 +112,8 @@ type write struct {
 // errStale answers a write whose current object changed meanwhile.
 var errStale = errors.New("object changed meanwhile")
 
-// NewMemory starts a Memory that holds entries, at revision rev or the highest
-// revision among them. log may be nil. Close ends it.
+// NewMemory returns a Memory with the entries, at revision rev or the highest
+// revision among them. log may be nil. The caller calls Close.
 func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
@@ -147,8 +147,8 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 // path orders keys within a table by namespace, then name.
 func path(k Key) string { return k.Namespace + "/" + k.Name }
 
-// table returns the resource's table, made on first use; m.mu is held for
-// writing, or nobody else knows m yet.
+// table returns the resource's table, which is created on first use. The caller holds
+// m.mu for writing, or has not shared m yet.
 func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
@@ -266,7 +266,7 @@ func (m *Memory) encoder() *encoder {
 	return newEncoder()
 }
 
-// maxBuffer is the largest buffer of an encoder that is kept for the next one.
+// maxBuffer is the largest encoder buffer that is reused.
 const maxBuffer = 64 << 10
 
 func (m *Memory) free(enc *encoder) {
@@ -275,7 +275,7 @@ func (m *Memory) free(enc *encoder) {
 	}
 }
 
-// volatile says whether a write need not survive.
+// volatile reports whether a write need not survive a restart.
 func (k Kind) volatile(cur, next Object) bool {
 	return k.Durability != nil && k.Durability(cur, next) == Volatile
 }
@@ -296,7 +296,7 @@ func (w *write) prepare(change Change, enc *encoder) error {
 	return nil
 }
 
-// unchanged says that the write would store what is there.
+// unchanged reports whether the write would store the current content.
 func (w *write) unchanged() bool {
 	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || samePlain(w.plain, w.cur.JSON))
 }
@@ -309,9 +309,8 @@ func (e *Entry) object() Object {
 	return e.Object
 }
 
-// submit queues w and waits for its answer, as the writer when nobody else is.
-// Once it is queued, ctx no longer counts: the answer is what became of the
-// write.
+// submit queues w and waits for its answer, as the writer if there is none. Once w is
+// queued, ctx is ignored, so that the answer is the outcome of the write.
 func (m *Memory) submit(ctx context.Context, w *write) error {
 	select {
 	case m.writes <- w:
@@ -337,14 +336,14 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 	}
 }
 
-// lead is what the writer does in its turn, which ends also with a panic.
+// lead is the writer's turn; a panic ends the turn too.
 func (m *Memory) lead() {
 	defer func() { <-m.turn }()
 	m.process(m.gather())
 }
 
-// Mend asks the log whether what it made durable is still there. If it is gone, the
-// log gets it again, and mended is true. The error says why nothing can be written.
+// Mend checks that the log still has its committed records. If not, it writes them
+// again and returns true. The error says why nothing can be written.
 func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -364,7 +363,7 @@ func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
 	return mended, err
 }
 
-// Close implements Store. Writes under way finish; the log learns the exact
+// Close implements Store. Writes in progress finish; the log records the exact
 // revision and is closed.
 func (m *Memory) Close() error {
 	m.closing.Do(func() {

@@ -5,9 +5,9 @@ import "strings"
 // PathPrefix begins every path, as --etcd-prefix of a kube-apiserver does.
 const PathPrefix = "/registry/"
 
-// pathOf is where a resource lies below PathPrefix: under its own name, but for
-// a few (upstream: SpecialDefaultResourcePrefixes), and for those named
-// plural.group, which lie in a folder of their group.
+// pathOf returns the path of a resource below PathPrefix: its own name, except for a
+// few (upstream: SpecialDefaultResourcePrefixes), and except for those named
+// plural.group, whose path begins with the group.
 func pathOf(resource string) string {
 	switch resource {
 	case "nodes":
@@ -27,8 +27,8 @@ func pathOf(resource string) string {
 	return resource
 }
 
-// resourceAt undoes pathOf: it splits what follows PathPrefix into the resource
-// and the rest.
+// resourceAt is the inverse of pathOf: it splits what follows PathPrefix into the
+// resource and the rest.
 func resourceAt(rest string) (resource, tail string, ok bool) {
 	dir, tail, ok := strings.Cut(rest, "/")
 	switch dir {
@@ -45,7 +45,7 @@ func resourceAt(rest string) (resource, tail string, ok bool) {
 		}
 		return "endpoints", tail, ok && kind == "endpoints"
 	case "nodes", "endpoints", "replicationcontrollers", "ingresses":
-		return "", "", false // these lie elsewhere
+		return "", "", false // their path has another form
 	}
 	if strings.Contains(dir, ".") {
 		plural, tail, ok := strings.Cut(tail, "/")
@@ -54,8 +54,8 @@ func resourceAt(rest string) (resource, tail string, ok bool) {
 	return dir, tail, ok && dir != ""
 }
 
-// ResourcePath is what the paths of all objects of the resource begin with:
-// /registry/pods/, and of those in one namespace if it is not empty.
+// ResourcePath is the common prefix of the paths of all objects of the resource
+// (/registry/pods/), or of those in the namespace if it is not empty.
 func ResourcePath(resource, namespace string) string {
 	p := PathPrefix + pathOf(resource) + "/"
 	if namespace != "" {
@@ -81,7 +81,7 @@ func (k Key) AppendPath(b []byte) []byte {
 	return append(b, k.Name...)
 }
 
-// ParsePath undoes Key.Path; false for anything else.
+// ParsePath is the inverse of Key.Path. It returns false for anything else.
 func ParsePath(path string) (Key, bool) {
 	rest, ok := strings.CutPrefix(path, PathPrefix)
 	if !ok {

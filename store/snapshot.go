@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// snapshot returns the entries in sel's namespace, of its name and after its
-// place, as they are or were at one revision.
+// snapshot returns the entries that match sel's namespace, name and position, at one
+// revision.
 func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -25,7 +25,7 @@ func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	return rewind(t.present(sel), past, sel), sel.At, nil
 }
 
-// present returns what sel's keys select now.
+// present returns the current entries for sel's keys.
 func (t *table) present(sel Selector) []*Entry {
 	if t == nil {
 		return nil
@@ -46,7 +46,7 @@ func (t *table) present(sel Selector) []*Entry {
 	return out
 }
 
-// from is where the keys that sel selects begin.
+// from is the first key that sel can select.
 func (s Selector) from() string {
 	from := ""
 	if s.Namespace != "" {
@@ -61,8 +61,8 @@ func (s Selector) selectsKey(k Key) bool {
 		(s.After == "" || path(k) > s.After)
 }
 
-// undo returns, for each key that changed after rev, what it held at rev: nil
-// for nothing. False when the history does not reach back that far.
+// undo returns, for each key that changed after rev, its entry at rev (nil if it had
+// none), or false if the history does not reach back to rev.
 func (t *table) undo(rev int64) (map[Key]*Entry, bool) {
 	if t == nil {
 		return nil, true
@@ -70,14 +70,14 @@ func (t *table) undo(rev int64) (map[Key]*Entry, bool) {
 	events, ok := t.history.after(rev)
 	past := make(map[Key]*Entry, len(events))
 	for _, ev := range events {
-		if _, known := past[ev.Key]; !known { // the first change tells what was before
+		if _, known := past[ev.Key]; !known { // the first change holds the entry before it
 			past[ev.Key] = ev.Old
 		}
 	}
 	return past, ok
 }
 
-// rewind puts what was in the place of what is.
+// rewind replaces present entries by past ones.
 func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	out := slices.DeleteFunc(present, func(e *Entry) bool {
 		_, changed := past[e.Key]

@@ -5,13 +5,13 @@
 //
 //   - Entry: one object at one revision, with its JSON encoded once.
 //   - Event: one change, from the old entry to the new.
-//   - Selector: which keys and objects a List or Watch is about.
+//   - Selector: the keys and objects that a List or Watch returns.
 //   - Change: a function from the current object to the next, the only write.
 //
 // Memory holds everything and serves every read; package bolt makes it durable.
 //
-// Objects that come out of a Store are shared by every reader: nobody modifies
-// them. Copy first (DeepCopyObject), then change the copy.
+// Objects from a Store are shared by all readers and must not be modified. Copy first
+// (DeepCopyObject), then change the copy.
 package store
 
 import (
@@ -26,19 +26,19 @@ import (
 var (
 	// ErrNotFound: the key holds no object.
 	ErrNotFound = errors.New("not found")
-	// ErrExpired: the revision asked for is older than the history kept; list again.
+	// ErrExpired: the requested revision is older than the history; list again.
 	ErrExpired = errors.New("revision expired")
-	// ErrFuture: the revision asked for has not happened yet.
+	// ErrFuture: the requested revision does not exist yet.
 	ErrFuture = errors.New("revision is in the future")
 	// ErrClosed: the store is closed.
 	ErrClosed = errors.New("store closed")
-	// ErrNoSpace: what holds the state is full; nothing was written. The error that
+	// ErrNoSpace: the backing storage is full; nothing was written. The error that
 	// wraps it says what to do.
 	ErrNoSpace = errors.New("no space left for writing")
-	// ErrLost: what a Log had made durable is no longer there.
+	// ErrLost: records that a Log had committed are gone.
 	ErrLost = errors.New("the durable state was removed or replaced")
-	// ErrUnavailable: what holds the state does not answer. A write may have
-	// happened or not.
+	// ErrUnavailable: the backing storage does not answer. A write may or may not
+	// have happened.
 	ErrUnavailable = errors.New("the store does not answer")
 )
 
@@ -72,8 +72,8 @@ type Entry struct {
 	JSON   []byte // Object encoded, resourceVersion included; shared
 }
 
-// Event is one change. Old is nil for a creation; New is nil for a removal; both
-// are nil for the two marks a watch may send, Lagged and Progress.
+// Event is one change. Old is nil for a creation; New is nil for a removal; both are
+// nil for the markers Lagged and Progress.
 type Event struct {
 	Key      Key
 	Rev      int64
@@ -82,20 +82,20 @@ type Event struct {
 	gone lazyEntry
 }
 
-// Selector says which objects a List or Watch is about. The zero value of each
-// field selects everything.
+// Selector selects the objects of a List or Watch. The zero value of each field
+// selects everything.
 type Selector struct {
 	Resource  string            // required
 	Namespace string            // empty: all namespaces
 	Name      string            // empty: all names
 	Match     func(Object) bool // nil: all objects; must be pure
 
-	// For Watch alone: Progress is reported whenever the watch has passed over changes
-	// and comes to rest, not only now and then.
+	// Only for Watch: Progress is sent whenever the watch has skipped changes and
+	// becomes idle, not only now and then.
 	Progress bool
 
-	// For List alone: what there was at revision At (0: now), after the object
-	// After ("namespace/name", empty: from the first), at most Limit of it (0: all).
+	// Only for List: the objects at revision At (0: now), after the object After
+	// ("namespace/name", empty: from the first), at most Limit of them (0: all).
 	At    int64
 	After string
 	Limit int
@@ -107,7 +107,7 @@ type Selector struct {
 // more than once and must not modify cur.
 type Change func(cur Object) (next Object, err error)
 
-// Durability says whether a write must survive a power cut.
+// Durability is whether a write must survive a power failure.
 type Durability int
 
 // The two classes of writes.
@@ -116,7 +116,7 @@ const (
 	Volatile                   // in memory only: leases, events, heartbeats
 )
 
-// Kind is what a Store must know of a resource.
+// Kind is what a Store needs to know about a resource.
 type Kind struct {
 	New func() Object
 	// Durability of one write; nil means Durable. cur is nil for a creation, next
@@ -129,24 +129,22 @@ type Store interface {
 	// Get returns the entry at key, or ErrNotFound.
 	Get(ctx context.Context, key Key) (*Entry, error)
 
-	// List returns what sel selects, ordered by "namespace/name", all of it as it
-	// was at the returned revision: sel.At, or now. It fails with ErrExpired or
-	// ErrFuture when sel.At is out of reach.
+	// List returns what sel selects, ordered by "namespace/name", as of the returned
+	// revision: sel.At, or now. It fails with ErrExpired or ErrFuture if sel.At is
+	// not available.
 	List(ctx context.Context, sel Selector) ([]*Entry, int64, error)
 
-	// Watch sends every change after rev that touches what sel selects, in order:
-	// the old object, the new one or both match. The channel is closed when ctx
-	// ends, the store closes, or the reader lags behind the history kept; in the
-	// last case the final event is Lagged. A watch that passes over many changes
-	// reports Progress now and then. It fails with ErrExpired or ErrFuture when rev
-	// is out of reach.
+	// Watch sends every change after rev that touches what sel selects, in order: the
+	// old object, the new one or both match. The channel is closed when ctx ends, the
+	// store closes, or the reader falls behind the history; in the last case the
+	// final event is Lagged. A watch that skips many changes sends Progress now and
+	// then. It fails with ErrExpired or ErrFuture if rev is not available.
 	Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Event, error)
 
-	// Update is the only write. It runs change on the caller's goroutine until its
-	// result could be stored without another write in between, and returns the
-	// stored entry. For a removal that is the last state with the revision of the
-	// removal. change's error is returned as it is. ErrNotFound: cur and next were
-	// both nil.
+	// Update is the only write. It runs change on the caller's goroutine, again if
+	// another write came in between, and returns the stored entry. For a removal that
+	// is the last state with the revision of the removal. An error of change is
+	// returned unwrapped. ErrNotFound: cur and next were both nil.
 	Update(ctx context.Context, key Key, change Change) (*Entry, error)
 
 	// Revision is the newest published revision.

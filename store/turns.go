@@ -5,24 +5,23 @@ import (
 	"sync"
 )
 
-// turns let those who lost a race for a key write one after the other. Without
-// that each write of many to one key would be prepared again for every other one.
-// It is made by newTurns.
+// turns serializes writes that lost a race for a key. Without it, each of many writes
+// to one key would be prepared again for every other one. It is created by newTurns.
 type turns struct {
 	mu   sync.Mutex // guards keys
 	keys map[Key]*turn
 }
 
-// turn is one key's. Its channel holds a token while somebody has the turn.
+// turn is the turn of one key. Its channel holds a token while a write has the turn.
 type turn struct {
 	taken chan struct{}
-	users int // who has it or waits for it; guarded by turns.mu
+	users int // writes that have it or wait for it; guarded by turns.mu
 }
 
 func newTurns() *turns { return &turns{keys: map[Key]*turn{}} }
 
-// take waits for the key's turn until ctx ends. Who has it calls release. A change
-// that runs in a turn must not write to the same key.
+// take waits for the key's turn until ctx ends. The caller releases it. A change that
+// runs in a turn must not write to the same key.
 func (t *turns) take(ctx context.Context, key Key) (release func(), err error) {
 	at := t.join(key)
 	select {

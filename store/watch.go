@@ -8,8 +8,8 @@ import (
 const (
 	// watchBatch is how many events a watch takes from the history at once.
 	watchBatch = 32
-	// progressEvery is how many events a watch passes over before it tells its
-	// reader how far it is.
+	// progressEvery is how many events a watch skips before it sends Progress to its
+	// reader.
 	progressEvery = 256
 )
 
@@ -30,11 +30,10 @@ func (m *Memory) Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Ev
 	return follow(ctx, tableOf{m, t}, m.stopped.Done(), sel, rev), nil
 }
 
-// Forget drops what is kept of the history up to rev and returns the newest
-// revision, to be forgotten some time later: who calls it every five minutes with
-// what it returned last keeps as much as a kube-apiserver's etcd (upstream:
-// --etcd-compaction-interval), and a store that is quiet keeps none. Watches that
-// have read everything go on.
+// Forget drops the history up to rev and returns the newest revision, for the next
+// call. Called every five minutes with the last result, it keeps as much history as a
+// kube-apiserver's etcd (upstream: --etcd-compaction-interval), and none in an idle
+// store. Watches that have read everything continue.
 func (m *Memory) Forget(rev int64) (newest int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,7 +46,7 @@ func (m *Memory) Forget(rev int64) (newest int64) {
 // source is a history that grows.
 type source interface {
 	// read copies the next events after rev into buf. wake is closed when there are
-	// more; everything up to seen is known. inReach is false when some have left the
+	// more; every event up to seen is known. inReach is false if some have left the
 	// history.
 	read(rev int64, buf []*Event) (n int, seen int64, wake <-chan struct{}, inReach bool)
 }
@@ -66,18 +65,18 @@ func (s tableOf) read(rev int64, buf []*Event) (int, int64, <-chan struct{}, boo
 	return copy(buf, events), 0, s.t.wake, inReach
 }
 
-// follower reads a history from its own place in it.
+// follower reads a history from its own position.
 type follower struct {
 	from    source
 	stopped <-chan struct{}
 	sel     Selector
-	rev     int64 // everything up to here was sent or passed over
-	passed  int   // events passed over since the last one sent
+	rev     int64 // everything up to here was sent or skipped
+	passed  int   // events skipped since the last one sent
 	out     chan<- *Event
 }
 
-// follow sends what comes after rev until ctx ends, stopped is closed, or the
-// reader lags. A selector that panics ends its own watch, as one that lags.
+// follow sends the events after rev until ctx ends, stopped is closed, or the reader
+// lags. A selector that panics ends its own watch as lagged.
 func follow(ctx context.Context, from source, stopped <-chan struct{}, sel Selector, rev int64) <-chan *Event {
 	out := make(chan *Event)
 	f := &follower{from: from, stopped: stopped, sel: sel, rev: rev, out: out}
@@ -88,7 +87,7 @@ func follow(ctx context.Context, from source, stopped <-chan struct{}, sel Selec
 func (f *follower) run(ctx context.Context) {
 	defer close(f.out)
 	defer func() {
-		if recover() != nil { // in the selector's Match; who lists anew calls it, too
+		if recover() != nil { // in the selector's Match, which a new list also calls
 			f.send(ctx, &Event{})
 		}
 	}()
@@ -110,9 +109,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// step sends what the history holds after f.rev, up to a batch. ok is false
-// when the watch is over. Its buffer lives only as long as there is work, which
-// keeps a quiet watch small.
+// step sends up to a batch of events after f.rev. ok is false when the watch is over.
+// The buffer is freed when there is no work, which keeps an idle watch small.
 func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, ok bool) {
 	var buf [watchBatch]*Event
 	n, seen, wake, inReach := f.from.read(f.rev, buf[:])
@@ -138,7 +136,7 @@ func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, o
 	return n > 0, wake, true
 }
 
-// offer sends ev if it is of interest; false ends the watch.
+// offer sends ev if it matches; false ends the watch.
 func (f *follower) offer(ctx context.Context, ev *Event) bool {
 	if f.sel.touches(ev) {
 		f.passed = 0
@@ -162,15 +160,14 @@ func (f *follower) send(ctx context.Context, ev *Event) bool {
 	}
 }
 
-// touches says whether the event is about something the selector selects,
-// before or after it.
+// touches reports whether the selector matches the object before or after the event.
 func (s Selector) touches(ev *Event) bool {
 	return (s.Namespace == "" || s.Namespace == ev.Key.Namespace) &&
 		(s.Name == "" || s.Name == ev.Key.Name) &&
 		(s.Matches(ev.Old) || s.Matches(ev.New))
 }
 
-// Matches says whether the selector's Match takes the entry; false for nil.
+// Matches reports whether the selector's Match accepts the entry; false for nil.
 func (s Selector) Matches(e *Entry) bool {
 	return e != nil && (s.Match == nil || s.Match(e.Object))
 }

@@ -8,13 +8,12 @@ import (
 	"strconv"
 )
 
-// maxBatch bounds the writes of one commit, so that the first of them does not
-// wait for long.
+// maxBatch bounds the writes of one commit, and so how long the first of them waits.
 const maxBatch = 1024
 
-// gather takes every write that waits; the caller has the turn. Those whose
-// writes were answered together are about to write again: while fewer wait than
-// last time it lets them run, so that they share a commit once more.
+// gather takes every waiting write; the caller has the turn. Callers whose writes
+// were answered together are likely to write again: while fewer wait than last time,
+// gather yields to them, so that they share a commit again.
 func (m *Memory) gather() []*write {
 	batch := make([]*write, 0, m.lastBatch)
 	for patience := m.lastBatch; len(batch) < maxBatch; {
@@ -33,11 +32,11 @@ func (m *Memory) gather() []*write {
 	return batch
 }
 
-// errPanic answers the writes of a batch that did not get to their end.
-var errPanic = errors.New("the write was given up: a panic, what became of it is not known")
+// errPanic is the error of writes whose batch ended with a panic.
+var errPanic = errors.New("the write failed with a panic, its outcome is unknown")
 
-// process commits, publishes and answers a batch; each write of it is answered,
-// also after a panic in an object or in the log.
+// process commits, publishes and answers a batch. Every write is answered, even after
+// a panic in an object or in the log.
 func (m *Memory) process(batch []*write) {
 	last := m.rev + int64(len(batch))
 	done := false
@@ -73,8 +72,8 @@ func (m *Memory) processAll(batch []*write) {
 	}
 }
 
-// withoutGrowth fails the writes that make the log grow and returns the others,
-// for which it may still have room.
+// withoutGrowth fails the writes that would grow the log and returns the others, for
+// which there may still be room.
 func withoutGrowth(fresh []*write, err error) []*write {
 	rest := fresh[:0:0]
 	for _, w := range fresh {
@@ -89,16 +88,16 @@ func withoutGrowth(fresh []*write, err error) []*write {
 
 func (w *write) fail(err error) { w.result, w.err = nil, fmt.Errorf("%v: %w", w.key, err) }
 
-// deletes says that the write is a removal, or a step towards one.
+// deletes reports whether the write is a removal, or a step towards one.
 func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimestamp() != nil }
 
-// number gives a revision to each write whose current object is still the
-// current one, and makes its entry and event. Two writes to one key never share
-// a batch: the second one is stale by then.
+// number assigns a revision, an entry and an event to each write whose current object
+// is still current. Two writes to one key never share a batch: the second one is
+// stale by then.
 func (m *Memory) number(batch []*write) []*write {
 	fresh := make([]*write, 0, len(batch))
 	defer clear(m.touched)
-	rev := m.rev // the writer alone changes it
+	rev := m.rev // only the writer changes it
 	for _, w := range batch {
 		if m.touched[w.key] || m.current(w.key.Resource, w.path) != w.cur {
 			w.err = errStale
@@ -123,7 +122,7 @@ func (w *write) number(rev int64) {
 	w.published.New = w.result
 }
 
-// commit makes the durable ones among fresh durable, and reserves revisions.
+// commit writes the durable ones of fresh to the log, and reserves revisions.
 func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
@@ -158,7 +157,7 @@ func (m *Memory) commit(fresh []*write) error {
 	return nil
 }
 
-// append commits to the log. One that lost what it had gets all of it first.
+// append commits to the log. A log that lost its records is rewritten first.
 func (m *Memory) append(records []Record, reserved int64) error {
 	err := m.log.Commit(records, reserved)
 	if !errors.Is(err, ErrLost) {
@@ -170,7 +169,7 @@ func (m *Memory) append(records []Record, reserved int64) error {
 	return m.log.Commit(records, reserved)
 }
 
-// rewrite gives the log all that it must keep.
+// rewrite writes every durable object to the log.
 func (m *Memory) rewrite() error {
 	reserved := max(m.reserved, m.rev)
 	if err := m.log.Rewrite(m.durable(), reserved); err != nil {
@@ -180,7 +179,7 @@ func (m *Memory) rewrite() error {
 	return nil
 }
 
-// durable is every object but those that need not survive.
+// durable returns a record of every durable object.
 func (m *Memory) durable() []Record {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -197,7 +196,7 @@ func (m *Memory) durable() []Record {
 	return records
 }
 
-// record is what the log is told of the write.
+// record is the write's record for the log.
 func (w *write) record() Record {
 	if w.next == nil {
 		return Record{Key: w.key, Rev: w.published.Rev, Deletes: true}
@@ -205,8 +204,8 @@ func (w *write) record() Record {
 	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.result.JSON, Deletes: w.deletes()}
 }
 
-// skip moves past revisions whose commit failed: what the disk kept of it is
-// not known, so they are never used again.
+// skip moves past revisions whose commit failed: the disk may have kept a part of it,
+// so they are never used again.
 func (m *Memory) skip(rev int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -240,9 +239,9 @@ func (m *Memory) publish(fresh []*write) {
 	}
 }
 
-// closeLog saves what only memory holds and the exact revision, so that the next
-// start goes on from there, and closes the log. A log that was told nothing is
-// left untouched.
+// closeLog saves volatile objects and the exact revision, so that the next start
+// continues from there, and closes the log. A log without any writes is left
+// untouched.
 func (m *Memory) closeLog() error {
 	if m.log == nil {
 		return nil

@@ -36,7 +36,7 @@ const (
 	unfinished      = ".tmp"
 )
 
-// Due says whether the log at path is to be rotated now. A log that is not there
+// Due reports whether the log at path is to be rotated now. A log that is not there
 // is not.
 func (r Rotation) Due(path string) bool {
 	if r.MaxSize < 0 {
@@ -85,7 +85,7 @@ func putAside(path string, now time.Time, reopen func() error) error {
 	return nil
 }
 
-// taken says whether a file has been put aside under the name, compressed or not.
+// taken reports whether a file has been put aside under the name, compressed or not.
 func taken(aside string) bool {
 	_, plain := os.Lstat(aside)
 	_, zipped := os.Lstat(aside + compressed)
@@ -216,7 +216,7 @@ func plain(path string) ([]string, error) {
 	return append(files, path), nil
 }
 
-// isPlain says whether a file is the log at path or was, and is not compressed.
+// isPlain reports whether a file is the log at path or was, and is not compressed.
 func isPlain(path, file string) bool {
 	return file == path || strings.HasPrefix(file, path+".") && !strings.HasSuffix(file, compressed) && !strings.HasSuffix(file, unfinished)
 }

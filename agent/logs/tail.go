@@ -100,7 +100,7 @@ func tailOffset(f io.ReaderAt, size, n int64) (at, lines int64, err error) {
 	return 0, lines, nil
 }
 
-// whole says whether a record ends a line.
+// whole reports whether a record ends a line.
 func whole(record []byte) bool {
 	line, err := Parse(bytes.TrimSuffix(record, []byte("\n")))
 	return err == nil && !line.Partial

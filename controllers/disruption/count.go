@@ -40,7 +40,7 @@ func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
 	return d, nil
 }
 
-// byScale says whether the pods' controllers tell how many there should be; else
+// byScale reports whether the pods' controllers tell how many there should be; else
 // those count that there are.
 func byScale(s *policyv1.PodDisruptionBudgetSpec) bool {
 	return s.MaxUnavailable != nil || s.MinAvailable != nil && s.MinAvailable.Type == intstr.String

@@ -111,7 +111,7 @@ func onCondition(new client.Object) []key {
 	return nil
 }
 
-// guards says whether the budget picks one of the pods. One whose selector is
+// guards reports whether the budget picks one of the pods. One whose selector is
 // wrong, or not there, picks none.
 func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)

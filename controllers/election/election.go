@@ -73,7 +73,7 @@ func New(cfg Config) (*Elector, error) {
 	return &Elector{cfg: cfg}, nil
 }
 
-// Leading says whether this process runs the controllers.
+// Leading reports whether this process runs the controllers.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
 // Run calls lead whenever this process gets the lease, and ends lead's context
@@ -184,7 +184,7 @@ func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder str
 	return e.cfg.Identity, nil
 }
 
-// mayTake says that the lease is this process', nobody's, or has not changed
+// mayTake reports whether the lease is this process', nobody's, or has not changed
 // for as long as its holder promised.
 func (e *Elector) mayTake(lease *coordinationv1.Lease) bool {
 	if lease.ResourceVersion != e.seen {

@@ -132,7 +132,7 @@ func (x *index) has(owner types.UID) bool {
 	return x.of[owner] != nil
 }
 
-// blocked says whether a dependent blocks the owner's deletion.
+// blocked reports whether a dependent blocks the owner's deletion.
 func (x *index) blocked(owner types.UID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -52,7 +52,7 @@ func statusOf(n *corev1.Node, is corev1.NodeConditionType) corev1.ConditionStatu
 	return ""
 }
 
-// ours says whether a taint is one that this controller gives and takes.
+// ours reports whether a taint is one that this controller gives and takes.
 func ours(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnschedulable ||
 		slices.ContainsFunc(conditions(), func(c condition) bool { return c.taint == t.Key }))

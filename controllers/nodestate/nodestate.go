@@ -13,5 +13,5 @@ func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// Ready says whether the Ready condition is True.
+// Ready reports whether the Ready condition is True.
 func Ready(n *corev1.Node) bool { return ReadyStatus(n) == corev1.ConditionTrue }

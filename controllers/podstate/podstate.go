@@ -8,12 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Finished says that every container has ended and none will start again.
+// Finished reports whether every container has ended and none will start again.
 func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// Active says that the pod is neither finished nor being deleted.
+// Active reports whether the pod is neither finished nor being deleted.
 func Active(pod *corev1.Pod) bool {
 	return !Finished(pod) && pod.DeletionTimestamp == nil
 }
@@ -28,7 +28,7 @@ func Condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition 
 	return nil
 }
 
-// Ready says whether the Ready condition is True.
+// Ready reports whether the Ready condition is True.
 func Ready(pod *corev1.Pod) bool {
 	c := Condition(pod, corev1.PodReady)
 	return c != nil && c.Status == corev1.ConditionTrue

@@ -119,7 +119,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return r.report(ctx, rs, active, terminating, manageErr)
 }
 
-// matches tells whether rs selects a pod with these labels.
+// matches reports whether rs selects a pod with these labels.
 func matches(rs *appsv1.ReplicaSet, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set))

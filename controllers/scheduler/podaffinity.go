@@ -52,7 +52,7 @@ func attracted(term *corev1.PodAffinityTerm, pod *corev1.Pod, on *nodeState) boo
 	return inDomain && selects(term, pod, pod) && !on.cluster.any(match)
 }
 
-// selects tells whether a term of owner's means the pod p. Namespaces have no
+// selects reports whether a term of owner's means the pod p. Namespaces have no
 // labels here but their name.
 func selects(term *corev1.PodAffinityTerm, owner, p *corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)

@@ -1,27 +1,26 @@
-// Package bolt makes a store.Memory durable by one bbolt file.
+// Package bolt makes a store.Memory durable in one bbolt file.
 //
-// The file holds the present and nothing else: one bucket maps store.Key's Path,
-// the same key as in etcd under a kube-apiserver, to the object's JSON and its
-// checksum; a second one holds the format and the header: revisions, and a digest
-// of all objects. It is read once, at Open; from then on it is only written. Four
-// nouns:
+// The file holds only the current state: one bucket maps store.Key's Path, the same
+// key as in etcd under a kube-apiserver, to the object's JSON and its checksum; a
+// second one holds the format and the header: revisions, and a digest of all objects.
+// It is read once, at Open, and only written from then on. Four nouns:
 //
-//   - Place: where the file lies, and beside it its snapshots and the reserve.
-//   - DB: the file while it is open, a store.Store.
-//   - Snapshot: a verified copy of the file at one moment.
-//   - Report: what had to be done to open the file.
+//   - Place: the paths of the file, its snapshots and the reserve.
+//   - DB: the open file, a store.Store.
+//   - Snapshot: a verified copy of the file at one revision.
+//   - Report: repairs and migrations that opening the file needed.
 //
-// Beside the file, in the same folder, lie:
+// The same folder contains:
 //
 //	snapshots/<time>-<revision>.db  copies, each with its .sha256
 //	reserve                         space for deletions when the disk is full
-//	state.db.damaged-<time>         a file that a snapshot took the place of
-//	state.db.replaced-<time>        a file that somebody restored a snapshot over
-//	state.db.new                    a file in the making; of no use after a crash
+//	state.db.damaged-<time>         a damaged file that a snapshot replaced
+//	state.db.replaced-<time>        a file that a restored snapshot replaced
+//	state.db.new                    a file that is being written; useless after a crash
 //
-// A file that is damaged is never opened: every page is checked before bbolt
-// maps it, every object against its checksum, all of them together against the
-// digest, which also tells when the disk lost or mixed up whole pages.
+// A damaged file is never opened: every page is checked before bbolt maps it, every
+// object against its checksum, and all objects against the digest, which also detects
+// whole pages that the disk lost or mixed up.
 package bolt
 
 import (
@@ -41,9 +40,9 @@ import (
 
 // Errors of a file that cannot be opened.
 var (
-	// ErrDamaged says that what is on the disk is not what was written.
+	// ErrDamaged means that the content of the file is not what was written.
 	ErrDamaged = errors.New("the state file is damaged")
-	// ErrNewer says that a later version of this program wrote the file.
+	// ErrNewer means that a later version of this program wrote the file.
 	ErrNewer = errors.New("the state file was written by a newer version")
 )
 
@@ -52,25 +51,25 @@ type Config struct {
 	store.Config
 	// Keep is how many snapshots are kept; 0: DefaultKeep.
 	Keep int
-	// Lost is called when the file was removed, replaced or written by somebody else
-	// while it was open, after what was done about it; nil: nobody is.
+	// Lost is called after another process removed, replaced or wrote the open file,
+	// with the outcome of the repair; may be nil.
 	Lost func(Loss)
-	// Traces are files that show, where the file is missing, that there was one.
+	// Traces are files whose presence shows that a missing state file once existed.
 	Traces []string
-	// Clock names snapshots and files set aside; nil: the real one.
+	// Clock is for the names of snapshots and of files set aside; nil: the real one.
 	Clock clock.WithTicker
 }
 
-// DefaultKeep is how many snapshots are kept unless somebody says otherwise.
+// DefaultKeep is the default number of snapshots to keep.
 const DefaultKeep = 5
 
-// Place is where a state file is. It holds nothing open.
+// Place is the location of a state file. It keeps no file open.
 type Place struct {
 	path string
 	cfg  Config
 }
 
-// At is the place of the file at path.
+// At returns the Place of the file at path.
 func At(path string, cfg Config) *Place {
 	cfg.Keep = cmp.Or(cfg.Keep, DefaultKeep)
 	if cfg.Clock == nil {
@@ -85,7 +84,7 @@ func (p *Place) dir() string { return filepath.Dir(p.path) }
 // Close releases the file.
 type DB struct {
 	*store.Memory
-	// Report is what had to be done to open the file.
+	// Report is what opening the file needed.
 	Report Report
 
 	place  *Place
@@ -98,13 +97,13 @@ var _ store.Store = (*DB)(nil)
 // Open is At(path, cfg).Open().
 func Open(path string, cfg store.Config) (*DB, error) { return At(path, Config{Config: cfg}).Open() }
 
-// Forget is Memory's; it lets go of what was read of the file, too.
+// Forget is Memory's; it also releases the pages of the file that were read.
 func (d *DB) Forget(rev int64) (newest int64) {
 	unmap(d.log.db())
 	return d.Memory.Forget(rev)
 }
 
-// Size is that of the file in bytes.
+// Size returns the size of the file in bytes.
 func (d *DB) Size() (int64, error) {
 	info, err := os.Stat(d.place.path)
 	if err != nil {
@@ -113,29 +112,28 @@ func (d *DB) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// Report says what opening the file took beside reading it.
+// Report is what opening the file needed besides reading it.
 type Report struct {
-	// Damage is what was wrong with the file, so that a snapshot took its place;
-	// nil: nothing was.
+	// Damage is why a snapshot replaced the file; nil: the file was intact.
 	Damage error
-	// Restored is that snapshot; the zero value: there was none, and the file is new.
+	// Restored is that snapshot; zero: there was none, and the file is new.
 	Restored Snapshot
 	// SetAside is where the damaged file is now; empty when it was missing.
 	SetAside string
 	// MigratedFrom is the older format that the file had; 0: none.
 	MigratedFrom int64
-	// Compacted is how many bytes the file shrank by.
+	// Compacted is the number of bytes that a compaction freed.
 	Compacted int64
-	// Problems kept something from being done that the file can do without: the
-	// snapshot after a restore, a compaction, the reserve.
+	// Problems are errors of optional steps: the snapshot after a restore, a
+	// compaction, the reserve.
 	Problems []error
 }
 
-// Open loads the file, made when there is none, into a DB. A file of an older
-// format is migrated, one that is mostly free space is compacted. A damaged one
-// is set aside and the newest good snapshot takes its place; without one Open
-// fails and leaves everything as it is. A file that is missing, though there was
-// one, is made anew if there are no snapshots. The folder is locked until Close.
+// Open loads the file into a DB, and creates it if there is none. It migrates a file
+// in an older format and compacts one that is mostly free space. It sets a damaged
+// file aside and replaces it by the newest good snapshot; without a snapshot it fails
+// and changes nothing. A file that has gone missing is created anew if there are no
+// snapshots. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
 	folder, err := lockDir(p.dir())
 	if err != nil {
@@ -171,12 +169,12 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 	return &DB{Memory: mem, Report: report, place: p, log: l}, nil
 }
 
-// reserve is the file of space for deletions.
+// reserve is the path of the file that reserves space for deletions.
 func (p *Place) reserve() string { return filepath.Join(p.dir(), "reserve") }
 
-// openOrCreate opens the file. One that is missing though there are snapshots of
-// it is damaged, not new; one of which there are other traces is made anew, which
-// report says.
+// openOrCreate opens the file. A missing file counts as damaged if there are
+// snapshots of it. If there are only other traces of it, it is created anew and the
+// report says so.
 func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 	_, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,7 +198,7 @@ func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 	return p.openMigrated(p.path, report)
 }
 
-// trace is a file that shows that there was a state here; empty: there is none.
+// trace returns the first existing file of Traces, or "".
 func (p *Place) trace() string {
 	for _, path := range p.cfg.Traces {
 		if _, err := os.Lstat(path); err == nil {
@@ -210,8 +208,8 @@ func (p *Place) trace() string {
 	return ""
 }
 
-// create makes an empty file. A power cut leaves either nothing or a complete
-// file behind.
+// create creates an empty file. After a power failure there is either no file or a
+// complete one.
 func (p *Place) create() error {
 	tmp := p.scratch()
 	if err := removeIfThere(tmp); err != nil {
@@ -230,7 +228,7 @@ func (p *Place) create() error {
 	return syncAbove(p.dir())
 }
 
-// scratch is where a new file is made, under the folder's lock.
+// scratch is the path at which a new file is written, under the folder's lock.
 func (p *Place) scratch() string { return p.path + ".new" }
 
 func removeIfThere(path string) error {
@@ -240,7 +238,7 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// moveInto puts a complete file in the place of another, for good.
+// moveInto durably replaces a file by another, complete one.
 func moveInto(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -248,8 +246,8 @@ func moveInto(from, to string) error {
 	return syncDir(filepath.Dir(to))
 }
 
-// syncAbove makes the folder itself survive, and those above it, which may have
-// been made a moment ago. One that cannot be synced was there before.
+// syncAbove syncs the folder and its parents, which may have just been created.
+// Errors are ignored: a folder that cannot be synced existed before.
 func syncAbove(dir string) error {
 	dir, err := filepath.Abs(dir)
 	for err == nil && dir != filepath.Dir(dir) {

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// compactAbove is the size from which a file that is half empty is compacted
-	// when it is opened.
+	// compactAbove is the size from which a half-empty file is compacted when it is
+	// opened.
 	compactAbove = 1 << 20
 	// compactTx bounds the transactions of a compaction, and so its memory.
 	compactTx = 256 << 10
 )
 
-// compactIfWorthwhile rewrites a file that is mostly free space. It goes on with
-// the old one when that fails.
+// compactIfWorthwhile rewrites a file that is mostly free space. If that fails it
+// keeps the old one.
 func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
 	if s.size <= compactAbove || s.free*2 <= s.size {
 		return s, nil
@@ -34,9 +34,9 @@ func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
 	return next, s.close()
 }
 
-// compact puts a copy of s without free space in its place and returns it, open
-// and locked; s is still open, too. An error without a copy leaves the file as it
-// was; with a copy, a power cut may still bring the old file back.
+// compact replaces the file by a copy of s without free space and returns the copy,
+// open and locked; s stays open too. An error without a copy means that the file is
+// unchanged; with a copy, a power failure may still bring the old file back.
 func (p *Place) compact(s *state) (*state, error) {
 	tmp := p.scratch()
 	if err := removeIfThere(tmp); err != nil {
@@ -61,7 +61,7 @@ func (p *Place) compact(s *state) (*state, error) {
 	return next, syncDir(p.dir())
 }
 
-// rewrite copies what is in src to a new file, and syncs it.
+// rewrite copies the content of src to a new file and syncs it.
 func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	o := p.options()
 	o.NoSync = true
@@ -76,7 +76,7 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	return errors.Join(err, dst.Close())
 }
 
-// Compact rewrites the file without free space, while nobody has it open. It
+// Compact rewrites the file, which no process may have open, without free space. It
 // returns its size before and after.
 func (p *Place) Compact() (before, after int64, err error) {
 	s, unlock, err := p.openOffline()

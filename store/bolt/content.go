@@ -17,8 +17,8 @@ import (
 	"monopod/store"
 )
 
-// format is the version of the file's layout that is written; migrate.go knows
-// the older ones.
+// format is the current version of the file's layout; migrate.go handles the older
+// ones.
 //
 //	1: objects are their JSON; meta has format and reserved
 //	2: objects are their JSON and a checksum; meta has format and header
@@ -32,16 +32,15 @@ var (
 	headerKey = []byte("header")
 )
 
-// header is what the file knows of itself.
+// header is the metadata of the file.
 type header struct {
 	format   int64
-	reserved int64 // no revision above it was handed out
+	reserved int64 // no revision above it has been used
 	revision int64 // the newest write in the file
 	digest   digest
 }
 
-// digest tells one set of objects from another: how many they are, and the sum
-// of their checksums.
+// digest identifies a set of objects by their number and the sum of their checksums.
 type digest struct {
 	count, sum uint64
 }
@@ -49,7 +48,7 @@ type digest struct {
 func (d *digest) add(sum uint32)    { d.count, d.sum = d.count+1, d.sum+uint64(sum) }
 func (d *digest) remove(sum uint32) { d.count, d.sum = d.count-1, d.sum-uint64(sum) }
 
-// layout makes the buckets of an empty file.
+// layout creates the buckets of an empty file.
 func layout(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucketIfNotExists(objects); err != nil {
 		return err
@@ -91,7 +90,7 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 	h := header{format: parseNumber(m.Get(formatKey))}
 	switch {
 	case h.format > format:
-		return h, fmt.Errorf("%w: it has format %d, this one reads up to %d", ErrNewer, h.format, format)
+		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.format, format)
 	case h.format == 1:
 		h.reserved = parseNumber(m.Get(reservedKey))
 		return h, nil
@@ -107,13 +106,13 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 
 const sumSize = 4
 
-// checksum is that of a key and its value, Castagnoli's CRC-32.
+// checksum returns Castagnoli's CRC-32 of a key and its value.
 func checksum(key, value []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	return crc32.Update(crc32.Update(crc32.Checksum(key, table), table, []byte{0}), table, value)
 }
 
-// seal is a value and its checksum.
+// seal appends the checksum to a value.
 func seal(key, value []byte) []byte {
 	return appendSealed(make([]byte, 0, len(value)+sumSize), key, value)
 }
@@ -122,7 +121,7 @@ func appendSealed(to, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint32(append(to, value...), checksum(key, value))
 }
 
-// unseal undoes seal; false when the checksum is wrong.
+// unseal is the inverse of seal; false if the checksum is wrong.
 func unseal(key, sealed []byte) (value []byte, ok bool) {
 	if len(sealed) < sumSize {
 		return nil, false
@@ -133,10 +132,10 @@ func unseal(key, sealed []byte) (value []byte, ok bool) {
 
 func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
 
-// scratch is memory that lives as long as one transaction.
+// scratch is memory for the duration of one transaction.
 type scratch []byte
 
-// maxScratch is how much of it is kept for the next transaction.
+// maxScratch is the most that is kept for the next transaction.
 const maxScratch = 256 << 10
 
 // take returns what f appends.
@@ -146,7 +145,7 @@ func (s *scratch) take(f func(to []byte) []byte) []byte {
 	return (*s)[from:len(*s):len(*s)]
 }
 
-// reset takes all of it back.
+// reset makes all of it available again.
 func (s *scratch) reset() {
 	if cap(*s) > maxScratch {
 		*s = nil
@@ -154,8 +153,8 @@ func (s *scratch) reset() {
 	*s = (*s)[:0]
 }
 
-// write applies records and notes reserved, in one transaction, until whose end
-// the memory is used.
+// write applies records and stores reserved in one transaction. The memory is in use
+// until the transaction ends.
 func write(tx *bbolt.Tx, records []store.Record, reserved int64, memory *scratch) error {
 	h, err := readHeader(tx)
 	if err != nil {
@@ -185,9 +184,9 @@ func (h *header) apply(o *bbolt.Bucket, r store.Record, memory *scratch) error {
 	return o.Put(key, value)
 }
 
-// readObjects reads every object, copied out of the mapped file, and checks that
-// they are those the header is about. It hands their entries to each, one at a
-// time, in any order.
+// readObjects reads every object, copied out of the mapped file, and checks them
+// against the digest in the header. It calls each with every entry, one at a time, in
+// any order.
 func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entry)) error {
 	var found digest
 	d := newDecoder(cfg, each)
@@ -216,11 +215,11 @@ func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entr
 	return nil
 }
 
-// decodeBatch is how many objects a decoder's goroutine takes at once.
+// decodeBatch is how many objects a goroutine of a decoder takes at once.
 const decodeBatch = 64
 
-// decoder decodes objects on every core: most of the time that opening a file
-// takes.
+// decoder decodes objects on every core, because decoding takes most of the time of
+// opening a file.
 type decoder struct {
 	cfg   store.Config
 	batch []encoded
@@ -241,7 +240,7 @@ func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
 	return d
 }
 
-// add takes data, which becomes the entry's.
+// add queues data, which the entry keeps.
 func (d *decoder) add(key store.Key, data []byte) {
 	if d.batch = append(d.batch, encoded{key, data}); len(d.batch) == decodeBatch {
 		d.flush()
@@ -274,13 +273,13 @@ func (d *decoder) hand(e *store.Entry) {
 	d.each(e)
 }
 
-// wait returns when all is decoded.
+// wait returns when everything is decoded.
 func (d *decoder) wait() error {
 	d.flush()
 	return d.group.Wait()
 }
 
-// decode makes an entry of a key's value, which becomes its own.
+// decode returns the entry of a key's value, which it keeps.
 func decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) {
 	kind, ok := cfg.Kind(key.Resource)
 	if !ok {

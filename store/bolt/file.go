@@ -13,21 +13,21 @@ import (
 	"monopod/store"
 )
 
-// state is a file that is open, and what it says of itself.
+// state is an open file and its metadata.
 type state struct {
 	db     *bbolt.DB
 	file   *os.File // db's own
-	torn   bool     // one of the two meta pages was
+	torn   bool     // one of the two meta pages was torn
 	header header
-	free   int64 // bytes of pages in no use
+	free   int64 // bytes of free pages
 	size   int64 // bytes of all pages
 }
 
-// tornBlock is what the revision moves on by when a meta page was torn: in case
-// it was the disk that spoilt the newest one, and with it the last commit.
+// tornBlock is how far the revision jumps when a meta page was torn: the disk may
+// have damaged the newest one, and with it the last commit.
 const tornBlock = 2 << 20
 
-// firstRevision is one that no revision handed out before is above.
+// firstRevision is at least as high as every revision used before.
 func (s *state) firstRevision() int64 {
 	if s.torn {
 		return s.header.reserved + tornBlock
@@ -48,8 +48,8 @@ func (p *Place) options() *bbolt.Options {
 	return o
 }
 
-// openChecked opens a file that is there, locked for reading or writing, after
-// all of its pages were looked at: bbolt never sees a damaged one.
+// openChecked opens an existing file, locked for reading or writing, after checking
+// all of its pages: bbolt never sees a damaged one.
 func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 	s = &state{}
 	o := p.options()
@@ -93,7 +93,7 @@ func checkFile(f *os.File) (torn bool, err error) {
 		return false, err
 	}
 	if !info.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is no file", f.Name())
+		return false, fmt.Errorf("%s is not a regular file", f.Name())
 	}
 	torn, err = checkPages(f, info.Size())
 	if err != nil {
@@ -102,7 +102,7 @@ func checkFile(f *os.File) (torn bool, err error) {
 	return torn, err
 }
 
-// guard runs do and makes an error of a panic, also of a fault in the mapped
+// guard runs do and turns a panic into an error, including a fault in the mapped
 // file, which a failing disk causes.
 func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -114,8 +114,8 @@ func guard(do func() error) (err error) {
 	return do()
 }
 
-// openState opens the file at path for reading or writing, reads all of it and
-// hands every entry to each; nil: they are only checked.
+// openState opens the file at path for reading or writing, reads all of it and calls
+// each with every entry; if each is nil, entries are only checked.
 func (p *Place) openState(path string, readOnly bool, each func(*store.Entry)) (*state, error) {
 	s, err := p.openChecked(path, readOnly)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *Place) openState(path string, readOnly bool, each func(*store.Entry)) (
 	return s, nil
 }
 
-// load reads the header and every object, and holds them against each other.
+// load reads the header and every object, and checks them against each other.
 func (s *state) load(cfg store.Config, each func(*store.Entry)) error {
 	return guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {

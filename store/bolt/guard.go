@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard looks after the file until ctx ends: as soon as somebody else removes,
-// replaces or writes it, the state is written anew (see Config.Lost), again and
-// again while that fails. An idle Guard waits for the kernel. It returns an error
-// when the folder cannot be watched; then the next write finds out.
+// Guard watches the file until ctx ends. As soon as another process removes, replaces
+// or writes it, the state is written to a new file (see Config.Lost), with retries if
+// that fails. An idle Guard waits for inotify events. It returns an error if the
+// folder cannot be watched; then only the next write detects a loss.
 func (d *DB) Guard(ctx context.Context) error {
 	watch, err := watchFolder(d.place.dir())
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *DB) Guard(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(filepath.Base(d.place.path), changed) })
 	defer func() { watch.close(); running.Wait() }()
-	changed <- struct{}{} // what happened before the watch
+	changed <- struct{}{} // changes before the watch began
 	for {
 		if err := d.next(ctx, changed); err != nil {
 			return nil
@@ -33,7 +33,7 @@ func (d *DB) Guard(ctx context.Context) error {
 	}
 }
 
-// next waits for a change and does what it takes until the file is whole.
+// next waits for a change and retries until the file is intact.
 func (d *DB) next(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
@@ -53,12 +53,12 @@ func (d *DB) next(ctx context.Context, changed <-chan struct{}) error {
 	}
 }
 
-// folderWatch is an inotify of one folder.
+// folderWatch is an inotify watch of one folder.
 type folderWatch struct{ events *os.File }
 
-// changes are those of names in the folder, of the folder's own name, and the end
-// of what others write to files in it. What the state file's own user writes is not
-// among them.
+// changes are those of names in the folder, of the folder's own name, and the end of
+// writes to files in it. This process keeps the state file open, so its own writes
+// cause no event.
 const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
 func watchFolder(dir string) (*folderWatch, error) {
@@ -75,8 +75,8 @@ func watchFolder(dir string) (*folderWatch, error) {
 
 func (w *folderWatch) close() { w.events.Close() }
 
-// run sends to changed, unless it is full, what concerns the file of that name or
-// the folder itself, until close.
+// run sends to changed, unless it is full, for every event of the file of that name
+// or of the folder itself, until close.
 func (w *folderWatch) run(name string, changed chan<- struct{}) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -93,8 +93,8 @@ func (w *folderWatch) run(name string, changed chan<- struct{}) {
 	}
 }
 
-// concerns looks for an event (inotify(7)) of the name, or of the folder, which has
-// none.
+// concerns reports whether there is an event (inotify(7)) of the name, or of the
+// folder, which has no name.
 func concerns(events []byte, name string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[unix.SizeofInotifyEvent-4:]))

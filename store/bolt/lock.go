@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked says that another process uses the file or its folder.
+// ErrLocked means that another process uses the file or its folder.
 var ErrLocked = errors.New("in use by another process")
 
 const (
-	// lockTimeout is how long one waits for another process to let go.
+	// lockTimeout is how long to wait for another process to release its lock.
 	lockTimeout = time.Second
 	lockRetry   = 20 * time.Millisecond
 )
 
-// lock takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. It ends when f is
+// lock takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
 // closed.
 func lock(f *os.File, how int) error {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockRetry) {
@@ -41,9 +41,9 @@ func lock(f *os.File, how int) error {
 	}
 }
 
-// lockDir takes the lock of a folder. It is held by whoever makes, replaces or
-// uses the file in it, for as long as that lasts: the folder's lock outlives a file
-// that is removed or replaced under its user.
+// lockDir takes the lock of a folder. Whoever creates, replaces or uses the file in
+// it holds this lock meanwhile, because the folder's lock survives the removal or
+// replacement of the file.
 func lockDir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -55,7 +55,7 @@ func lockDir(dir string) (*os.File, error) {
 	return d, nil
 }
 
-// inUse is ErrLocked with who holds f's lock, if that can be found out.
+// inUse returns ErrLocked with the process that holds f's lock, if known.
 func inUse(f *os.File) error {
 	what := "stop it, or choose another --data-dir"
 	if holder := holder(f); holder != "" {
@@ -64,7 +64,7 @@ func inUse(f *os.File) error {
 	return fmt.Errorf("%s: %w: %s", f.Name(), ErrLocked, what)
 }
 
-// holder names the process that the kernel's table of locks shows for f.
+// holder returns the process that /proc/locks shows for f.
 func holder(f *os.File) string {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -86,9 +86,9 @@ func holder(f *os.File) string {
 	return fmt.Sprintf("pid %d: %s", pid, words)
 }
 
-// lockedBy finds who holds a lock in the text of /proc/locks (proc_locks(5)):
-// "1: FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF"; 0 for nobody. A line with "->"
-// is somebody who waits.
+// lockedBy finds the holder of a lock in the text of /proc/locks (proc_locks(5)): "1:
+// FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF"; 0 if there is none. A line with "->"
+// is a waiting process.
 func lockedBy(locks string, dev, inode uint64) int {
 	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), inode)
 	for line := range strings.Lines(locks) {
@@ -103,12 +103,12 @@ func lockedBy(locks string, dev, inode uint64) int {
 	return 0
 }
 
-// LockDir takes the lock of a data folder for somebody who keeps no state file
-// in it; nobody opens one there until the lock is closed.
+// LockDir locks a data folder that has no state file. No process can open one there
+// until the lock is closed.
 func LockDir(dir string) (io.Closer, error) { return lockDir(dir) }
 
-// Hold keeps others from opening the state file at path, if there is one, and from
-// making it, until it is closed. It does not look into the file.
+// Hold prevents other processes from opening or creating the state file at path until
+// it is closed. It does not read the file.
 func Hold(path string) (io.Closer, error) {
 	dir, err := lockDir(filepath.Dir(path))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"monopod/store"
 )
 
-// log is the store.Log of one file: one transaction, two fsyncs, a Commit.
+// log is the store.Log of one file. A Commit is one transaction with two fsyncs.
 type log struct {
 	open    atomic.Pointer[state] // snapshots read it while it is written
 	watched watched
@@ -23,16 +23,16 @@ type log struct {
 	reserve reserve
 	memory  scratch
 	commits int
-	broken  error // after it, what is on the disk is not known
+	broken  error // once set, the content of the disk is unknown
 }
 
 var _ store.Log = (*log)(nil)
 
 func (l *log) db() *bbolt.DB { return l.open.Load().db }
 
-// Commit implements store.Log. When the disk is full it fails with ErrNoSpace;
-// then deletions alone go on, in the space of the reserve, until there is room
-// for the reserve again, or as much in the file itself.
+// Commit implements store.Log. When the disk is full it fails with ErrNoSpace. Then
+// only deletions succeed, in the space of the reserve, until there is room for the
+// reserve again, or as much free space in the file itself.
 func (l *log) Commit(records []store.Record, reserved int64) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 	return err
 }
 
-// roomInside says that the file has as much free space of its own as the reserve
-// would be: after many deletions, when the disk is still full.
+// roomInside reports whether the file itself has as much free space as the reserve,
+// as after many deletions on a full disk.
 func (l *log) roomInside() bool {
 	stats := l.db().Stats()
 	return int64(stats.FreePageN+stats.PendingPageN)*pageSize >= l.reserve.size
@@ -80,29 +80,29 @@ func (l *log) commit(records []store.Record, reserved int64) error {
 		})
 	})
 	if err != nil && !l.rolledBack(err, id) {
-		l.broken = fmt.Errorf("the state file cannot be written any more, restart to go on from what is on the disk: %w", err)
+		l.broken = fmt.Errorf("the state file cannot be written any more, restart to continue from the content of the disk: %w", err)
 		return l.broken
 	}
 	return err
 }
 
-// unmapEvery is how many commits may bring pages of the file into this process'
-// memory until it lets go of them.
+// unmapEvery is the number of commits after which the mapped pages of the file are
+// released.
 const unmapEvery = 1024
 
-// unmap lets go of the pages of the mapped file, which the kernel's cache keeps:
-// else the whole file counts as this process' memory, and is as hard to reclaim.
+// unmap releases the pages of the mapped file, which stay in the kernel's page cache.
+// Otherwise the whole file counts as this process' memory and is hard to reclaim.
 func unmap(db *bbolt.DB) {
-	_ = db.View(func(tx *bbolt.Tx) error { // in which the mapping stays where it is
+	_ = db.View(func(tx *bbolt.Tx) error { // during which the mapping does not move
 		_, _, errno := unix.Syscall(unix.SYS_MADVISE, db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
 		return errno
 	})
 }
 
-// rolledBack says that nothing of the transaction is left. After a failed fsync
-// nobody knows: the kernel forgets what it could not write.
+// rolledBack reports whether the transaction left no trace. After a failed fsync this
+// is unknown, because the kernel drops pages that it could not write.
 func (l *log) rolledBack(err error, id int) bool {
-	var path *fs.PathError // a write that failed; bbolt returns a failed fsync bare
+	var path *fs.PathError // a failed write; bbolt returns a failed fsync unwrapped
 	if !errors.As(err, &path) && !errors.Is(err, bolterrors.ErrMaxSizeReached) &&
 		!errors.Is(err, bolterrors.ErrKeyTooLarge) && !errors.Is(err, bolterrors.ErrValueTooLarge) {
 		return strings.HasPrefix(err.Error(), "file resize error") // before anything was written
@@ -117,7 +117,7 @@ func (l *log) rolledBack(err error, id int) bool {
 	}) == nil
 }
 
-// isNoSpace says that the disk, the owner's quota or the file's limit is full.
+// isNoSpace reports whether the disk, the owner's quota or the file's limit is full.
 func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, bolterrors.ErrMaxSizeReached)
 }

@@ -10,8 +10,8 @@ import (
 	"monopod/store"
 )
 
-// migrations lead from each older format to the next, inside one transaction. A
-// file of a format that is not here is refused.
+// migrations convert each older format to the next, in one transaction. A file in any
+// other format is refused.
 var migrations = map[int64]func(tx *bbolt.Tx) error{
 	1: addChecksums,
 	2: movePaths,
@@ -20,8 +20,8 @@ var migrations = map[int64]func(tx *bbolt.Tx) error{
 // reservedKey is where format 1 kept the reserved revision.
 var reservedKey = []byte("reserved")
 
-// openMigrated opens a file for writing and reads it into entries. One of an
-// older format is brought to the newest one after a snapshot of it was taken.
+// openMigrated opens a file for writing and reads its entries. It migrates a file in
+// an older format after taking a snapshot of it.
 func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
 	each := func(e *store.Entry) { entries = append(entries, e) }
 	s, err = p.openState(path, false, each)
@@ -44,13 +44,13 @@ func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*
 	return s, entries, nil
 }
 
-// migrate takes every step from the file's format to the newest.
+// migrate applies every migration from the file's format to the newest.
 func migrate(tx *bbolt.Tx) error {
 	m := tx.Bucket(meta)
 	for from := parseNumber(m.Get(formatKey)); from < format; from++ {
 		step := migrations[from]
 		if step == nil {
-			return fmt.Errorf("there is no way from format %d", from)
+			return fmt.Errorf("no migration from format %d", from)
 		}
 		if err := step(tx); err != nil {
 			return fmt.Errorf("from format %d: %w", from, err)
@@ -62,7 +62,7 @@ func migrate(tx *bbolt.Tx) error {
 	return nil
 }
 
-// addChecksums leads to format 2.
+// addChecksums migrates to format 2.
 func addChecksums(tx *bbolt.Tx) error {
 	m, o := tx.Bucket(meta), tx.Bucket(objects)
 	h := header{format: 2, reserved: parseNumber(m.Get(reservedKey))}
@@ -85,7 +85,8 @@ func addChecksums(tx *bbolt.Tx) error {
 	return errors.Join(m.Delete(reservedKey), h.put(m))
 }
 
-// movePaths leads to format 3: what has another path than its name goes there.
+// movePaths migrates to format 3: it moves objects whose path differs from their
+// name.
 func movePaths(tx *bbolt.Tx) error {
 	o := tx.Bucket(objects)
 	h, err := readHeader(tx)
@@ -127,7 +128,7 @@ func (h *header) move(o *bbolt.Bucket, from, to []byte) error {
 	return errors.Join(o.Put(to, next), o.Delete(from))
 }
 
-// parsePlainKey reads a key as the formats before 3 had it.
+// parsePlainKey parses a key of the formats before 3.
 func parsePlainKey(path string) (store.Key, bool) {
 	rest, ok := strings.CutPrefix(path, store.PathPrefix)
 	if !ok {

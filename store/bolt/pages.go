@@ -9,9 +9,9 @@ import (
 	"io"
 )
 
-// bbolt reads its file through a mapping and trusts it: a page number or a
-// length that a bad disk made up ends the process. So every page is looked at
-// here before bbolt sees the file. The layout is that of bbolt's file format 2
+// bbolt reads its file through a mapping and trusts it: a bad page number or length
+// from a failing disk crashes the process. So every page is checked here before bbolt
+// sees the file. The layout is that of bbolt's file format 2
 // (internal/common/meta.go, page.go), in the byte order of the machine.
 const (
 	pageSize   = 4096
@@ -32,12 +32,12 @@ const (
 
 var native = binary.NativeEndian
 
-// boltMeta is what a meta page says of the newest transaction.
+// boltMeta is the content of a meta page about the newest transaction.
 type boltMeta struct {
 	root, freelist, end, txid uint64 // end: the first page that was never used
 }
 
-// parseMeta returns false for a page that is no meta page, or torn.
+// parseMeta returns false for a page that is not a meta page, or torn.
 func parseMeta(page []byte) (boltMeta, bool) {
 	b := page[headerSize:]
 	sum := fnv.New64a()
@@ -50,9 +50,8 @@ func parseMeta(page []byte) (boltMeta, bool) {
 	}, ok
 }
 
-// currentMeta is the meta page that bbolt goes by: the newer one that is whole.
-// torn says that the other one is not, which is what a commit leaves behind that
-// the power was cut in.
+// currentMeta returns the meta page that bbolt uses: the newer intact one. torn means
+// that the other one is damaged, as after a power failure during a commit.
 func currentMeta(r io.ReaderAt) (m boltMeta, torn bool, err error) {
 	buf := make([]byte, 2*pageSize)
 	if _, err := r.ReadAt(buf, 0); err != nil {
@@ -69,15 +68,15 @@ func currentMeta(r io.ReaderAt) (m boltMeta, torn bool, err error) {
 	return m0, !ok1, nil
 }
 
-// pages walks over every page that can be reached.
+// pages walks every reachable page.
 type pages struct {
 	r    io.ReaderAt
 	end  uint64
 	seen []bool
 }
 
-// checkPages says what is wrong with a file of size bytes, and whether one of
-// its two meta pages is torn.
+// checkPages returns what is wrong with a file of size bytes, and whether one of its
+// two meta pages is torn.
 func checkPages(r io.ReaderAt, size int64) (torn bool, err error) {
 	m, torn, err := currentMeta(r)
 	if err != nil {
@@ -96,8 +95,7 @@ func checkPages(r io.ReaderAt, size int64) (torn bool, err error) {
 	return torn, p.freelist(m.freelist)
 }
 
-// read returns a page with those that continue it, each of them for the first
-// and only time.
+// read returns a page with its overflow pages. Each page may be read only once.
 func (p *pages) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.end {
 		return nil, fmt.Errorf("page %d is out of range", id)
@@ -108,7 +106,7 @@ func (p *pages) read(id uint64) ([]byte, error) {
 	}
 	more := uint64(native.Uint32(head[12:]))
 	if native.Uint64(head) != id || id+more >= p.end {
-		return nil, fmt.Errorf("page %d is not what it should be", id)
+		return nil, fmt.Errorf("page %d has a wrong header", id)
 	}
 	for i := id; i <= id+more; i++ {
 		if p.seen[i] {
@@ -126,8 +124,8 @@ func (p *pages) read(id uint64) ([]byte, error) {
 	return whole, nil
 }
 
-// tree checks the page and all below it; its keys are at least low and less
-// than high, where high is not nil.
+// tree checks the page and everything below it. Its keys must be at least low, and
+// less than high if high is not nil.
 func (p *pages) tree(id uint64, low, high []byte, depth int) error {
 	page, err := p.read(id)
 	if err != nil {
@@ -155,13 +153,13 @@ func (p *pages) tree(id uint64, low, high []byte, depth int) error {
 func element(page []byte, i int, span func(header []byte) (pos, size uint64)) (header, data []byte, err error) {
 	at := uint64(headerSize + i*headerSize)
 	if at+headerSize > uint64(len(page)) {
-		return nil, nil, fmt.Errorf("element %d is outside", i)
+		return nil, nil, fmt.Errorf("element %d is outside the page", i)
 	}
 	header = page[at : at+headerSize]
 	pos, size := span(header)
 	from := at + pos
 	if from+size > uint64(len(page)) {
-		return nil, nil, fmt.Errorf("element %d reaches outside", i)
+		return nil, nil, fmt.Errorf("element %d extends beyond the page", i)
 	}
 	return header, page[from : from+size], nil
 }
@@ -218,7 +216,7 @@ func (p *pages) leaf(page, low, high []byte, depth int) error {
 	return nil
 }
 
-// bucket checks a bucket's own tree, or the one leaf that is stored inline.
+// bucket checks a bucket's own tree, or its inline leaf.
 func (p *pages) bucket(value []byte, depth int) error {
 	if len(value) < headerSize {
 		return errors.New("it is too short")
@@ -233,8 +231,8 @@ func (p *pages) bucket(value []byte, depth int) error {
 	return p.leaf(inline, nil, nil, depth+1)
 }
 
-// inOrder checks that a key comes after low, or is low itself where that is the
-// first key allowed, and before high.
+// inOrder checks that a key is between low and high; for the first key, low itself is
+// allowed.
 func inOrder(key, low, high []byte, first bool) error {
 	c := bytes.Compare(key, low)
 	if low != nil && (c < 0 || c == 0 && !first) || high != nil && bytes.Compare(key, high) >= 0 {
@@ -243,8 +241,7 @@ func inOrder(key, low, high []byte, first bool) error {
 	return nil
 }
 
-// freelist checks the list of free pages that programs other than this one
-// leave in the file.
+// freelist checks the freelist, which only other programs store in the file.
 func (p *pages) freelist(id uint64) error {
 	page, err := p.read(id)
 	if err != nil {
@@ -255,11 +252,11 @@ func (p *pages) freelist(id uint64) error {
 		count, ids = native.Uint64(ids), ids[8:]
 	}
 	if native.Uint16(page[8:]) != flagFreelist || count > uint64(len(ids))/8 {
-		return fmt.Errorf("page %d is no list of free pages", id)
+		return fmt.Errorf("page %d is not a freelist", id)
 	}
 	for i := range count {
 		if free := native.Uint64(ids[8*i:]); free < 2 || free >= p.end || p.seen[free] {
-			return fmt.Errorf("page %d is in use and free at once", free)
+			return fmt.Errorf("page %d is both in use and free", free)
 		}
 	}
 	return nil

@@ -12,13 +12,12 @@ import (
 	"monopod/store"
 )
 
-// unknownBlock is how far the revision moves on when nobody knows how far the
-// lost file was ahead of the snapshot: more than ten thousand writes a second
-// for three years.
+// unknownBlock is how far the revision jumps when it is unknown how far the lost file
+// was ahead of the snapshot: more than ten thousand writes a second for three years.
 const unknownBlock = 1 << 40
 
-// recover puts the newest snapshot that verifies in the place of a damaged file
-// and opens it. Without one it leaves everything as it is.
+// recover replaces a damaged file by the newest snapshot that verifies, and opens it.
+// Without such a snapshot it changes nothing.
 func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, error) {
 	all, err := p.List()
 	if err != nil {
@@ -36,14 +35,14 @@ func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, e
 		report.Damage, report.Restored = damage, snapshot
 		return p.openRestored(report)
 	}
-	return nil, nil, fmt.Errorf("%w\nno good snapshot is in %s to take its place; nothing was changed. "+
+	return nil, nil, fmt.Errorf("%w\nthere is no good snapshot in %s to replace it; nothing was changed. "+
 		"Put a good copy at %s, or move the file and the snapshots away to begin anew",
 		errors.Join(tried...), p.snapshotDir(), p.path)
 }
 
-// openRestored opens the file after a snapshot took its place, and makes a
-// snapshot at once: it remembers how far the revision moved on, should this file
-// be damaged, too.
+// openRestored opens the file after a snapshot replaced it, and takes a new snapshot
+// at once, which records how far the revision jumped in case this file is damaged
+// too.
 func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
 	s, entries, err := p.openMigrated(p.path, report)
 	if err != nil {
@@ -55,10 +54,10 @@ func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
 	return s, entries, nil
 }
 
-// replace puts a copy of the snapshot in the place of the file, which is kept
-// beside it under a name with why; it returns that path, empty when there was no
-// file. The copy's revisions go on above mark. A power cut leaves either file in
-// place.
+// replace replaces the file by a copy of the snapshot. The old file is kept under a
+// name that contains why; replace returns its path, or "" if there was no file.
+// Revisions in the copy continue above mark. A power failure leaves one of the two
+// files in place.
 func (p *Place) replace(name string, mark int64, why string) (setAside string, err error) {
 	tmp := p.scratch()
 	err = copyFile(tmp, p.file(name))
@@ -87,7 +86,7 @@ func copyFile(to, from string) error {
 }
 
 // moveOn raises the revision of the file at path above mark and its own, so that
-// what clients saw of the file it replaces is in the past for them.
+// every revision that clients saw in the replaced file is older.
 func (p *Place) moveOn(path string, mark int64) error {
 	var report Report
 	s, _, err := p.openMigrated(path, &report)
@@ -106,8 +105,8 @@ func (p *Place) moveOn(path string, mark int64) error {
 	return errors.Join(err, s.close())
 }
 
-// setAside gives the file a second name; where the file system has none, it
-// loses the first one, and Open knows what to do about a missing file.
+// setAside gives the file a second name. If the file system has no links it renames
+// the file, and Open handles a missing file.
 func (p *Place) setAside(why string) (string, error) {
 	if _, err := os.Lstat(p.path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -127,9 +126,9 @@ func (p *Place) setAside(why string) (string, error) {
 	}
 }
 
-// Restore puts a snapshot in the place of the file, while nobody has it open; the
-// name is one of List, or a path. What was there is kept beside it. Revisions go
-// on above those of both.
+// Restore replaces the file, which no process may have open, by a snapshot; name is
+// one of List, or a path. The old file is kept. Revisions continue above those of
+// both.
 func (p *Place) Restore(name string) (Report, error) {
 	unlock, err := lockDir(p.dir())
 	if err != nil {
@@ -158,8 +157,9 @@ func (p *Place) Restore(name string) (Report, error) {
 	return report, s.close()
 }
 
-// mark is a revision that none in the file is above. It returns the file open, so
-// that nobody else opens it meanwhile; nil when there is none that can be read.
+// mark returns a revision at least as high as every one in the file. It returns the
+// open file, so that no other process opens it meanwhile, or nil if there is no
+// readable file.
 func (p *Place) mark() (int64, io.Closer, error) {
 	current, err := p.openState(p.path, false, nil)
 	switch {
@@ -175,7 +175,7 @@ func (p *Place) mark() (int64, io.Closer, error) {
 	return all[0].Revision + unknownBlock, nil, nil
 }
 
-// unreadable says that an error of bbolt is about what is in the file.
+// unreadable reports whether an error of bbolt is about the content of the file.
 func unreadable(err error) bool {
 	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
 }

@@ -10,15 +10,15 @@ import (
 // reserveSize is the space kept for deletions: 256 pages.
 const reserveSize = 1 << 20
 
-// reserve is a file of blocks that nobody uses. On a full disk its removal makes
-// room for deletions. One goroutine uses it at a time.
+// reserve is a file of unused blocks. On a full disk its removal makes room for
+// deletions. Only one goroutine may use it at a time.
 type reserve struct {
 	path string
 	size int64
 	held bool
 }
 
-// hold makes the file unless it is there; an error leaves nothing behind.
+// hold creates the file unless it exists; after an error there is no file.
 func (r *reserve) hold() error {
 	if r.held || r.complete() {
 		r.held = true
@@ -31,7 +31,7 @@ func (r *reserve) hold() error {
 	return nil
 }
 
-// complete says that the file is there with all its blocks.
+// complete reports whether the file exists with all its blocks.
 func (r *reserve) complete() bool {
 	var st unix.Stat_t
 	return unix.Stat(r.path, &st) == nil && st.Size == r.size && st.Blocks*512 >= r.size
@@ -49,7 +49,7 @@ func (r *reserve) fill() error {
 	return errors.Join(err, f.Close())
 }
 
-// release gives the space back; false when there was none to give.
+// release frees the space; false if there was none.
 func (r *reserve) release() bool {
 	if !r.held {
 		return false

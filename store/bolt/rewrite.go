@@ -11,24 +11,24 @@ import (
 	"monopod/store"
 )
 
-// Loss is a state file that was removed, replaced or written by somebody else while
-// it was open.
+// Loss describes an open state file that another process removed, replaced or wrote.
 type Loss struct {
 	Why error
-	// SetAside is where the file is that was found in its place; empty: none was.
+	// SetAside is where the file that was found in its place is now; empty: there was
+	// none.
 	SetAside string
-	// Err is why the state was not written anew; nil: it was, nothing is lost.
+	// Err is why the state could not be written to a new file; nil: it was, and
+	// nothing is lost.
 	Err error
 }
 
-// A rewrite that failed is not tried again before firstRetry, doubled each time up
-// to lastRetry.
+// A failed rewrite is retried after firstRetry, doubled each time up to lastRetry.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
-// retry says when to try again what has failed.
+// retry is the time of the next attempt.
 type retry struct {
 	err  error
 	at   time.Time
@@ -40,8 +40,8 @@ func (r *retry) fail(err error, now time.Time) {
 	r.err, r.at = err, now.Add(r.wait)
 }
 
-// Rewrite implements store.Log: a new file with the records takes the place of
-// what is there, which is set aside. Only the folder that is locked is written to.
+// Rewrite implements store.Log: a new file with the records replaces the current one,
+// which is set aside. It writes only to the locked folder.
 func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	now := l.watched.place.cfg.Clock.Now()
 	if l.retry.err != nil && now.Before(l.retry.at) {
@@ -57,9 +57,9 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 		was := l.open.Swap(next)
 		l.watched.look(next)
 		l.retry = retry{}
-		_ = was.close() // what it could say is of a file that is gone
+		_ = was.close() // an error would be about a file that is gone
 	} else {
-		loss.Err = fmt.Errorf("cannot write the state anew: %w", notWritten(loss.Err))
+		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", notWritten(loss.Err))
 		l.retry.fail(loss.Err, now)
 	}
 	if report := l.watched.place.cfg.Lost; report != nil {
@@ -68,7 +68,7 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	return loss.Err
 }
 
-// notWritten is the error of a store for a file that could not be made.
+// notWritten returns the store's error for a file that could not be written.
 func notWritten(err error) error {
 	if isNoSpace(err) {
 		return noSpace(err)
@@ -76,8 +76,8 @@ func notWritten(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
-// anew puts a new file with records, verified, in the place of what is there, which
-// is kept under another name. It returns the file open and locked.
+// anew replaces the current file, which is kept under another name, by a new,
+// verified file with records. It returns the new file, open and locked.
 func (p *Place) anew(records []store.Record, reserved int64) (next *state, setAside string, err error) {
 	tmp := p.scratch()
 	err = removeIfThere(tmp)
@@ -102,7 +102,7 @@ func (p *Place) anew(records []store.Record, reserved int64) (next *state, setAs
 // fillTx bounds the records of one transaction, and so its memory.
 const fillTx = 1000
 
-// fill makes a file with records and syncs it.
+// fill creates a file with records and syncs it.
 func (p *Place) fill(path string, records []store.Record, reserved int64) error {
 	o := p.options()
 	o.NoSync = true

@@ -20,7 +20,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Snapshot is a copy of the state file. Beside it lies its checksum, as
+// Snapshot is a copy of the state file. A file next to it has its checksum, as
 // `sha256sum -c` reads it.
 type Snapshot struct {
 	Name     string    `json:"name"`
@@ -37,8 +37,8 @@ const (
 
 func (p *Place) snapshotDir() string { return filepath.Join(p.dir(), "snapshots") }
 
-// file is the path of a snapshot: a name in the folder of snapshots, or a path
-// of its own.
+// file returns the path of a snapshot, given as a name in the folder of snapshots or
+// as a path.
 func (p *Place) file(name string) string {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name
@@ -55,8 +55,8 @@ func parseSnapshot(name string) (Snapshot, bool) {
 	return Snapshot{Name: name, Time: t, Revision: n}, ok && split && timeErr == nil && revErr == nil
 }
 
-// List returns the snapshots, newest first: by revision, which never goes back,
-// as a clock may.
+// List returns the snapshots, newest first: by revision, which never decreases,
+// unlike a clock.
 func (p *Place) List() ([]Snapshot, error) {
 	files, err := os.ReadDir(p.snapshotDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,20 +107,20 @@ func verifySum(path string) error {
 		return err
 	}
 	if !bytes.HasPrefix(want, []byte(hex.EncodeToString(sum.Sum(nil)))) {
-		return fmt.Errorf("%w: it is not what its checksum says", ErrDamaged)
+		return fmt.Errorf("%w: its checksum does not match", ErrDamaged)
 	}
 	return nil
 }
 
-// Save makes a snapshot of the file while it is open. Writes go on meanwhile. It
-// then removes the oldest beyond the number that is kept.
+// Save takes a snapshot of the open file. Writes continue meanwhile. It then removes
+// the oldest snapshots beyond the number to keep.
 func (d *DB) Save() (Snapshot, error) {
 	d.saving.Lock()
 	defer d.saving.Unlock()
 	return d.place.save(d.log.db())
 }
 
-// Save makes a snapshot of the file while nobody has it open.
+// Save takes a snapshot of the file, which no process may have open.
 func (p *Place) Save() (Snapshot, error) {
 	s, unlock, err := p.openOffline()
 	if err != nil {
@@ -131,8 +131,8 @@ func (p *Place) Save() (Snapshot, error) {
 	return made, errors.Join(err, s.close())
 }
 
-// openOffline opens the file as it is, locked against everybody until unlock and
-// the state are closed.
+// openOffline opens the file as it is, locked until both unlock and the state are
+// closed.
 func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
 	if unlock, err = lockDir(p.dir()); err != nil {
 		return nil, nil, err
@@ -151,7 +151,7 @@ func (p *Place) save(db *bbolt.DB) (Snapshot, error) {
 	return s, p.prune()
 }
 
-// copySnapshot makes a snapshot and verifies it before it gets its name.
+// copySnapshot takes a snapshot and verifies it before it gets its name.
 func (p *Place) copySnapshot(db *bbolt.DB) (s Snapshot, err error) {
 	if err := os.MkdirAll(p.snapshotDir(), 0o700); err != nil {
 		return s, err
@@ -167,8 +167,8 @@ func (p *Place) copySnapshot(db *bbolt.DB) (s Snapshot, err error) {
 	return s, nil
 }
 
-// nameSnapshot verifies the copy; its checksum gets its name first, so that a
-// snapshot is never without one.
+// nameSnapshot verifies the copy. The checksum is renamed first, so that a snapshot
+// always has one.
 func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 	if err := p.Verify(tmp); err != nil {
 		return err
@@ -182,8 +182,8 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 	return syncDir(p.dir())
 }
 
-// writeSnapshot copies one transaction's view of the file, and its checksum
-// beside it, and syncs both.
+// writeSnapshot writes one transaction's view of the file and its checksum, and syncs
+// both.
 func (p *Place) writeSnapshot(path string, db *bbolt.DB) (s Snapshot, err error) {
 	sum := sha256.New()
 	err = writeFile(path, func(w io.Writer) error {
@@ -213,7 +213,7 @@ func (p *Place) snapshotOf(h header) Snapshot {
 	return Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.revision, snapshotExt), Time: at, Revision: h.revision}
 }
 
-// writeFile makes a file anew and syncs it.
+// writeFile creates or replaces a file and syncs it.
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -225,8 +225,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(err, f.Close())
 }
 
-// prune removes the oldest snapshots beyond those kept, each before its
-// checksum, and checksums left alone.
+// prune removes the oldest snapshots beyond those to keep, each before its checksum,
+// and orphaned checksums.
 func (p *Place) prune() error {
 	all, err := p.List()
 	if err != nil {
@@ -239,13 +239,13 @@ func (p *Place) prune() error {
 	return errors.Join(errs...)
 }
 
-// firstSnapshot is how long a DB is open before it looks for the first time
-// whether a snapshot is due: one that is thrown away at once has none.
+// firstSnapshot is how long a DB is open before the first check whether a snapshot is
+// due: a short-lived one gets none.
 const firstSnapshot = 5 * time.Minute
 
-// KeepSnapshots makes a snapshot whenever the newest is older than every and
-// something durable was written since, until ctx ends. A state that does not
-// change is not copied again. failed is told of those that could not be made.
+// KeepSnapshots takes a snapshot whenever the newest is older than every and
+// something durable was written since, until ctx ends. It calls failed with each
+// error.
 func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func(error)) {
 	wait := min(firstSnapshot, every)
 	for {
@@ -263,7 +263,7 @@ func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func
 	}
 }
 
-// saveIfDue returns when to look again.
+// saveIfDue returns when to check again.
 func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 	all, err := d.place.List()
 	if err != nil {
@@ -283,7 +283,7 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 	return every, err
 }
 
-// sameRevision says that nothing durable was written since the snapshot.
+// sameRevision reports whether nothing durable was written since the snapshot.
 func (d *DB) sameRevision(s Snapshot) (same bool, err error) {
 	err = guard(func() error {
 		return d.log.db().View(func(tx *bbolt.Tx) error {

@@ -7,12 +7,12 @@ import (
 	"monopod/store"
 )
 
-// errFolder says that the data folder is not the one that was locked. Whatever is
-// in its place, another disk perhaps, is not written to.
-var errFolder = fmt.Errorf("%w: the data folder was removed or replaced while monopod runs; put it back, or restart to begin with what is there now", store.ErrUnavailable)
+// errFolder means that the data folder is not the one that was locked. Monopod does
+// not write to its replacement, which may be another disk.
+var errFolder = fmt.Errorf("%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one", store.ErrUnavailable)
 
-// watched is the open file as its writer knows it, by which it finds out that
-// somebody else has removed, replaced or written it.
+// watched is the state of the open file after the last write. A difference means that
+// another process has removed, replaced or written it.
 type watched struct {
 	place  *Place
 	folder *os.File // locked as long as the file is open
@@ -21,7 +21,7 @@ type watched struct {
 	size   int64
 }
 
-// heads are the beginnings of the two meta pages: each commit changes one.
+// heads are the first bytes of the two meta pages: each commit changes one.
 type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
@@ -33,16 +33,16 @@ func (h *heads) read(f *os.File) error {
 	return nil
 }
 
-// look takes the file as it is now for what it must be later.
+// look records the current state of the file for later checks.
 func (w *watched) look(s *state) {
 	w.file = s.file
 	if info, err := s.file.Stat(); err == nil {
 		w.size = info.Size()
 	}
-	_ = w.heads.read(s.file) // what cannot be read is not equal later
+	_ = w.heads.read(s.file) // an unreadable head will not be equal later
 }
 
-// check fails with store.ErrLost when the file is no longer what look has seen.
+// check fails with store.ErrLost if the file has changed since look.
 func (w *watched) check() error {
 	if !same(w.folder, w.place.dir()) {
 		return errFolder
@@ -56,12 +56,12 @@ func (w *watched) check() error {
 		err = now.read(w.file)
 	}
 	if err != nil || info.Size() < w.size || now != w.heads {
-		return fmt.Errorf("%w: somebody else has written to %s", store.ErrLost, w.place.path)
+		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, w.place.path)
 	}
 	return nil
 }
 
-// same says that the open file is the one at path.
+// same reports whether the open file is the one at path.
 func same(f *os.File, path string) bool {
 	was, err := f.Stat()
 	if err != nil {

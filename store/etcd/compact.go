@@ -8,19 +8,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// compactKey is where kube-apiservers agree on who compacts (upstream:
-// storage/etcd3/compact.go): its version counts the rounds, its value is the
-// revision that the next round compacts to.
+// compactKey is the key by which kube-apiservers elect the one that compacts
+// (upstream: storage/etcd3/compact.go): its version counts the rounds, its value is
+// the revision that the next round compacts to.
 const compactKey = "compact_rev_key"
 
-// round is what a compactor remembers of the round before.
+// round is what a compactor remembers of the last round.
 type round struct {
 	number int64 // the version of compactKey
 	rev    int64 // the newest revision then
 }
 
-// compactor forgets, every interval, what is older than one; with several
-// servers on one etcd only one of them does.
+// compactor compacts history older than the interval, every interval. Of several
+// servers on one etcd only one does.
 func (s *Store) compactor(ctx context.Context) {
 	if s.cfg.CompactionInterval < 0 {
 		return
@@ -36,14 +36,14 @@ func (s *Store) compactor(ctx context.Context) {
 		}
 		next, err := s.compactRound(ctx, last)
 		if err != nil && ctx.Err() == nil {
-			s.cfg.Log.Warn("etcd's history was not compacted", zap.Error(err))
+			s.cfg.Log.Warn("failed to compact etcd's history", zap.Error(err))
 			continue
 		}
 		last = next
 	}
 }
 
-// compactRound compacts to where the last round was, unless another server has
+// compactRound compacts to the revision of the last round, unless another server has
 // begun a round since.
 func (s *Store) compactRound(ctx context.Context, last round) (round, error) {
 	ctx, done, err := s.request(ctx)

@@ -13,11 +13,10 @@ import (
 	"monopod/store"
 )
 
-// protobufMagic begins the values that a kube-apiserver writes unless told
-// otherwise.
+// protobufMagic is the prefix of the values that a kube-apiserver writes by default.
 var protobufMagic = []byte("k8s\x00")
 
-// entry makes an entry of what etcd holds at key.
+// entry returns the entry of etcd's value at key.
 func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) {
 	if e := s.decoded.get(key, kv.ModRevision); e != nil {
 		return e, nil
@@ -71,11 +70,11 @@ func decodeProtobuf(raw []byte, obj store.Object) error {
 	return nil
 }
 
-// decoded are the newest entries seen, as many as there is room for.
+// decoded caches the newest entries seen, within a size limit.
 type decoded struct {
 	max int
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries map[store.Key]*store.Entry
 	bytes   int
 }
@@ -84,7 +83,7 @@ func newDecoded(maxBytes int) *decoded {
 	return &decoded{max: maxBytes, entries: map[store.Key]*store.Entry{}}
 }
 
-// get returns the entry of key at rev if it is here.
+// get returns the cached entry of key at rev, or nil.
 func (d *decoded) get(key store.Key, rev int64) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,14 +93,14 @@ func (d *decoded) get(key store.Key, rev int64) *store.Entry {
 	return nil
 }
 
-// newest returns the entry of key, which may be old or removed by now.
+// newest returns the cached entry of key, which may be outdated or removed.
 func (d *decoded) newest(key store.Key) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.entries[key]
 }
 
-// put keeps e unless something newer is here; others go when there is no room.
+// put caches e unless a newer entry is cached, and evicts others to make room.
 func (d *decoded) put(e *store.Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,19 +1,18 @@
 // Package etcd is a store.Store on etcd, for an installation that has outgrown
 // one machine.
 //
-// Keys and values are those of a kube-apiserver: /registry/pods/default/web
-// holds the pod's JSON without a resourceVersion, which is the revision of the
-// key's last change. A kube-apiserver can take over the etcd as it is; what one
-// wrote, in JSON or protobuf, is read here.
+// Keys and values are those of a kube-apiserver: /registry/pods/default/web holds the
+// pod's JSON without a resourceVersion, which is the revision of the key's last
+// change. A kube-apiserver can use the same etcd unchanged; its values, in JSON or
+// protobuf, are read here.
 //
-// Get and List ask etcd each time, so what they say is what etcd says, whoever
-// wrote it; a value is decoded once and shared as long as there is room. Update
-// is a transaction on the revision that its Change saw. Watches of one resource
-// share one watch of etcd and a history of bounded size.
+// Get and List read from etcd each time, so they see the writes of all servers;
+// decoded values are cached. Update is a transaction on the revision that its Change
+// saw. Watches of one resource share one watch of etcd and a bounded history.
 //
-// Nothing is volatile here: leases and heartbeats are written to etcd like
-// everything else, because other servers must see them. Resources with a TTL
-// (events) are bound to leases of etcd and vanish with them.
+// Nothing is volatile here: leases and heartbeats are written to etcd like everything
+// else, because other servers must see them. Resources with a TTL (events) are
+// attached to leases of etcd and expire with them.
 package etcd
 
 import (
@@ -40,8 +39,8 @@ import (
 const (
 	// requestTime bounds one request to etcd.
 	requestTime = 10 * time.Second
-	// keepAlive and keepAliveTimeout find a connection that died in silence
-	// (upstream: storagebackend/factory).
+	// keepAlive and keepAliveTimeout detect a dead connection (upstream:
+	// storagebackend/factory).
 	keepAlive        = 30 * time.Second
 	keepAliveTimeout = 10 * time.Second
 )
@@ -51,11 +50,11 @@ type Config struct {
 	store.Config
 	Endpoints []string // as Endpoints makes them
 	TLS       TLS
-	// TTL is how long objects of a resource live after their last change; none
-	// where it is missing.
+	// TTL is how long objects of a resource live after their last change; without one
+	// they do not expire.
 	TTL map[string]time.Duration
-	// CompactionInterval is how often what is older than it is dropped from etcd's
-	// history; 0: 5 min (upstream: --etcd-compaction-interval), negative: never.
+	// CompactionInterval is how often older history is compacted in etcd; 0: 5 min
+	// (upstream: --etcd-compaction-interval), negative: never.
 	CompactionInterval time.Duration
 	// DecodedBytes bounds the JSON of the decoded objects kept; 0: 32 MiB.
 	DecodedBytes int
@@ -64,8 +63,8 @@ type Config struct {
 	Log   *zap.Logger      // nil: silent
 }
 
-// TLS are the files that kube-apiserver knows as --etcd-cafile, --etcd-certfile
-// and --etcd-keyfile.
+// TLS has the files of kube-apiserver's --etcd-cafile, --etcd-certfile and
+// --etcd-keyfile.
 type TLS struct{ CAFile, CertFile, KeyFile string }
 
 // Store is a store.Store on etcd.
@@ -87,8 +86,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Endpoints reads etcd://host:port[,host:port…], or the same with http or
-// https; etcd:// is https when there are files for it. unix:///path is a socket.
+// Endpoints parses etcd://host:port[,host:port…], or the same with http or https;
+// etcd:// means https if there are TLS files. unix:///path is a socket.
 func Endpoints(url string, files TLS) ([]string, error) {
 	scheme, hosts, _ := strings.Cut(url, "://")
 	switch scheme {
@@ -114,7 +113,7 @@ func Endpoints(url string, files TLS) ([]string, error) {
 	return out, nil
 }
 
-// Open connects to etcd, which must answer. Close ends it.
+// Open connects to etcd, which must answer. The caller calls Close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.History = cmp.Or(cfg.History, 4096)
 	cfg.DecodedBytes = cmp.Or(cfg.DecodedBytes, 32<<20)
@@ -157,7 +156,7 @@ func connect(cfg Config) (*clientv3.Client, error) {
 	return clientv3.New(c)
 }
 
-// ping learns the newest revision.
+// ping reads the newest revision.
 func (s *Store) ping(ctx context.Context) error {
 	ctx, done, err := s.request(ctx)
 	if err != nil {
@@ -172,7 +171,8 @@ func (s *Store) ping(ctx context.Context) error {
 	return nil
 }
 
-// request is ctx for one request; done frees it. ErrClosed once s is closed.
+// request returns the context of one request; done frees it. It fails with ErrClosed
+// once s is closed.
 func (s *Store) request(ctx context.Context) (_ context.Context, done func(), err error) {
 	if s.stopped.Err() != nil {
 		return nil, nil, store.ErrClosed
@@ -182,12 +182,12 @@ func (s *Store) request(ctx context.Context) (_ context.Context, done func(), er
 	return ctx, func() { unhook(); cancel() }, nil
 }
 
-// agreedPrefix is where lies what servers agree on, outside of what a
-// kube-apiserver and its clients see.
+// agreedPrefix is the prefix of values that servers agree on, outside the keys of a
+// kube-apiserver.
 const agreedPrefix = "/monopod/"
 
-// Agree returns what the first of the servers on this etcd said under the name:
-// mine, if that is this one.
+// Agree returns the value that the first server on this etcd stored under the name:
+// mine, if this server is the first.
 func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, er
 	}
 	defer done()
 	key := agreedPrefix + name
-	read, err := s.client.Get(ctx, key) // a full etcd refuses what might write
+	read, err := s.client.Get(ctx, key) // a full etcd refuses transactions that might write
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -233,7 +233,7 @@ func (s *Store) Close() error { return s.closing() }
 
 func (s *Store) close() error {
 	s.stop()
-	s.mu.Lock() // no hub begins any more
+	s.mu.Lock() // no new hub starts
 	defer s.mu.Unlock()
 	s.running.Wait()
 	return s.client.Close()
@@ -242,7 +242,7 @@ func (s *Store) close() error {
 // Verify checks that nobody modified a shared object. For tests.
 func (s *Store) Verify() error { return s.decoded.verify() }
 
-// translate makes an error of etcd the store's.
+// translate maps an error of etcd to the store's errors.
 func translate(err error) error {
 	switch {
 	case err == nil:
@@ -259,7 +259,7 @@ func translate(err error) error {
 	return err
 }
 
-// unavailable says that etcd could not be asked, or has not answered in time.
+// unavailable reports whether etcd could not be reached or has not answered in time.
 func unavailable(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true

@@ -9,26 +9,26 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A lease of etcd is shared by what is written within leaseShared, but by no
-// more than leaseObjects (upstream: storage/etcd3/lease_manager): what expires
-// together is removed in one transaction.
+// Objects written within leaseShared share a lease of etcd, up to leaseObjects of
+// them (upstream: storage/etcd3/lease_manager), because etcd removes everything that
+// expires together in one transaction.
 const (
 	leaseShared  = time.Minute
 	leaseObjects = 1000
 )
 
-// leases hands out leases of etcd, one TTL at a time.
+// leases grants leases of etcd, one TTL at a time.
 type leases struct {
 	client *clientv3.Client
 	clock  clock.PassiveClock
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	last map[time.Duration]*lease
 }
 
 type lease struct {
 	id    clientv3.LeaseID
-	until time.Time // not handed out after
+	until time.Time // not shared after
 	used  int
 }
 
@@ -51,7 +51,7 @@ func (l *leases) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, nil
 }
 
-// shared is the last lease granted, while it may be used.
+// shared returns the last granted lease while it may be shared.
 func (l *leases) shared(ttl time.Duration) (clientv3.LeaseID, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,8 +65,8 @@ func (s *Store) List(ctx context.Context, sel store.Selector) ([]*store.Entry, i
 	return l.entries, l.rev, nil
 }
 
-// reach is the range of keys that sel is about: from the first to before the
-// second.
+// reach returns the range of keys that sel selects: from the first up to, but
+// excluding, the second.
 func reach(sel store.Selector) (from, end string) {
 	if sel.Namespace != "" && sel.Name != "" {
 		from = store.Key{Resource: sel.Resource, Namespace: sel.Namespace, Name: sel.Name}.Path()
@@ -78,8 +78,8 @@ func reach(sel store.Selector) (from, end string) {
 	return max(from, after(sel)), end
 }
 
-// after is the first key behind sel.After, empty when there is none. Objects
-// without a namespace have paths without it.
+// after is the first key after sel.After, empty if there is none. Objects without a
+// namespace have paths without it.
 func after(sel store.Selector) string {
 	if sel.After == "" {
 		return ""
@@ -91,7 +91,7 @@ func after(sel store.Selector) string {
 	return store.ResourcePath(sel.Resource, "") + place + "\x00"
 }
 
-// listing is a List under way.
+// listing is a List in progress.
 type listing struct {
 	s         *Store
 	sel       store.Selector
@@ -100,7 +100,7 @@ type listing struct {
 	entries   []*store.Entry
 }
 
-// page reads the next keys; more says that there may be others.
+// page reads the next keys; more means that there may be others.
 func (l *listing) page(ctx context.Context) (more bool, err error) {
 	ctx, done, err := l.s.request(ctx)
 	if err != nil {
@@ -142,8 +142,7 @@ func (l *listing) empty(ctx context.Context) error {
 	return nil
 }
 
-// limit is how many keys to ask for: no more than wanted, where every one
-// counts.
+// limit is how many keys to request: no more than wanted if every key matches.
 func (l *listing) limit() int64 {
 	if l.sel.Limit > 0 && l.sel.Match == nil && l.sel.Name == "" {
 		return int64(min(l.sel.Limit-len(l.entries), pageSize))
@@ -163,8 +162,8 @@ func (l *listing) add(kv *mvccpb.KeyValue) error {
 	return err
 }
 
-// Unserved counts what else lies below /registry/, by resource, or by the first
-// part of its path: what other API servers keep there.
+// Unserved counts the other objects below /registry/, by resource or by the first
+// part of the path: those of other API servers.
 func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	next, end := store.PathPrefix, clientv3.GetPrefixRangeEnd(store.PathPrefix)
@@ -193,5 +192,5 @@ func (s *Store) unserved(path string) (what string, other bool) {
 	return what, true
 }
 
-// Ping asks etcd whether it answers, for health checks.
+// Ping checks that etcd answers, for health checks.
 func (s *Store) Ping(ctx context.Context) error { return s.ping(ctx) }

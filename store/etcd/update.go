@@ -10,15 +10,15 @@ import (
 	"monopod/store"
 )
 
-// errStale says that the object changed meanwhile.
+// errStale means that the object changed meanwhile.
 var errStale = errors.New("object changed meanwhile")
 
 // Update implements store.Store. Nothing is written once ctx has ended; when it
 // ends while etcd works, the write may have happened or not.
 //
-// change first sees what this process last knew of the object, which saves asking;
-// etcd refuses the write when that was old, and a result that writes nothing is
-// asked for again (upstream: GuaranteedUpdate).
+// change first sees the cached object, which saves a read. etcd refuses the write if
+// that was outdated; if change would write nothing, it runs again on a fresh read
+// (upstream: GuaranteedUpdate).
 func (s *Store) Update(ctx context.Context, key store.Key, change store.Change) (*store.Entry, error) {
 	if _, ok := s.cfg.Kind(key.Resource); !ok {
 		return nil, fmt.Errorf("%v: resource is not served", key)
@@ -86,12 +86,12 @@ func propose(key store.Key, cur *store.Entry, change store.Change) (*write, erro
 	return w, nil
 }
 
-// unchanged says that the write would store what is there.
+// unchanged reports whether the write would store the current content.
 func (w *write) unchanged() bool {
 	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || w.cur.Encodes(w.plain))
 }
 
-// revision is that of what the write replaces; 0 for nothing, as etcd has it.
+// revision returns the revision that the write replaces; 0 for none, as in etcd.
 func (w *write) revision() int64 {
 	if w.cur == nil {
 		return 0
@@ -99,8 +99,8 @@ func (w *write) revision() int64 {
 	return w.cur.Rev
 }
 
-// commit writes unless key changed since w.cur was read: then errStale, and
-// what is there now.
+// commit writes unless key changed since w.cur was read; then it returns errStale and
+// the current entry.
 func (s *Store) commit(ctx context.Context, w *write) (result, now *store.Entry, err error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Store) commit(ctx context.Context, w *write) (result, now *store.Entry,
 	return s.written(w, resp.Header.Revision), nil, nil
 }
 
-// op is the write as etcd is told it.
+// op returns the write as an etcd operation.
 func (s *Store) op(ctx context.Context, w *write) (clientv3.Op, error) {
 	if w.next == nil {
 		return clientv3.OpDelete(w.key.Path()), nil
@@ -146,7 +146,7 @@ func (s *Store) op(ctx context.Context, w *write) (clientv3.Op, error) {
 	return clientv3.OpPut(w.key.Path(), string(w.plain), opts...), nil
 }
 
-// written is the entry that the write made at rev.
+// written returns the entry of the write at rev.
 func (s *Store) written(w *write, rev int64) *store.Entry {
 	if w.next == nil {
 		s.decoded.forget(w.key, rev)

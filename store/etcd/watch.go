@@ -15,9 +15,8 @@ import (
 // watchAgain is the pause after a watch that etcd ended.
 const watchAgain = time.Second
 
-// Watch implements store.Store. The history begins somewhat before the first
-// watch of the resource, so that a client that comes from another server can go
-// on where it was.
+// Watch implements store.Store. The history begins somewhat before the first watch of
+// the resource, so that a client of another server can continue at its revision.
 func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (<-chan *store.Event, error) {
 	if err := s.reachable(ctx, rev); err != nil {
 		return nil, fmt.Errorf("%s: revision %d: %w", sel.Resource, rev, err)
@@ -29,7 +28,7 @@ func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (<-cha
 	return h.feed.Follow(ctx, s.stopped.Done(), sel, rev)
 }
 
-// reachable asks etcd whether rev has happened and is not compacted.
+// reachable checks that rev exists in etcd and is not compacted.
 func (s *Store) reachable(ctx context.Context, rev int64) error {
 	if rev < 1 {
 		return store.ErrExpired
@@ -47,16 +46,16 @@ func (s *Store) reachable(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// hub is the one watch of etcd that all watches of a resource share.
+// hub is the single watch of etcd that all watches of a resource share.
 type hub struct {
 	s        *Store
 	resource string
 	feed     *store.Feed
-	next     int64 // the revision to go on from
+	next     int64 // the revision to continue from
 	log      *zap.Logger
 }
 
-// hub returns the resource's, started on first use.
+// hub returns the resource's hub, started on first use.
 func (s *Store) hub(resource string) (*hub, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +73,7 @@ func (s *Store) hub(resource string) (*hub, error) {
 	return h, nil
 }
 
-// run watches until ctx ends, again and again where etcd ends it.
+// run watches until ctx ends, and restarts the watch if etcd ends it.
 func (h *hub) run(ctx context.Context) {
 	for {
 		if err := h.watch(ctx); err != nil && ctx.Err() == nil {
@@ -99,14 +98,14 @@ func (h *hub) watch(ctx context.Context) error {
 		if compacted == 0 {
 			return err
 		}
-		// What happened before is gone: go on from there.
+		// Earlier events are compacted: continue from there.
 		h.feed.Reset(compacted)
 		h.next = compacted + 1
 	}
 }
 
-// drain takes responses until there are no more. compacted is the revision
-// before which etcd has forgotten what was asked for.
+// drain processes responses until there are no more. compacted is the revision before
+// which etcd has compacted its history.
 func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 	for resp := range responses {
 		if resp.CompactRevision > 0 {
@@ -120,8 +119,8 @@ func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 	return 0, nil
 }
 
-// take feeds one response: the whole of one or more revisions, or word that
-// nothing happened.
+// take feeds one response: all events of one or more revisions, or a progress
+// notification.
 func (h *hub) take(resp clientv3.WatchResponse) {
 	seen := resp.Header.Revision
 	var events []*store.Event
@@ -141,8 +140,7 @@ func (h *hub) take(resp clientv3.WatchResponse) {
 	h.feed.Add(seen, events...)
 }
 
-// event is what etcd tells, as the store tells it; nil when it is about nothing
-// that can be read.
+// event converts an event of etcd; nil if neither value can be read.
 func (h *hub) event(ev *clientv3.Event) *store.Event {
 	key, ok := store.ParsePath(string(ev.Kv.Key))
 	if !ok || key.Resource != h.resource {
@@ -163,12 +161,11 @@ func (h *hub) event(ev *clientv3.Event) *store.Event {
 	return out
 }
 
-// readable is the entry, or nil for one that cannot be decoded, which is as if
-// it were not there.
+// readable returns the entry, or nil if it cannot be decoded, which counts as absent.
 func (h *hub) readable(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
 	e, err := h.s.entry(key, kv)
 	if err != nil {
-		h.log.Error("etcd holds a value that cannot be read", zap.Error(err))
+		h.log.Error("cannot decode a value in etcd", zap.Error(err))
 		return nil
 	}
 	return e

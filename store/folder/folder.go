@@ -1,8 +1,8 @@
-// Package folder makes the data folder, and keeps what lies in it from others.
+// Package folder creates the data folder and protects its content from other users.
 //
-// Others may pass the folder (mode 0711), as the processes of a pod with users of
-// its own have to, but neither list nor change it. Files at its top, and the
-// folders named Secret, are their owner's alone.
+// Other users may traverse the folder (mode 0711), which pods with user namespaces
+// need, but neither list nor change it. Only the owner may access the files at its
+// top and the folders returned by secret.
 package folder
 
 import (
@@ -21,12 +21,12 @@ const (
 	writing os.FileMode = 0o022
 )
 
-// secret are the folders that others must not pass.
+// secret returns the folders that other users must not traverse.
 func secret() []string { return []string{"pki", "images", "manifests", "snapshots"} }
 
-// Open makes dir and the folders in it that a user fills, or checks those there
-// are. It returns what it had to change, each as a phrase. A folder with content
-// into which others may write is an error: what lies there may be theirs.
+// Open creates dir and the folders in it that a user fills, or checks the existing
+// ones. It returns each change as a phrase. A folder that is not empty and that other
+// users may write to is an error, because its content may come from them.
 func Open(dir string) (changed []string, err error) {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return nil, fmt.Errorf("%w; choose a folder that you can write to", err)
@@ -60,11 +60,11 @@ func onlyIfEmpty(dir string, is os.FileMode) error {
 	if _, err := f.Readdirnames(1); errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("others may write into %s (mode %04o), so what lies there may be theirs: look through it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
+	return fmt.Errorf("other users may write to %s (mode %04o), so its content may come from them: check it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
 }
 
-// closeSecrets takes what others may do away from the files in dir and from the
-// folders with secrets. What is no file or folder is left alone.
+// closeSecrets removes other users' permissions from the files in dir and from the
+// folders with secrets. It ignores anything that is neither a file nor a folder.
 func closeSecrets(dir string, changed *[]string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -92,7 +92,7 @@ func closeSecrets(dir string, changed *[]string) error {
 	return nil
 }
 
-// narrow takes permissions away from what is at path.
+// narrow removes permissions from the file or folder at path.
 func narrow(path string, is, away os.FileMode, changed *[]string) error {
 	if is&away == 0 {
 		return nil
@@ -100,7 +100,7 @@ func narrow(path string, is, away os.FileMode, changed *[]string) error {
 	next := is.Perm() &^ away
 	if err := os.Chmod(path, next); err != nil {
 		if errors.Is(err, syscall.EPERM) {
-			return fmt.Errorf("others may use %s (mode %04o), and it belongs to another user: run chmod %04o %[1]s as that user", path, is.Perm(), next)
+			return fmt.Errorf("other users may access %s (mode %04o), which belongs to another user: run chmod %04o %[1]s as that user", path, is.Perm(), next)
 		}
 		return err
 	}

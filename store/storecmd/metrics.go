@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Collector are kube-apiserver's metrics of what it stores, found out when somebody
-// asks: apiserver_resource_objects, apiserver_storage_objects (its older name) and
-// apiserver_storage_size_bytes. As upstream, a number that cannot be found out is -1.
+// Collector returns kube-apiserver's storage metrics, collected at each scrape:
+// apiserver_resource_objects, apiserver_storage_objects (its older name) and
+// apiserver_storage_size_bytes. As upstream, an unknown number is -1.
 func (s *State) Collector(resources []schema.GroupResource) prometheus.Collector {
 	return &collector{
 		state: s, resources: resources,

@@ -23,9 +23,9 @@ type Place struct {
 	URL     string // an etcd's; empty: state.db in DataDir
 	TLS     etcd.TLS
 	Keep    int // snapshots of the file; see bolt.Config
-	// Traces are files beside it that show that it was there; see bolt.Config.
+	// Traces are files that show that it once existed; see bolt.Config.
 	Traces []string
-	// SnapshotInterval is the time between snapshots of the file; 0: none is made.
+	// SnapshotInterval is the time between snapshots of the file; 0: no snapshots.
 	SnapshotInterval time.Duration
 }
 
@@ -35,8 +35,8 @@ type State struct {
 	File *bolt.DB
 	Etcd *etcd.Store
 
-	folder   io.Closer      // the lock of DataDir, which an open File holds by itself
-	losses   chan bolt.Loss // what Run is to tell; more than it holds is only logged
+	folder   io.Closer      // the lock of DataDir; an open File holds it itself
+	losses   chan bolt.Loss // losses for Run to report; when it is full they are only logged
 	interval time.Duration
 	log      *zap.Logger
 }
@@ -70,10 +70,10 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 	return &State{Store: s, Etcd: s, folder: folder}, nil
 }
 
-// Shared says that other processes may use the same state.
+// Shared reports whether other processes may use the same state.
 func (s *State) Shared() bool { return s.Etcd != nil }
 
-// errNoFile answers who asks for a snapshot of what is in etcd.
+// errNoFile is the error for a snapshot of a state in etcd.
 var errNoFile = errors.New("the state is in etcd: make snapshots with etcdctl")
 
 // Save makes a snapshot of the file.
@@ -93,9 +93,9 @@ func (s *State) Close() error {
 	return err
 }
 
-// Run looks after the state until ctx ends: a file is guarded, copied from time to
-// time, and old events are let go of. It calls tell, which may be nil, with one
-// sentence for each time that the file is lost.
+// Run maintains the state until ctx ends: it guards a file, takes snapshots, and
+// drops old history. It calls tell, which may be nil, with one sentence for each loss
+// of the file.
 func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	if s.File == nil {
 		return nil
@@ -103,13 +103,13 @@ func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	var group sync.WaitGroup
 	group.Go(func() {
 		if err := s.File.Guard(ctx); err != nil {
-			s.log.Warn("a state file that is removed will be noticed by the next write only", zap.Error(err))
+			s.log.Warn("cannot watch the state file: its removal is detected only at the next write", zap.Error(err))
 		}
 	})
 	if s.interval > 0 {
 		group.Go(func() {
 			s.File.KeepSnapshots(ctx, s.interval, func(err error) {
-				s.log.Error("no snapshot of the state was made", zap.Error(err))
+				s.log.Error("failed to take a snapshot of the state", zap.Error(err))
 			})
 		})
 	}
@@ -127,7 +127,7 @@ func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	}
 }
 
-// Name is that of the check of its health.
+// Name is the name of its health check.
 func (s *State) Name() string {
 	if s.Etcd != nil {
 		return "etcd"
@@ -135,8 +135,7 @@ func (s *State) Name() string {
 	return "state"
 }
 
-// Healthy says why nothing can be written to the state, or that etcd does not
-// answer.
+// Healthy returns why the state cannot be written, or that etcd does not answer.
 func (s *State) Healthy(ctx context.Context) error {
 	if s.Etcd != nil {
 		return s.Etcd.Ping(ctx)
@@ -145,8 +144,8 @@ func (s *State) Healthy(ctx context.Context) error {
 	return err
 }
 
-// lost logs what happened to a file that somebody has taken away, and has Run tell
-// of it. The store's only writer calls it, so it waits for nobody.
+// lost logs the loss of a file and passes it to Run. The store's only writer calls
+// it, so it never blocks.
 func (s *State) lost(l bolt.Loss) {
 	select {
 	case s.losses <- l:
@@ -154,33 +153,33 @@ func (s *State) lost(l bolt.Loss) {
 	}
 	fields := []zap.Field{zap.NamedError("reason", l.Why), zap.String("setAside", l.SetAside)}
 	if l.Err != nil {
-		s.log.Error("the state file was lost and cannot be written anew: no write is accepted until it can", append(fields, zap.Error(l.Err))...)
+		s.log.Error("the state file was lost and cannot be rewritten: writes are refused until it can", append(fields, zap.Error(l.Err))...)
 		return
 	}
-	s.log.Error("the state file was lost and written anew from memory: nothing is missing", fields...)
+	s.log.Error("the state file was lost and rewritten from memory: nothing is missing", fields...)
 }
 
-// sentence says to a user what became of a lost file.
+// sentence describes the outcome of a loss to a user.
 func sentence(l bolt.Loss) string {
 	kept := ""
 	if l.SetAside != "" {
 		kept = ", the file found in its place is kept as " + l.SetAside
 	}
 	if l.Err != nil {
-		return fmt.Sprintf("%v: no write of durable objects is accepted until the state can be written to a new file%s: %v", l.Why, kept, l.Err)
+		return fmt.Sprintf("%v: writes of durable objects are refused until the state can be written to a new file%s: %v", l.Why, kept, l.Err)
 	}
 	return fmt.Sprintf("%v: the state was written to a new file from memory, nothing is missing%s", l.Why, kept)
 }
 
-// Tell logs what it took to open the state, and returns what happened when a
-// snapshot took its place, or nothing could; "" otherwise.
+// Tell logs what opening the state needed. It returns a description if the state was
+// restored from a snapshot or had to begin anew; "" otherwise.
 func (s *State) Tell(log *zap.Logger) (restored string) {
 	if s.File == nil {
 		return ""
 	}
 	report := s.File.Report
 	for _, err := range report.Problems {
-		log.Error("the state is open, but not all is well", zap.Error(err))
+		log.Error("opened the state, but an optional step failed", zap.Error(err))
 	}
 	if report.MigratedFrom != 0 {
 		log.Info("state migrated", zap.Int64("from", report.MigratedFrom))
@@ -192,11 +191,11 @@ func (s *State) Tell(log *zap.Logger) (restored string) {
 		return ""
 	}
 	if report.Restored.Name == "" {
-		log.Error("the state was missing and there was no snapshot of it: everything begins anew", zap.Error(report.Damage))
+		log.Error("the state was missing without a snapshot of it: starting with an empty state", zap.Error(report.Damage))
 		return fmt.Sprintf("the state was missing and there was no snapshot of it, everything began anew; %v", report.Damage)
 	}
-	log.Error("the state was damaged and a snapshot took its place: writes after it are lost",
+	log.Error("the state was damaged and a snapshot replaced it: writes after the snapshot are lost",
 		zap.Error(report.Damage), zap.String("snapshot", report.Restored.Name), zap.String("setAside", report.SetAside))
-	return fmt.Sprintf("the state was damaged; snapshot %s took its place, writes after it are lost; the damaged file: %s; %v",
+	return fmt.Sprintf("the state was damaged; snapshot %s replaced it, writes after the snapshot are lost; the damaged file: %s; %v",
 		report.Restored.Name, cmp.Or(report.SetAside, "none"), report.Damage)
 }

@@ -1,5 +1,5 @@
-// Package storecmd is --store and `monopod store`: where the state is, and how it
-// gets from one place to another.
+// Package storecmd implements --store and `monopod store`: where the state is stored,
+// and how it is copied to another store.
 package storecmd
 
 import (
@@ -23,7 +23,7 @@ import (
 	"monopod/store/etcd"
 )
 
-// Config is what a store must know of the resources.
+// Config is what a store needs to know about the resources.
 type Config struct {
 	store.Config
 	Resources []string                 // the names of all that Kind knows
@@ -31,23 +31,22 @@ type Config struct {
 	Log       *zap.Logger              // nil: silent
 }
 
-// Flags adds the flags that say where serve keeps its state.
+// Flags adds the flags for the location of serve's state.
 func (p *Place) Flags(f *pflag.FlagSet) {
 	f.StringVar(&p.URL, "store", "", "etcd to keep the state in, as etcd://HOST:PORT[,HOST:PORT]; several servers can share it. Empty: the file state.db in the data folder.")
-	f.DurationVar(&p.SnapshotInterval, "snapshot-interval", 24*time.Hour, "Interval between snapshots of the state, which are made only if it has changed. 0: none is made by itself.")
+	f.DurationVar(&p.SnapshotInterval, "snapshot-interval", 24*time.Hour, "Interval between snapshots of the state, which are made only if it has changed. 0: no automatic snapshots.")
 	f.IntVar(&p.Keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep.")
 	tlsFlags(f, &p.TLS)
 }
 
-// tlsFlags adds the flags that say how to speak to etcd, named as
-// kube-apiserver's.
+// tlsFlags adds the flags for TLS to etcd, named as kube-apiserver's.
 func tlsFlags(f *pflag.FlagSet, files *etcd.TLS) {
 	f.StringVar(&files.CAFile, "etcd-cafile", "", "Certificate Authority file used to verify the certificates of etcd.")
 	f.StringVar(&files.CertFile, "etcd-certfile", "", "Client certificate file used to authenticate to etcd.")
 	f.StringVar(&files.KeyFile, "etcd-keyfile", "", "Key file of the client certificate for etcd.")
 }
 
-// isEtcd says whether place is an etcd's URL, not a file.
+// isEtcd reports whether place is the URL of an etcd, not a file.
 func isEtcd(place string) bool { return strings.Contains(place, "://") }
 
 // openEtcd opens the store at an etcd's URL.
@@ -82,7 +81,7 @@ func copyCommand(cfg func() Config) *cobra.Command {
 		Short: "Copy every object from one store to another",
 		Long: "copy takes every object from one store to another: a state file (a path) or etcd\n" +
 			"(etcd://host:port[,host:port]). Nothing may write to the source meanwhile: stop monopod first.\n" +
-			"Names, UIDs and everything else stay; resourceVersions are new.",
+			"Names, UIDs and everything else are unchanged; resourceVersions are new.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Config, c.out = cfg(), cmd.OutOrStdout()
@@ -125,7 +124,7 @@ func (c *copying) run(ctx context.Context) (err error) {
 	return report(c.out, counts, left)
 }
 
-// source opens what is copied from, which must be there.
+// source opens the store to copy from, which must exist.
 func (c *copying) source(ctx context.Context) (store.Store, error) {
 	if !isEtcd(c.from) {
 		if _, err := os.Stat(c.from); err != nil {
@@ -155,7 +154,7 @@ func (c *copying) open(ctx context.Context, place string) (store.Store, error) {
 	return bolt.Open(path, c.Config.Config)
 }
 
-// mayWrite refuses a target that holds something, unless told otherwise.
+// mayWrite refuses a target that is not empty, unless --force is set.
 func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
 	if c.force {
 		return nil
@@ -174,12 +173,12 @@ func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
 		}
 	}
 	if len(held) > 0 {
-		return fmt.Errorf("--to: %s is not empty: it holds %s; --force writes into it all the same", c.to, strings.Join(names(held), ", "))
+		return fmt.Errorf("--to: %s is not empty: it holds %s; use --force to write into it anyway", c.to, strings.Join(names(held), ", "))
 	}
 	return nil
 }
 
-// unserved counts what a store holds that monopod does not serve.
+// unserved counts the objects of a store that monopod does not serve.
 func unserved(ctx context.Context, s store.Store) (map[string]int, error) {
 	if e, ok := s.(*etcd.Store); ok {
 		return e.Unserved(ctx)

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// tidyEvery is how often Tidy looks.
+// tidyEvery is the interval of Tidy.
 const tidyEvery = 5 * time.Minute
 
-// Tidy lets go of events that nobody will ask for (see store.Memory.Forget),
-// until ctx ends.
+// Tidy drops old history (see store.Memory.Forget) until ctx ends.
 func (s *State) Tidy(ctx context.Context) {
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()

@@ -1,5 +1,5 @@
-// Package storetest is the contract of store.Store: the tests that every
-// implementation passes.
+// Package storetest is the contract of store.Store: tests that every implementation
+// passes.
 package storetest
 
 import (
@@ -264,7 +264,7 @@ func names(t *testing.T, s store.Store, sel store.Selector) string {
 	return strings.Join(out, " ")
 }
 
-// What lies elsewhere than its name says is found by its name all the same.
+// An object whose path differs from its name is found by its name.
 func testPaths(t *testing.T, s store.Store) {
 	all := store.Selector{Resource: "nodes"}
 	ch, err := s.Watch(t.Context(), all, s.Revision())
@@ -341,7 +341,7 @@ func testListPast(t *testing.T, s store.Store) {
 	}
 }
 
-// forget tells a store whose history has no bound of its own to drop it.
+// forget drops the history of a store that does not bound it itself.
 func forget(t *testing.T, s store.Store) {
 	t.Helper()
 	if c, ok := s.(interface{ Compact(context.Context) error }); ok {

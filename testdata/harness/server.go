@@ -74,7 +74,7 @@ func (s *Server) Start() {
 	}(s.Cmd, s.done)
 }
 
-// Running says whether the process has been started and has not ended.
+// Running reports whether the process has been started and has not ended.
 func (s *Server) Running() bool {
 	if s.done == nil {
 		return false
@@ -87,7 +87,7 @@ func (s *Server) Running() bool {
 	}
 }
 
-// Raced says whether the race detector found something. The process has ended.
+// Raced reports whether the race detector found something. The process has ended.
 func (s *Server) Raced() bool { return strings.Contains(s.Log.String(), "DATA RACE") }
 
 // End signals the process and returns when it has ended. One that does not is killed.

@@ -56,7 +56,7 @@ type Deps struct {
 	Node    Node
 	// Pods are all pods of the node by UID.
 	Pods func() map[types.UID]Pod
-	// Known says that none is missing: else everything would seem to be nobody's.
+	// Known reports whether none is missing: else everything would seem to be nobody's.
 	Known func() bool
 	// Sweep removes what lies in folders for pods that are not there.
 	Sweep func() (logFolders, logLinks int)

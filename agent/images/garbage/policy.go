@@ -79,5 +79,5 @@ func (p *Policy) Check() error {
 	return errors.Join(errs...)
 }
 
-// ImagesOff says that no image ever is to go by itself.
+// ImagesOff reports whether no image ever is to go by itself.
 func (p *Policy) ImagesOff() bool { return p.ImageHigh == 100 && p.ImageMaxAge == 0 }

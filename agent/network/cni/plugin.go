@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Invoked says whether this process was started as a CNI plugin: argv0 is one of
+// Invoked reports whether this process was started as a CNI plugin: argv0 is one of
 // the links in BinDir and the variables of the protocol are set.
 func Invoked(argv0 string) bool {
 	name := filepath.Base(argv0)

@@ -38,7 +38,7 @@ func connect(network, address string) error {
 	return err
 }
 
-// isRefused says whether the kernel answered; it tells a sender on this machine that the
+// isRefused reports whether the kernel answered; it tells a sender on this machine that the
 // packet was not permitted.
 func isRefused(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EPERM)
@@ -231,7 +231,7 @@ func TestRoutesOfOthersAreLeftAlone(t *testing.T) {
 	})
 }
 
-// sent says whether a packet leaves: the second write to a socket tells of the first.
+// sent reports whether a packet leaves: the second write to a socket tells of the first.
 func sent(address string) error {
 	c, err := net.Dial("udp", address)
 	if err != nil {

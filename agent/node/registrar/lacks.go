@@ -62,7 +62,7 @@ func (r *Registrar) Lacks(of string, err error) {
 	r.Poke()
 }
 
-// Lacking says whether of lacks limits.
+// Lacking reports whether of lacks limits.
 func (r *Registrar) Lacking(of string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

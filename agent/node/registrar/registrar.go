@@ -48,7 +48,7 @@ type Deps struct {
 	Offer func(next, cur *corev1.NodeStatus, first bool)
 	// Pressure are the conditions of scarcity that the node is in.
 	Pressure func() []corev1.NodeConditionType
-	// Down says whether the machine is about to go down.
+	// Down reports whether the machine is about to go down.
 	Down func() bool
 	// Learns is nil while the node learns what becomes of its pods.
 	Learns func() error

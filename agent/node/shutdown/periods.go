@@ -44,7 +44,7 @@ func (p *Periods) Flags(f *pflag.FlagSet) {
 	f.Var(&p.ByPriority, PriorityFlag, "Shutdown grace periods by pod priority, for example 0=20s,1000=10s: pods of the lowest priority terminate first. Replaces the two other periods.")
 }
 
-// Off says that nothing waits for pods to end.
+// Off reports whether nothing waits for pods to end.
 func (p Periods) Off() bool { return p.Total == 0 && p.Critical == 0 && len(p.ByPriority) == 0 }
 
 // CheckServe is Check for one that may be Off.

@@ -66,7 +66,7 @@ func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodL
 	return all[0], nil
 }
 
-// waitsToRestart says whether a container's last instance is already the previous
+// waitsToRestart reports whether a container's last instance is already the previous
 // one to users, as in CrashLoopBackOff.
 func waitsToRestart(pod *corev1.Pod, name string) bool {
 	for _, s := range pod.Status.ContainerStatuses {

@@ -15,7 +15,7 @@ type Disk struct {
 	Containers map[string]int64 // written layer and logs, by name
 }
 
-// Limited says whether anything of the pod's disk has a limit, so that it is worth
+// Limited reports whether anything of the pod's disk has a limit, so that it is worth
 // a look.
 func Limited(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {

@@ -73,7 +73,7 @@ const (
 	criticalAnnotation = "scheduler.alpha.kubernetes.io/critical-pod"
 )
 
-// Critical says whether a pod is one that never goes, by what is written in it;
+// Critical reports whether a pod is one that never goes, by what is written in it;
 // static pods are critical too. byAnnotation counts the annotation of old.
 func Critical(pod *corev1.Pod, byAnnotation bool) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || priority(pod) >= criticalPriority {

@@ -36,7 +36,7 @@ func Signals() []Signal {
 	return []Signal{Memory, NodeFs, NodeFsInodes, ImageFs, ImageFsInodes, PID}
 }
 
-// Known says whether there is such a signal.
+// Known reports whether there is such a signal.
 func (s Signal) Known() bool { return slices.Contains(Signals(), s) }
 
 // Condition is the node's condition that tells of the signal.
@@ -63,7 +63,7 @@ func (s Signal) Resource() corev1.ResourceName {
 	return corev1.ResourceEphemeralStorage
 }
 
-// OnDisk says whether removing what is dead or unused may help.
+// OnDisk reports whether removing what is dead or unused may help.
 func (s Signal) OnDisk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
 // quantity is an amount in the words of the signal.

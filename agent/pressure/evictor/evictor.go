@@ -29,9 +29,9 @@ import (
 type Pod interface {
 	// Object is the pod as it is now; it is shared.
 	Object() *corev1.Pod
-	// Ending says that it is being stopped, or has ended.
+	// Ending reports whether it is being stopped, or has ended.
 	Ending() bool
-	// Over says that nothing of it runs any more, or will.
+	// Over reports whether nothing of it runs any more, or will.
 	Over() bool
 	// AwaitOver waits until it is over; false: limit came first, or the end of ctx.
 	AwaitOver(ctx context.Context, limit <-chan time.Time) bool
@@ -63,9 +63,9 @@ type Deps struct {
 	Signals func() eviction.Observations
 	// Pods are all pods of the node by UID.
 	Pods func() map[types.UID]Pod
-	// Known says that none is missing any more, as some are after the start.
+	// Known reports whether none is missing any more, as some are after the start.
 	Known func() bool
-	// Static says whether a pod comes from a file.
+	// Static reports whether a pod comes from a file.
 	Static func(*corev1.Pod) bool
 	// Reclaim frees the disk of what nobody needs.
 	Reclaim func(ctx context.Context)

@@ -95,7 +95,7 @@ func (l *Log) Watch(ctx context.Context) <-chan Kill {
 	return kills
 }
 
-// Killed says whether the kernel killed a process of the cgroup that has the name
+// Killed reports whether the kernel killed a process of the cgroup that has the name
 // in its path, or, a moment ago, the process itself (0: none). A kill is in the log
 // before the process is dead, so what is asked after a death is right.
 func (l *Log) Killed(cgroup string, pid int) bool {

@@ -24,7 +24,7 @@ func Joined(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Same says whether two lists have the same of a resource, none being an amount of
+// Same reports whether two lists have the same of a resource, none being an amount of
 // its own.
 func Same(a, b corev1.ResourceList, name corev1.ResourceName) bool {
 	x, hasX := a[name]

@@ -55,7 +55,7 @@ func (m *Manager) find(controller string) (root string, v2, ok bool) {
 	return root, true, has(root, "cgroup.controllers", controller)
 }
 
-// has says whether a file of a cgroup lists the controller.
+// has reports whether a file of a cgroup lists the controller.
 func has(dir, file, controller string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, file))
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)

@@ -137,7 +137,7 @@ func sizes(pages map[int64]int64) []int64 {
 	return out
 }
 
-// needs says that the controller's absence is a loss.
+// needs reports whether the controller's absence is a loss.
 func (l Limits) needs(controller string) bool {
 	if controller != "hugetlb" {
 		return len(l.values(controller, false)) > 0

@@ -124,7 +124,7 @@ func pairs(path string) (map[string]uint64, error) {
 	return out, nil
 }
 
-// Starved says whether the kernel killed something in a container for want of
+// Starved reports whether the kernel killed something in a container for want of
 // memory, by the counter of its cgroup, which goes with the container a moment after
 // its end: no is not certain. Parent is what the runtime was given.
 func Starved(mount, parent, container string) bool {

@@ -68,7 +68,7 @@ func (f File) Load(v any) (found bool, err error) {
 	return true, nil
 }
 
-// Exists says whether there is a file.
+// Exists reports whether there is a file.
 func (f File) Exists() bool {
 	_, err := os.Stat(string(f))
 	return err == nil

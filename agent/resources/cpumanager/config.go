@@ -66,7 +66,7 @@ func (o *Choices) named() map[string]*bool {
 	}
 }
 
-// Off says that nobody gets processors for itself.
+// Off reports whether nobody gets processors for itself.
 func (c *Config) Off() bool { return c.Policy != Static }
 
 // choices reads the options.

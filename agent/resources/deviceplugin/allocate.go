@@ -137,7 +137,7 @@ func (s *share) ready(name string, r *resource) error {
 	return nil
 }
 
-// sound says whether all ids work.
+// sound reports whether all ids work.
 func (r *resource) sound(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }

@@ -111,7 +111,7 @@ func (r *resource) count(ids []string, nodes topology.Nodes) int {
 	return n
 }
 
-// all says whether no id lies away from the nodes.
+// all reports whether no id lies away from the nodes.
 func (r *resource) all(ids []string, nodes topology.Nodes) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		d := r.devices[id].nodes

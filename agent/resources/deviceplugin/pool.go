@@ -41,7 +41,7 @@ type resource struct {
 	devices  map[string]device
 	endpoint *endpoint     // nil: the plugin went away, or was not there since the start
 	back     chan struct{} // closed when it comes back; nil: it is there
-	// seen says that a plugin was there since the start. Before, nothing is known of
+	// seen reports whether a plugin was there since the start. Before, nothing is known of
 	// the devices that containers have.
 	seen    bool
 	expired bool // the plugin has been away for too long
@@ -199,7 +199,7 @@ func (p *pool) asks(c *corev1.Container) map[string]int {
 	return out
 }
 
-// Extended says whether a plugin may offer devices under the name: it has a
+// Extended reports whether a plugin may offer devices under the name: it has a
 // domain that is not Kubernetes' own.
 func Extended(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/") &&

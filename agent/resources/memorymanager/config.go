@@ -36,7 +36,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	f.Var(&reserved{&c.Reserved}, "reserved-memory", "Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal what the node reserves.")
 }
 
-// Off says that nobody's memory is looked after.
+// Off reports whether nobody's memory is looked after.
 func (c *Config) Off() bool { return c.Policy != Static }
 
 // Check says what is wrong with the flags' values.
@@ -140,7 +140,7 @@ func amounts(text string) (corev1.ResourceList, error) {
 	return out, nil
 }
 
-// pinned says whether the resource lies on NUMA nodes.
+// pinned reports whether the resource lies on NUMA nodes.
 func pinned(name corev1.ResourceName) bool {
 	return name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }

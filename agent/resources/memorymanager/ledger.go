@@ -51,7 +51,7 @@ func (l *ledger) blocks(f func(*Block) bool) {
 	}
 }
 
-// usable says whether no node of the set is used for blocks of another set.
+// usable reports whether no node of the set is used for blocks of another set.
 func (l *ledger) usable(set topology.Nodes) bool {
 	ok := true
 	l.blocks(func(b *Block) bool {
@@ -108,7 +108,7 @@ func (l *ledger) reusable(r reuse) []*Block {
 	return out
 }
 
-// fits says whether the set has room for all.
+// fits reports whether the set has room for all.
 func (l *ledger) fits(set topology.Nodes, want map[corev1.ResourceName]int64, r reuse) bool {
 	if !l.usable(set) {
 		return false

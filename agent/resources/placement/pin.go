@@ -57,7 +57,7 @@ func (p *Placement) release(ctx context.Context) {
 	}
 }
 
-// allSeen says whether it is known of every pod which containers it has.
+// allSeen reports whether it is known of every pod which containers it has.
 func (p *Placement) allSeen() bool {
 	for _, pod := range p.Pods() {
 		if pod.Seen() == nil {

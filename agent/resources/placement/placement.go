@@ -71,7 +71,7 @@ type Deps struct {
 	// Pods are all pods of the node by UID, and Pod is one of them, if it is there.
 	Pods func() map[types.UID]Pod
 	Pod  func(types.UID) (Pod, bool)
-	// Known says that none is missing any more, as some are after the start.
+	// Known reports whether none is missing any more, as some are after the start.
 	Known func() bool
 	// Active are the pods that hold resources.
 	Active func() []*corev1.Pod

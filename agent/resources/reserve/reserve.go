@@ -94,7 +94,7 @@ func (c *Config) needs(cgroup, flag, whole, compressible string) error {
 	return nil
 }
 
-// Enforces says whether --enforce-node-allocatable names what.
+// Enforces reports whether --enforce-node-allocatable names what.
 func (c *Config) Enforces(what string) bool { return slices.Contains(c.EnforceNodeAllocatable, what) }
 
 // Reserved are both reservations together. Processors set aside by number count

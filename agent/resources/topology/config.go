@@ -79,7 +79,7 @@ func (c *Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// Off says that nobody has to look where anything lies.
+// Off reports whether nobody has to look where anything lies.
 func (c *Config) Off() bool { return c.Policy == None || c.Policy == "" }
 
 func (c *Config) closest() bool {

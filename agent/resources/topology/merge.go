@@ -137,7 +137,7 @@ func widest(lists [][]Hint) int {
 	return most
 }
 
-// beats says whether a is better than b. Among hints that are not preferred those
+// beats reports whether a is better than b. Among hints that are not preferred those
 // are best whose number of nodes is wanted, then those that have fewer, the more
 // the better, then those that have more.
 func (p places) beats(a, b Hint, wanted int) bool {

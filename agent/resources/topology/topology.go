@@ -39,7 +39,7 @@ func NewNodes(ids ...int) Nodes {
 	return n
 }
 
-// Has says whether the node is in the set.
+// Has reports whether the node is in the set.
 func (n Nodes) Has(id int) bool { return n&(1<<id) != 0 }
 
 // Count is how many nodes there are.

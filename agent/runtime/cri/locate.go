@@ -44,7 +44,7 @@ func hadChild(dataDir string) bool {
 	return err == nil
 }
 
-// usable says whether the containerd at socket can run pods.
+// usable reports whether the containerd at socket can run pods.
 func usable(ctx context.Context, socket string) bool {
 	if _, err := os.Stat(socket); err != nil {
 		return false

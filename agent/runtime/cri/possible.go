@@ -60,7 +60,7 @@ func (m machine) possible(want string) error {
 	return nil
 }
 
-// mayUse says whether this process has a capability.
+// mayUse reports whether this process has a capability.
 func mayUse(capability int) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

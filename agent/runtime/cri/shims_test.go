@@ -75,7 +75,7 @@ func TestEmptyShimsEnd(t *testing.T) {
 	}
 }
 
-// hasZombie says whether a process has a child that ended and that it has not seen.
+// hasZombie reports whether a process has a child that ended and that it has not seen.
 func hasZombie(t *testing.T, pid int) bool {
 	t.Helper()
 	all, err := procfs.AllProcs()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Lost says that the call had no answer: the runtime went away before or while it
+// Lost reports whether the call had no answer: the runtime went away before or while it
 // was at work. What was asked for may be done or not.
 func Lost(err error) bool { return err != nil && status.Code(err) == codes.Unavailable }
 
@@ -25,7 +25,7 @@ func Broken(err error) bool {
 	return Lost(err) && contains(status.Convert(err).Message(), broken[:])
 }
 
-// Exists says that what was asked for is there already.
+// Exists reports whether what was asked for is there already.
 func Exists(err error) bool {
 	return err != nil && (status.Code(err) == codes.AlreadyExists || contains(status.Convert(err).Message(), exists[:]))
 }
@@ -37,7 +37,7 @@ var (
 	pending = [...]string{"is reserved for", "is already in starting state"}
 )
 
-// Pending says that another call is at what was asked for, or has done it.
+// Pending reports whether another call is at what was asked for, or has done it.
 func Pending(err error) bool {
 	return err != nil && contains(status.Convert(err).Message(), pending[:])
 }
@@ -46,7 +46,7 @@ func Pending(err error) bool {
 // when it was itself told to end meanwhile.
 var ended = [...]string{"context canceled", "transport is closing", "ttrpc: closed"}
 
-// Told says whether the words in which a runtime explains why a container did not
+// Told reports whether the words in which a runtime explains why a container did not
 // start are about something else than the container.
 func Told(message string) bool { return contains(message, exists[:]) || contains(message, ended[:]) }
 

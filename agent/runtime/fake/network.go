@@ -23,7 +23,7 @@ func (r *Runtime) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return r.dial(ctx, nil, network, address)
 }
 
-// Holds says that a pod has the address.
+// Holds reports whether a pod has the address.
 func (r *Runtime) Holds(ip netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// onLoopback says whether an image is pulled from where its name says: only from a
+// onLoopback reports whether an image is pulled from where its name says: only from a
 // registry on this machine's loopback.
 func onLoopback(named reference.Named) bool {
 	domain := reference.Domain(named)

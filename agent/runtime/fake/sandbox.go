@@ -61,7 +61,7 @@ func (r *Runtime) runPodSandbox(config *cri.PodSandboxConfig, handler string) (s
 	return s.id, nil
 }
 
-// handles says whether there is a handler of that name.
+// handles reports whether there is a handler of that name.
 func (r *Runtime) handles(name string) bool {
 	if r.cfg.Handlers == nil {
 		return name == "" || name == "runc"

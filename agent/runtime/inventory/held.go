@@ -36,7 +36,7 @@ func ByPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.U
 	return found
 }
 
-// Matches says whether seen is what the runtime has; nil: it has nothing.
+// Matches reports whether seen is what the runtime has; nil: it has nothing.
 func (h *Held) Matches(seen *status.Observed) bool {
 	if h == nil {
 		h = &Held{}

@@ -42,7 +42,7 @@ func (m machine) ListContainers(_ context.Context, f *cri.ContainerFilter) (out 
 	return out, nil
 }
 
-// within says whether the labels of all there is match.
+// within reports whether the labels of all there is match.
 func within(selector map[string]string) bool {
 	all := labels("1")
 	maps.Copy(all, selector)

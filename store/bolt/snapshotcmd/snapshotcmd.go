@@ -1,5 +1,5 @@
-// Package snapshotcmd is `monopod snapshot`: the command line over the snapshots
-// of a data folder, whether monopod runs on it or not.
+// Package snapshotcmd is `monopod snapshot`, the command for the snapshots of a data
+// folder, whether monopod runs on it or not.
 package snapshotcmd
 
 import (
@@ -21,7 +21,7 @@ import (
 	"monopod/store/bolt"
 )
 
-// Path is where a running monopod makes a snapshot, asked with POST.
+// Path is the API path at which a POST makes a running monopod take a snapshot.
 const Path = "/monopod/snapshot"
 
 // Config of the command. Both are required.
@@ -57,7 +57,7 @@ func (c *command) sub(use, short string, args cobra.PositionalArgs, run func(*co
 	return &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
 }
 
-// place is the data folder's state.
+// place returns the Place of the data folder's state.
 func (c *command) place() (*bolt.Place, error) {
 	dir, err := filepath.Abs(c.DataDir)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *command) save(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// saveRunning asks the monopod that runs on the folder.
+// saveRunning asks the monopod that runs on the folder for a snapshot.
 func (c *command) saveRunning(ctx context.Context) (s bolt.Snapshot, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.DataDir, "monopod.sock"))
@@ -106,7 +106,7 @@ func (c *command) saveRunning(ctx context.Context) (s bolt.Snapshot, err error) 
 	return s, json.Unmarshal(body, &s)
 }
 
-// message is what a Status says.
+// message returns the message of a Status.
 func message(status string, body []byte) string {
 	var said struct{ Message string }
 	if json.Unmarshal(body, &said) == nil && said.Message != "" {

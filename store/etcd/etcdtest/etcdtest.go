@@ -23,15 +23,15 @@ const (
 	peerSocket = "peer:1"
 )
 
-// Start runs an etcd of its own for the test and returns its URL. Without the
-// program the test is left out.
+// Start runs an etcd for the test and returns its URL. It skips the test if etcd is
+// not installed.
 func Start(t testing.TB) string {
 	t.Helper()
 	url, _ := StartIn(t, Dir(t))
 	return url
 }
 
-// StartIn is Start in a folder that Dir made; stop ends it before the test does.
+// StartIn is Start in a folder from Dir; stop ends etcd before the end of the test.
 func StartIn(t testing.TB, dir string, args ...string) (url string, stop func()) {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
@@ -45,8 +45,8 @@ func StartIn(t testing.TB, dir string, args ...string) (url string, stop func())
 	return url, stop
 }
 
-// Dir is a folder for the test with a short path: those of sockets have 107
-// bytes.
+// Dir returns a folder for the test with a short path, because paths of sockets have
+// at most 107 bytes.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd")
@@ -57,9 +57,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Run runs an etcd below dir until stop is called, and returns its URL, which
-// names a Unix socket. It goes on with what an earlier one left there. More
-// arguments are etcd's.
+// Run runs an etcd below dir until stop is called, and returns its URL, which names a
+// Unix socket. It uses the data of an earlier etcd there. args are passed to etcd.
 func Run(ctx context.Context, dir string, args ...string) (url string, stop func(), err error) {
 	for _, left := range []string{socket, peerSocket} {
 		if err := os.RemoveAll(filepath.Join(dir, left)); err != nil {
@@ -111,8 +110,8 @@ func connect(url string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
 }
 
-// answers waits until etcd does. Each attempt is a new connection: one that
-// failed would wait a second.
+// answers waits until etcd answers. Each attempt is a new connection, because a
+// failed one would wait for a second.
 func answers(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

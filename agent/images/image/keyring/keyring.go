@@ -145,7 +145,7 @@ func canonical(server string) string {
 	return strings.TrimSuffix(host+"/"+rest, "/")
 }
 
-// serves says whether credentials for server, whose host's labels may be globs
+// serves reports whether credentials for server, whose host's labels may be globs
 // and which may go on with a path, are for the image.
 func serves(server, image string) bool {
 	host, dir, _ := strings.Cut(server, "/")

@@ -76,7 +76,7 @@ func (m manager) ask(s *dbus.Signal) func(context.Context) (bool, error) {
 	return nil
 }
 
-// goesDown says whether the machine does.
+// goesDown reports whether the machine does.
 func (m manager) goesDown(ctx context.Context) (down bool, err error) {
 	return down, m.property(ctx, "PreparingForShutdown", &down)
 }

@@ -148,7 +148,7 @@ func explain(verb, slice string, err error) error {
 	return fmt.Errorf("systemd: %s %s: %w", verb, slice, err)
 }
 
-// is says whether systemd answered with that error.
+// is reports whether systemd answered with that error.
 func is(err error, name string) bool {
 	var answer godbus.Error
 	return errors.As(err, &answer) && answer.Name == name
