@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inotify is a Notifier. Each watch ends with the first write that it sees: a file that
-// is written to all the time costs no more than one that is written to once.
+// Inotify is a Notifier. Each watch ends with the first write, so that a busy file
+// costs no more than one that is written to once.
 type Inotify struct {
 	fd      int
 	file    *os.File // of fd; it is read in the poller, and closing it ends the read
@@ -24,7 +24,7 @@ type Inotify struct {
 
 var _ Notifier = (*Inotify)(nil)
 
-// NewInotify watches nothing yet. Run ends it.
+// NewInotify returns an Inotify without watches. Run closes it.
 func NewInotify() (*Inotify, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -66,7 +66,7 @@ func (n *Inotify) Disarm(path string) {
 	n.forget(wd)
 }
 
-// forget drops a watch and answers its path. mu is held.
+// forget drops a watch and returns its path. The caller holds mu.
 func (n *Inotify) forget(wd int32) string {
 	path := n.paths[wd]
 	delete(n.paths, wd)
@@ -91,7 +91,7 @@ func (n *Inotify) Run(ctx context.Context) {
 			path := n.forget(wd)
 			n.mu.Unlock()
 			if path == "" {
-				continue // the end of a watch that has told already
+				continue // the end of a watch that has already fired
 			}
 			select {
 			case <-ctx.Done():

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// messageBound is what a termination message may take of the node's disk. Sixteen
-	// times what is read of it: a container that writes no more is left alone.
+	// messageBound is the most disk space that a termination message may use: sixteen
+	// times what is read of it.
 	messageBound = 16 * maxMessage
-	// block is what file systems give back at a time, at least.
+	// block is the smallest unit that file systems free.
 	block = 4096
 )
 
-// length is a file's; 0 where there is none.
+// length returns the length of a file; 0 if it does not exist.
 func length(path string) int64 {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -24,18 +24,18 @@ func length(path string) int64 {
 	return info.Size()
 }
 
-// allocated is what a file takes of the disk; 0 where there is none.
+// allocated returns the disk usage of a file; 0 if it does not exist.
 func allocated(path string) int64 {
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) != nil {
 		return 0
 	}
-	return st.Blocks * 512 // whatever the file system's own unit
+	return st.Blocks * 512 // in this unit on every file system
 }
 
-// shortenMessage gives back to the disk all of a termination message but its end, which
-// is what is read of it. Its length stays, and so does the place of who writes it. A
-// file system that cannot do that loses all of it.
+// shortenMessage frees the disk space of a termination message except its end, the
+// only part that is read. The length and the writer's offset do not change. On a file
+// system without support for this the whole message is lost.
 func shortenMessage(path string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func shortenMessage(path string) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		err = unix.Ftruncate(fd, 0)
-	case err == nil && allocated(path) > messageBound: // reserved behind its end
+	case err == nil && allocated(path) > messageBound: // preallocated beyond its end
 		err = unix.Ftruncate(fd, st.Size)
 	}
 	return os.NewSyscallError("shorten termination message", err)

@@ -13,7 +13,8 @@ const (
 	maxFallbackLine = 80
 )
 
-// Message reads the end of a termination message file, as upstream; absent means empty.
+// Message reads the end of a termination message file, as upstream; "" if there is
+// none.
 func Message(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -34,7 +35,7 @@ func Message(path string) string {
 	return string(b)
 }
 
-// Fallback is the end of a log in place of a message: 2048 bytes or 80 lines.
+// Fallback returns the end of a log, in place of a message: 2048 bytes or 80 lines.
 func Fallback(path string) string {
 	var end ending
 	if err := Read(context.Background(), path, Options{Tail: maxFallbackLine, Limit: -1}, &end); err != nil {

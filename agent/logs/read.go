@@ -15,11 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Options is what of a log is wanted.
+// Options selects a part of a log.
 type Options struct {
 	Since      time.Time
-	Tail       int64 // lines; below 0 all
-	Limit      int64 // bytes; below 0 all
+	Tail       int64 // lines; negative: all
+	Limit      int64 // bytes; negative: all
 	Timestamps bool
 	Stream     string // stdout, stderr; empty: both
 	// Done, when not nil, asks to follow: it closes when the container is dead,
@@ -27,7 +27,7 @@ type Options struct {
 	Done <-chan struct{}
 }
 
-// OptionsOf reads the API's options; done is used when they say follow.
+// OptionsOf converts the API's options; done is used if they request follow.
 func OptionsOf(o *corev1.PodLogOptions, now time.Time, done <-chan struct{}) Options {
 	out := Options{Tail: -1, Limit: -1, Timestamps: o.Timestamps}
 	if o.TailLines != nil {
@@ -51,9 +51,9 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time, done <-chan struct{}) Opt
 	return out
 }
 
-// Read writes the log at path to w: what is in its file and, where it was rotated,
-// in the one before, which is not compressed yet. A log that is rotated while it
-// is read goes on with its new file.
+// Read writes the log at path to w: the current file and, after a rotation, the
+// previous one, which is not compressed yet. A log that is rotated meanwhile
+// continues with its new file.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	f, err := openTail(path, o.Tail)
 	if err != nil {
@@ -83,7 +83,7 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	}
 }
 
-// reader is where in which of a log's files a reader is.
+// reader is the position of a reader in the files of a log.
 type reader struct {
 	path string
 	// now is read, and before it last, nil at first: containerd has a writer for
@@ -102,7 +102,7 @@ type source struct {
 
 func newSource(f *os.File) *source { return &source{f: f, in: bufio.NewReader(f)} }
 
-// rest prints what there is now, through every file that followed.
+// rest prints everything up to the end of the newest file.
 func (r *reader) rest() error {
 	for {
 		if err := r.drain(); err != nil {
@@ -112,7 +112,7 @@ func (r *reader) rest() error {
 		if err != nil || next == nil {
 			return err
 		}
-		err = r.drain() // what came until it was left
+		err = r.drain() // written until the writer switched files
 		r.moveTo(next)
 		if err != nil {
 			return err
@@ -175,7 +175,7 @@ func wait(ctx context.Context, watch *fsnotify.Watcher, path string, done <-chan
 type printer struct {
 	w     io.Writer
 	o     Options
-	left  int64 // bytes, below 0 no limit
+	left  int64 // bytes; negative: no limit
 	fresh bool  // at the start of a line
 }
 
@@ -204,7 +204,7 @@ func (p *printer) drain(in *bufio.Reader, part *[]byte) error {
 func (p *printer) print(record []byte) error {
 	line, err := Parse(record)
 	if err != nil {
-		return nil // a torn record, as after a power cut
+		return nil // an incomplete record, as after a power failure
 	}
 	if line.At.Before(p.o.Since) || p.o.Stream != "" && line.Stream != p.o.Stream {
 		return nil

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Rotation says when a container's log is cut and how much of it is kept.
+// Rotation is when a container's log is rotated and how much of it is kept.
 type Rotation struct {
-	MaxSize  int64         // bytes at which a log is cut; below 0: never
-	MaxFiles int           // of one container, with the one that is written; at least 2
-	Period   time.Duration // between looks
+	MaxSize  int64         // bytes at which a log is rotated; negative: never
+	MaxFiles int           // of one container, including the current one; at least 2
+	Period   time.Duration // interval of checks
 }
 
-// DefaultRotation is upstream's (KubeletConfiguration).
+// DefaultRotation returns upstream's defaults (KubeletConfiguration).
 func DefaultRotation() Rotation {
 	return Rotation{MaxSize: 10 << 20, MaxFiles: 5, Period: 10 * time.Second}
 }
@@ -29,15 +29,15 @@ func DefaultRotation() Rotation {
 // newest to <n>.log.<time>.gz, by way of <n>.log.<time>.tmp.
 const (
 	rotatedTime = "20060102-150405"
-	// rotatedFraction follows where a log is rotated twice in one second; it sorts
-	// behind the other and behind its compressed form.
+	// rotatedFraction is appended if a log is rotated twice in one second; it sorts
+	// after the other name and after its compressed form.
 	rotatedFraction = "_.000"
 	compressed      = ".gz"
 	unfinished      = ".tmp"
 )
 
-// Due reports whether the log at path is to be rotated now. A log that is not there
-// is not.
+// Due reports whether the log at path is to be rotated now. It returns false for a
+// missing log.
 func (r Rotation) Due(path string) bool {
 	if r.MaxSize < 0 {
 		return false
@@ -46,7 +46,7 @@ func (r Rotation) Due(path string) bool {
 	return err == nil && info.Size() >= r.MaxSize
 }
 
-// Rotate cuts a log and compresses what was put aside of it before.
+// Rotate rotates a log and compresses its older files.
 func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error {
 	err := r.Cut(path, now, reopen)
 	for more := true; more; {
@@ -57,10 +57,10 @@ func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error 
 	return err
 }
 
-// Cut puts the log aside under now's name and has reopen make the writer go on in a
-// new one. The oldest files are removed first, so that no more than MaxFiles stay; what
-// fails of that does not keep the log from being cut. When reopen fails the log is as
-// it was.
+// Cut renames the log with the time now and calls reopen to make the writer continue
+// in a new file. It first removes the oldest files, so that at most MaxFiles remain;
+// an error there does not prevent the rotation. If reopen fails, the rename is
+// undone.
 func (r Rotation) Cut(path string, now time.Time, reopen func() error) error {
 	return errors.Join(r.makeRoom(path), putAside(path, now, reopen))
 }
@@ -71,7 +71,7 @@ func putAside(path string, now time.Time, reopen func() error) error {
 		aside += now.UTC().Format(rotatedFraction)
 	}
 	if taken(aside) {
-		return nil // the next look is soon enough
+		return nil // the next check is soon enough
 	}
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Errorf("rotate log: %w", err)
@@ -85,15 +85,15 @@ func putAside(path string, now time.Time, reopen func() error) error {
 	return nil
 }
 
-// taken reports whether a file has been put aside under the name, compressed or not.
+// taken reports whether a rotated file has the name, compressed or not.
 func taken(aside string) bool {
 	_, plain := os.Lstat(aside)
 	_, zipped := os.Lstat(aside + compressed)
 	return plain == nil || zipped == nil
 }
 
-// makeRoom removes the oldest files, so that one more makes MaxFiles together with the
-// one that is written. One that is being compressed is one file.
+// makeRoom removes the oldest files, so that there is room within MaxFiles for one
+// more and the current one. A file that is being compressed counts once.
 func (r Rotation) makeRoom(path string) error {
 	files, err := rotated(path)
 	if err != nil {
@@ -117,9 +117,10 @@ func (r Rotation) makeRoom(path string) error {
 	return nil
 }
 
-// Compress compresses the oldest file put aside of a log, but not the last one, which
-// may still be read; more says that there may be another. It clears away what one that
-// was killed has left, so there must be one at a time.
+// Compress compresses the oldest uncompressed rotated file of a log, but not the
+// newest one, which may still be read; more means that there may be another. It
+// removes the remains of an interrupted compression, so only one call may run at a
+// time.
 func (r Rotation) Compress(path string) (more bool, err error) {
 	files, err := rotated(path)
 	if err != nil {
@@ -140,7 +141,7 @@ func (r Rotation) Compress(path string) (more bool, err error) {
 	return false, nil
 }
 
-// rotated are the files put aside of a log, the oldest first.
+// rotated returns the rotated files of a log, oldest first.
 func rotated(path string) ([]string, error) {
 	list, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -156,8 +157,8 @@ func rotated(path string) ([]string, error) {
 	return out, nil
 }
 
-// withoutUnfinished removes what a compression that was cut short has left: half
-// a file, or a whole one beside its origin.
+// withoutUnfinished removes the remains of an interrupted compression: a partial
+// file, or a complete one whose original still exists.
 func withoutUnfinished(files []string) ([]string, error) {
 	var out []string
 	for _, file := range files {
@@ -175,7 +176,7 @@ func withoutUnfinished(files []string) ([]string, error) {
 	return out, nil
 }
 
-// compress replaces a file by its compressed form; it is whole or not there.
+// compress atomically replaces a file by its compressed form.
 func compress(file string) error {
 	temp := file + unfinished
 	if err := gzipTo(temp, file); err != nil {
@@ -205,8 +206,8 @@ func gzipTo(to, from string) (err error) {
 	return zip.Close()
 }
 
-// plain are the files of a log that are not compressed, in the order in which
-// they were written; the last one is path, there or not.
+// plain returns the uncompressed files of a log in the order in which they were
+// written; the last one is path, whether it exists or not.
 func plain(path string) ([]string, error) {
 	files, err := rotated(path)
 	if err != nil {
@@ -216,7 +217,8 @@ func plain(path string) ([]string, error) {
 	return append(files, path), nil
 }
 
-// isPlain reports whether a file is the log at path or was, and is not compressed.
+// isPlain reports whether a file is the log at path or an uncompressed rotated file
+// of it.
 func isPlain(path, file string) bool {
 	return file == path || strings.HasPrefix(file, path+".") && !strings.HasSuffix(file, compressed) && !strings.HasSuffix(file, unfinished)
 }

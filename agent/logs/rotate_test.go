@@ -183,10 +183,10 @@ func TestRotationFlags(t *testing.T) {
 		"":                                   "<nil>",
 		"--container-log-max-size=1Gi":       "<nil>",
 		"--container-log-max-size=-1":        "<nil>",
-		"--container-log-max-files=1":        "--container-log-max-files: 1 is below 2",
-		"--container-log-max-size=0":         "--container-log-max-size: 0 is no size; below 0 switches rotation off",
+		"--container-log-max-files=1":        "--container-log-max-files must be at least 2, got 1",
+		"--container-log-max-size=0":         "--container-log-max-size must not be 0; a negative value disables rotation",
 		"--container-log-max-size=much":      `invalid argument "much" for "--container-log-max-size" flag: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`,
-		"--container-log-monitor-interval=0": "--container-log-monitor-interval: 0s is not above 0",
+		"--container-log-monitor-interval=0": "--container-log-monitor-interval must be positive, got 0s",
 	} {
 		var r logs.Rotation
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

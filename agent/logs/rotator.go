@@ -14,14 +14,14 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// While a file grows it is looked at so often: sooner where it would reach its bound
-// before.
+// Interval of checks of a growing file: shorter if it would reach its bound before.
 const (
 	oftenest  = 100 * time.Millisecond
 	whileGrow = 500 * time.Millisecond
 )
 
-// Written is what a container writes on the node's disk by itself.
+// Written is the files that a container writes to the node's disk through the
+// runtime.
 type Written struct {
 	Path          string      // its log
 	Message       string      // its termination message; empty: it has none
@@ -29,10 +29,9 @@ type Written struct {
 	Log           *zap.Logger // of the pod
 }
 
-// Notifier tells of the next write to a file, so that one that nobody writes to costs
-// nothing.
+// Notifier reports the next write to a file, so that an idle file costs nothing.
 type Notifier interface {
-	// Arm has the path sent to Changed, once, when the file is written to.
+	// Arm makes the next write to the file send its path to Changed, once.
 	Arm(path string) error
 	Disarm(path string)
 	Changed() <-chan string
@@ -40,51 +39,51 @@ type Notifier interface {
 	Run(ctx context.Context)
 }
 
-// RotatorDeps are what a Rotator works with.
+// RotatorDeps are a Rotator's dependencies.
 type RotatorDeps struct {
 	Clock   clock.WithTicker
 	Metrics prometheus.Registerer
-	// Running are what the containers write that run.
+	// Running yields the files of running containers.
 	Running iter.Seq[Written]
-	// Reopen has a container go on in a new file.
+	// Reopen makes the runtime continue a container's log in a new file.
 	Reopen func(ctx context.Context, id string) error
-	// Notify makes the Notifier; nil: growth is found out when it is looked for.
+	// Notify creates the Notifier; nil: growth is detected only by polling.
 	Notify func() (Notifier, error)
 	Log    *zap.Logger
 	Guard  *guard.Guard // nil: panics are recovered and not reported
 }
 
-// Rotator keeps the logs and termination messages of running containers within bounds.
-// All of them are looked at every few seconds, one stat a file, and those that grow as
-// often as they do; the disk is written to only where a file has grown too long.
+// Rotator keeps the logs and termination messages of running containers within
+// bounds. It checks all of them every few seconds, with one stat for each file, and
+// growing ones more often. It writes to the disk only if a file is too long.
 type Rotator struct {
 	RotatorDeps
 	cfg     Rotation
 	rotated prometheus.Counter
 	poke    chan struct{}
-	packer  chan struct{} // holds who compresses
+	packer  chan struct{} // holds a token during a compression
 
-	// What follows belongs to the goroutine of Run.
-	notify Notifier         // nil: there is none
+	// The fields below belong to the goroutine of Run.
+	notify Notifier         // nil: none
 	files  map[string]*file // by path
 }
 
-// file is one that is kept within a bound.
+// file is a file that is kept within a bound.
 type file struct {
 	Written
 	path    string
 	message bool
-	here    bool // a container that runs writes it; else it is forgotten
+	here    bool // a running container writes it; otherwise it is dropped
 
 	size    int64
 	at      time.Time   // when it had that size
-	next    time.Time   // when it is looked at again; zero: with all others
-	busy    atomic.Bool // it is being put aside
-	mended  atomic.Bool // it was: what is known of its size no longer holds
-	packing atomic.Bool // what was put aside of it is being compressed
+	next    time.Time   // time of the next check; zero: with all others
+	busy    atomic.Bool // it is being rotated
+	mended  atomic.Bool // it was rotated: the known size is outdated
+	packing atomic.Bool // its rotated files are being compressed
 }
 
-// NewRotator registers the metric; Run begins.
+// NewRotator registers the metric. The caller calls Run.
 func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
 	r := &Rotator{RotatorDeps: deps, cfg: cfg, poke: make(chan struct{}, 1), packer: make(chan struct{}, 1), files: map[string]*file{}, rotated: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "monopod_container_log_rotations_total", Help: "Logs of containers that were rotated.",
@@ -92,7 +91,7 @@ func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
 	return r, deps.Metrics.Register(r.rotated)
 }
 
-// Poke says that there are other containers than before.
+// Poke makes the Rotator check all files, because containers have changed.
 func (r *Rotator) Poke() {
 	select {
 	case r.poke <- struct{}{}:
@@ -106,7 +105,7 @@ func (r *Rotator) Run(ctx context.Context) {
 	if r.Notify != nil {
 		notify, err := r.Notify()
 		if err != nil {
-			r.Log.Warn("logs that begin to grow are noticed late", zap.Duration("interval", r.cfg.Period), zap.Error(err))
+			r.Log.Warn("cannot watch logs with inotify: growth is detected only by polling", zap.Duration("interval", r.cfg.Period), zap.Error(err))
 		} else {
 			r.notify = notify
 			parts = append(parts, notify.Run)
@@ -150,7 +149,7 @@ func (r *Rotator) follow(ctx context.Context) {
 	}
 }
 
-// all looks at every file, and forgets those that no running container writes.
+// all checks every file, and drops those of containers that no longer run.
 func (r *Rotator) all(ctx context.Context, cuts *sync.WaitGroup) {
 	for _, f := range r.files {
 		f.here = false
@@ -183,7 +182,7 @@ func (r *Rotator) note(w Written, path string, message bool) {
 	f.Written, f.here = w, true
 }
 
-// due looks at the files whose time has come.
+// due checks the files that are due.
 func (r *Rotator) due(ctx context.Context, cuts *sync.WaitGroup) {
 	now := r.Clock.Now()
 	for _, f := range r.files {
@@ -202,8 +201,8 @@ func (r *Rotator) earliest() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// look sees to a file that is too long and decides when to look again: one that has
-// grown is watched, one that has not is waited for.
+// look shortens a file that is too long and decides when to check it again: a growing
+// file is polled, an idle one waits for the Notifier.
 func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	size, bound := r.measure(f)
 	now := r.Clock.Now()
@@ -218,7 +217,7 @@ func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 		r.shorten(ctx, cuts, f)
 		return
 	}
-	if fresh { // how fast it grows is yet to be seen
+	if fresh { // its rate of growth is not known yet
 		f.next = now.Add(oftenest)
 		return
 	}
@@ -232,14 +231,14 @@ func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 		return
 	}
 	if r.notify.Arm(f.path) != nil {
-		return // it is not there yet: the next look at all will see it
+		return // it does not exist yet: the next check of all files will find it
 	}
 	if again, _ := r.measure(f); again != size { // it was written to meanwhile
 		f.next = now.Add(oftenest)
 	}
 }
 
-// measure is what a file takes, and what it may; below 0: any amount.
+// measure returns a file's size and its bound; a negative bound means no limit.
 func (r *Rotator) measure(f *file) (size, bound int64) {
 	if f.message {
 		return allocated(f.path), messageBound
@@ -247,13 +246,13 @@ func (r *Rotator) measure(f *file) (size, bound int64) {
 	return length(f.path), r.cfg.MaxSize
 }
 
-// shorten brings a file within its bound. A log is put aside on another goroutine: the
-// runtime may take its time.
+// shorten brings a file within its bound. It rotates a log on another goroutine,
+// because the runtime may be slow.
 func (r *Rotator) shorten(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	if f.message {
 		f.mended.Store(true)
 		if err := shortenMessage(f.path); err != nil {
-			f.Log.Warn("termination message not shortened", zap.String("container", f.Container), zap.Error(err))
+			f.Log.Warn("failed to shorten a termination message", zap.String("container", f.Container), zap.Error(err))
 		}
 		return
 	}
@@ -272,17 +271,17 @@ func (r *Rotator) cut(ctx context.Context, f *file, w Written) {
 	defer f.mended.Store(true)
 	err := r.cfg.Cut(w.Path, r.Clock.Now(), func() error { return r.Reopen(ctx, w.ID) })
 	if err != nil && ctx.Err() == nil {
-		w.Log.Warn("log not rotated", zap.String("container", w.Container), zap.Error(err))
+		w.Log.Warn("failed to rotate a log", zap.String("container", w.Container), zap.Error(err))
 		return
 	}
 	r.rotated.Inc()
 }
 
-// compress compresses what was put aside, of one log at a time. A log that grows
-// faster than that is cut all the same: its oldest file is removed as it is.
+// compress compresses rotated files, of one log at a time. A log that grows faster is
+// still rotated; its oldest file is then removed uncompressed.
 func (r *Rotator) compress(ctx context.Context, f *file, w Written) {
 	if f.packing.Swap(true) {
-		return // whoever is at it sees the new file, too
+		return // the running compression also sees the new file
 	}
 	defer f.packing.Store(false)
 	for more := true; more; {
@@ -295,7 +294,7 @@ func (r *Rotator) compress(ctx context.Context, f *file, w Written) {
 		more, err = r.cfg.Compress(w.Path)
 		<-r.packer
 		if err != nil {
-			w.Log.Warn("log not compressed", zap.String("container", w.Container), zap.Error(err))
+			w.Log.Warn("failed to compress a log", zap.String("container", w.Container), zap.Error(err))
 		}
 	}
 }

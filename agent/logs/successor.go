@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// successor opens the file that f's writer went on in; nil: f is the one that is
-// written. A file that was put aside is written until the runtime has opened the
-// new one and turned to it, so f is left only when a later file has content. Of
-// files that were put aside meanwhile none is left out, unless it is compressed by
-// now.
+// successor opens the file in which f's writer continued; nil: f is still the current
+// one. The runtime writes to a rotated file until it has opened the new one, so f
+// counts as finished only when a later file has content. Files that were rotated
+// meanwhile are all included, except those that are already compressed.
 func successor(path string, f *os.File) (*os.File, error) {
 	mine, err := f.Stat()
 	if err != nil {
@@ -29,9 +28,9 @@ func successor(path string, f *os.File) (*os.File, error) {
 	return files[0], nil
 }
 
-// openLater opens the plain files after mine in the order in which they were
-// written. The log itself is opened before the others are listed: put aside
-// meanwhile, it is among them too, and none is skipped.
+// openLater opens the plain files after mine in the order in which they were written.
+// The log itself is opened before the others are listed: if it is rotated meanwhile,
+// it is also listed, and none is skipped.
 func openLater(path string, mine fs.FileInfo) (files []*os.File, err error) {
 	last, err := os.Open(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +59,8 @@ func openLater(path string, mine fs.FileInfo) (files []*os.File, err error) {
 	return files, nil
 }
 
-// later are the names after mine's. Where that is compressed or removed they are
-// those of the files that were not written last before it was.
+// later returns the names after mine's. If mine is compressed or removed, it compares
+// modification times instead.
 func later(names []string, mine fs.FileInfo) (out []string) {
 	listed := false
 	for _, name := range names {

@@ -8,12 +8,12 @@ import (
 	"os"
 )
 
-// tailBlock is read at a time from the end.
+// tailBlock is the size of a read from the end.
 const tailBlock = 64 << 10
 
-// openTail opens the log at path where its last n lines begin, below 0 where it
-// does. A log that was put aside a while ago has most of its lines in the file
-// before: of that, too, as far as it is not compressed.
+// openTail opens the log at path where its last n lines begin; negative: at its
+// start. After a recent rotation most lines are in the previous file, which is then
+// opened if it is not compressed.
 func openTail(path string, n int64) (*os.File, error) {
 	files, err := plain(path)
 	if err != nil {
@@ -26,7 +26,7 @@ func openTail(path string, n int64) (*os.File, error) {
 	}
 	if f != nil {
 		lines, err := seek(f, n)
-		if err != nil || n >= 0 && lines >= n && hasContent(f) { // empty, the one before may be written yet
+		if err != nil || n >= 0 && lines >= n && hasContent(f) { // if it is empty, the previous file may still be written
 			return f, err
 		}
 		f.Close()

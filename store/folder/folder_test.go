@@ -52,7 +52,7 @@ func TestOpen(t *testing.T) {
 		{mode: 0o755, full: true, want: "0711", changed: 1},
 		{mode: 0o777, want: "0711", changed: 1},
 		{mode: 0o1777, want: "0711", changed: 1},
-		{mode: 0o777, full: true, refused: "(mode 0777), so what lies there may be theirs: look through it, then run chmod 0711 /"},
+		{mode: 0o777, full: true, refused: "(mode 0777), so its content may come from them: check it, then run chmod 0711 /"},
 		{mode: 0o775, full: true, refused: "(mode 0775)"},
 		{mode: 0o702, full: true, refused: "(mode 0702)"},
 	} {

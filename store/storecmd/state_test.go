@@ -95,7 +95,7 @@ func TestMissingStateIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		log, logs := watching()
-		if got := s.Tell(log); !strings.Contains(got, want) || (got == "") != (want == "") || said(logs, "begins anew") != min(len(want), 1) {
+		if got := s.Tell(log); !strings.Contains(got, want) || (got == "") != (want == "") || said(logs, "starting with an empty state") != min(len(want), 1) {
 			t.Errorf("start %d: %q, %v", i, got, logs.All())
 		}
 		if err := s.Close(); err != nil {

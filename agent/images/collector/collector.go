@@ -1,7 +1,6 @@
-// Package collector removes what nobody needs any more: dead containers and
-// sandboxes, their logs, and images. What belongs to a pod that is deleted goes
-// with it, by its worker; this is about the rest. What is to go is decided by
-// package garbage.
+// Package collector garbage-collects dead containers and sandboxes, their logs, and
+// images. The worker of a deleted pod removes everything that belongs to it; this
+// package removes the rest. Package garbage decides what to remove.
 package collector
 
 import (
@@ -19,35 +18,35 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Runtime is the part of the agent's runtime that removes.
+// Runtime is the part of the agent's runtime that lists and removes.
 type Runtime interface {
 	RemoveContainer(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
-	// ListContainers lists also those of others.
+	// ListContainers also lists containers of other clients.
 	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
 	ListImages(ctx context.Context) ([]*cri.Image, error)
 	RemoveImage(ctx context.Context, image string) error
 }
 
-// Pod is one that the node runs, or has.
+// Pod is a pod on the node.
 type Pod interface {
-	// Garbage is what is known of it; false: it is not to be touched, because nothing
-	// is known yet or because it goes as a whole.
+	// Garbage returns the pod's containers and sandboxes; false: leave the pod alone,
+	// because its state is not known yet or it is being removed.
 	Garbage() (garbage.Pod, bool)
-	// ContainerRemoved says that a dead container is no more.
+	// ContainerRemoved is called after a dead container was removed.
 	ContainerRemoved(*status.Container)
-	// SandboxRemoved says that a dead sandbox is no more.
+	// SandboxRemoved is called after a dead sandbox was removed.
 	SandboxRemoved(id string)
 }
 
-// Node is whom the Collector tells.
+// Node is notified by the Collector.
 type Node interface {
-	// ImagesChanged has the node's images listed anew.
+	// ImagesChanged makes the node list its images again.
 	ImagesChanged()
 	Event(eventType, reason, format string, args ...any)
 }
 
-// Deps are what a Collector works with; all but InUse are required.
+// Deps are a Collector's dependencies; all but InUse are required.
 type Deps struct {
 	Runtime Runtime
 	Clock   clock.WithTicker
@@ -56,19 +55,21 @@ type Deps struct {
 	Node    Node
 	// Pods are all pods of the node by UID.
 	Pods func() map[types.UID]Pod
-	// Known reports whether none is missing: else everything would seem to be nobody's.
+	// Known reports whether Pods is complete; until then everything would seem
+	// orphaned.
 	Known func() bool
-	// Sweep removes what lies in folders for pods that are not there.
+	// Sweep removes orphaned log folders and links.
 	Sweep func() (logFolders, logLinks int)
-	// Preloaded are the names of images that stay.
+	// Preloaded returns the names of images that must stay.
 	Preloaded func() map[string]bool
-	// InUse are the names of images that are used by more than containers; nil: none.
+	// InUse returns the names of images that are used other than by containers; may
+	// be nil.
 	InUse func() []string
-	// Images is where they lie.
+	// Images is the location of images.
 	Images *image.Place
 }
 
-// Collector removes what is left over.
+// Collector garbage-collects containers, sandboxes, logs and images.
 type Collector struct {
 	Deps
 	policy garbage.Policy
@@ -76,23 +77,23 @@ type Collector struct {
 	failed bool // the last pass over images did not free enough
 
 	imagesGone *prometheus.CounterVec // by reason
-	gone       *prometheus.CounterVec // by what
+	gone       *prometheus.CounterVec // by type
 }
 
-// New registers metrics; Run begins.
+// New registers metrics. The caller calls Run.
 func New(deps Deps, policy garbage.Policy) (*Collector, error) {
 	c := &Collector{Deps: deps, policy: policy,
 		imagesGone: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total", Help: "Images removed, by reason: age or space.",
 		}, []string{"reason"}),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monopod_garbage_collected_total", Help: "What was removed of pods: container, sandbox, log_folder, log_link.",
+			Name: "monopod_garbage_collected_total", Help: "Removed objects of pods, by type: container, sandbox, log_folder, log_link.",
 		}, []string{"what"}),
 	}
 	return c, errors.Join(deps.Metrics.Register(c.imagesGone), deps.Metrics.Register(c.gone))
 }
 
-// Run looks at containers and images, each in its own time, until ctx ends.
+// Run collects containers and images, each at its own interval, until ctx ends.
 func (c *Collector) Run(ctx context.Context) {
 	containers := c.Clock.NewTicker(c.policy.ContainerPeriod)
 	defer containers.Stop()
@@ -104,7 +105,7 @@ func (c *Collector) Run(ctx context.Context) {
 			return
 		case <-containers.C():
 			if err := c.containers(ctx, false); err != nil && ctx.Err() == nil {
-				c.Log.Warn("dead containers not removed", zap.Error(err))
+				c.Log.Warn("failed to remove dead containers", zap.Error(err))
 			}
 		case <-images.C():
 			if !c.policy.ImagesOff() {
@@ -117,13 +118,13 @@ func (c *Collector) Run(ctx context.Context) {
 // Reclaim removes, at once, all that DeadContainers and UnusedImages do.
 func (c *Collector) Reclaim(ctx context.Context) {
 	if err := c.DeadContainers(ctx); err != nil {
-		c.Log.Warn("dead containers not removed for space", zap.Error(err))
+		c.Log.Warn("failed to remove dead containers to free space", zap.Error(err))
 	}
 	if err := c.UnusedImages(ctx); err != nil {
-		c.Log.Warn("unused images not removed for space", zap.Error(err))
+		c.Log.Warn("failed to remove unused images to free space", zap.Error(err))
 	}
 }
 
-// DeadContainers removes, at once, every dead container that no policy keeps, and
-// all of the pods that have ended, whose logs go with them.
+// DeadContainers removes, at once, every dead container that the policy does not
+// keep, and all containers and logs of pods that have ended.
 func (c *Collector) DeadContainers(ctx context.Context) error { return c.containers(ctx, true) }

@@ -32,7 +32,8 @@ func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
 	return errors.Join(errs...)
 }
 
-// dispensable is what may go of the pods; of those that have ended, all of it.
+// dispensable returns what may be removed of the pods: everything, for pods that have
+// ended.
 func dispensable(pods map[types.UID]Pod, emptyEnded bool) []garbage.Pod {
 	var out []garbage.Pod
 	for _, p := range pods {

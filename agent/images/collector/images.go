@@ -21,11 +21,11 @@ const (
 	reasonDisk    = "InvalidDiskCapacity"
 )
 
-// allOfIt is more than there is to free.
+// allOfIt is more than can ever be freed.
 const allOfIt = int64(1)<<62 - 1
 
-// UnusedImages removes, at once, every image that no container was made from, but
-// for those pinned, preloaded or just pulled.
+// UnusedImages removes, at once, every image without containers, except those pinned,
+// preloaded or just pulled.
 func (c *Collector) UnusedImages(ctx context.Context) error {
 	unused, err := c.unused(ctx)
 	if err != nil {
@@ -42,8 +42,8 @@ func (c *Collector) imagePass(ctx context.Context) {
 		c.failed = false
 		return
 	}
-	c.Log.Warn("images not removed", zap.Error(err))
-	if c.failed { // as upstream: only what lasts is told
+	c.Log.Warn("failed to remove images", zap.Error(err))
+	if c.failed { // as upstream: report only a repeated failure
 		c.Node.Event(corev1.EventTypeWarning, reasonImageGC, "%v", err)
 	}
 	c.failed = true
@@ -77,7 +77,7 @@ func (c *Collector) freeEnough(ctx context.Context) error {
 	return err
 }
 
-// disk is the file system that images lie on.
+// disk returns the file system that contains the images.
 func (c *Collector) disk(ctx context.Context) (host.Amount, error) {
 	c.Images.Find(ctx)
 	disk, err := host.Disk(c.Images.Root())
@@ -88,13 +88,13 @@ func (c *Collector) disk(ctx context.Context) (host.Amount, error) {
 	return disk, err
 }
 
-// unused are the images that may go, in order.
+// unused returns the images that may be removed, in order.
 func (c *Collector) unused(ctx context.Context) ([]garbage.Image, error) {
 	images, err := c.Runtime.ListImages(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
-	containers, err := c.Runtime.ListContainers(ctx, nil) // also those of others
+	containers, err := c.Runtime.ListContainers(ctx, nil) // including those of other clients
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}

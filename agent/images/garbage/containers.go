@@ -10,30 +10,30 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Pod is what is known of one pod.
+// Pod is the state of one pod.
 type Pod struct {
 	UID  types.UID
 	Seen *status.Observed
-	Over bool // it has ended: nothing of it starts again, its status is stored
-	All  bool // whatever is dead of it is to go
+	Over bool // it has ended: none of its containers restarts, its status is stored
+	All  bool // remove every dead container and sandbox
 }
 
 // Container is a dead container of a pod.
 type Container struct {
 	Pod types.UID
 	*status.Container
-	needed bool // the pod's status, or its next start, is made from it
+	needed bool // the pod's status, or its next start, depends on it
 }
 
-// unit is what PerContainer counts for: a container of a pod.
+// unit identifies a container of a pod, for PerContainer.
 type unit struct {
 	pod  types.UID
 	name string
 }
 
-// Containers are the dead containers that are to go. The last instance of a
-// container always stays while its pod lives, whatever the limits say: without
-// it nobody would know how the container ended, and it would start again.
+// Containers returns the dead containers to remove. The last instance of a container
+// stays as long as its pod exists, regardless of limits: without it the container's
+// exit would be unknown, and it would be started again.
 func (p *Policy) Containers(pods []Pod, now time.Time) []Container {
 	var out []Container
 	kept := map[unit][]Container{} // the newest first
@@ -58,8 +58,8 @@ func (p *Policy) Containers(pods []Pod, now time.Time) []Container {
 	return out
 }
 
-// dead are the pod's containers that do not run and ended before a time, the
-// newest first. One that was made and never started is dead once there is a newer.
+// dead returns the pod's containers that ended before a time, newest first. A
+// container that was never started is dead once there is a newer one.
 func (p *Pod) dead(before time.Time) []Container {
 	newest := map[string]*status.Container{}
 	for i := range p.Seen.Containers {
@@ -84,7 +84,7 @@ func byAge(a, b *status.Container) int {
 	return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// trim takes all but the newest n of each container out of kept.
+// trim removes all but the newest n instances of each container from kept.
 func trim(kept map[unit][]Container, n int) []Container {
 	var out []Container
 	for u, list := range kept {
@@ -100,7 +100,7 @@ func trim(kept map[unit][]Container, n int) []Container {
 	return out
 }
 
-// oldest are the n that ended first of those that may go.
+// oldest returns the n containers that ended first.
 func oldest(kept map[unit][]Container, n int) []Container {
 	var all []Container
 	for _, list := range kept {
@@ -119,8 +119,9 @@ func count(kept map[unit][]Container) (n int) {
 	return n
 }
 
-// Sandboxes are the dead sandboxes of a pod that hold no container, but for the
-// newest, from which the next one counts on; of a pod whose All is set that too.
+// Sandboxes returns the dead sandboxes of a pod without containers, except the
+// newest, whose attempt number the next one continues; if All is set, including the
+// newest.
 func Sandboxes(p Pod) []string {
 	holds := map[string]bool{}
 	for i := range p.Seen.Containers {

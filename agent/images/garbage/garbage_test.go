@@ -174,16 +174,16 @@ func TestFlags(t *testing.T) {
 		"":                              "<nil>",
 		"--image-gc-high-threshold=100": "<nil>",
 		"--maximum-dead-containers-per-container=-1": "<nil>",
-		"--image-gc-high-threshold=101":              "--image-gc-high-threshold: 101 is not between 0 and 100",
+		"--image-gc-high-threshold=101":              "--image-gc-high-threshold must be between 0 and 100, got 101",
 		"--image-gc-low-threshold=85":                "--image-gc-low-threshold: 85 is not below --image-gc-high-threshold, which is 85",
-		"--minimum-image-ttl-duration=-1s":           "--minimum-image-ttl-duration: -1s is below 0",
+		"--minimum-image-ttl-duration=-1s":           "--minimum-image-ttl-duration must not be negative, got -1s",
 		"--image-maximum-gc-age=1m":                  "--image-maximum-gc-age: 1m0s is not above --minimum-image-ttl-duration, which is 2m0s",
-		"--container-gc-period=0":                    "--container-gc-period: 0s is not above 0",
+		"--container-gc-period=0":                    "--container-gc-period must be positive, got 0s",
 		"--minimum-container-ttl-duration=1h":        "<nil>",
 		"--image-maximum-gc-age=72h":                 "<nil>",
 		"--maximum-dead-containers=100":              "<nil>",
-		"--image-gc-low-threshold=-1":                "--image-gc-low-threshold: -1 is not between 0 and 100",
-		"--image-gc-period=-1s":                      "--image-gc-period: -1s is not above 0",
+		"--image-gc-low-threshold=-1":                "--image-gc-low-threshold must be between 0 and 100, got -1",
+		"--image-gc-period=-1s":                      "--image-gc-period must be positive, got -1s",
 	} {
 		var p garbage.Policy
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -12,14 +12,14 @@ import (
 // Images remembers, in memory only, when images were first seen and last used:
 // after a restart all count as new. The zero value works.
 type Images struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	began time.Time
 	known map[string]*usage
 }
 
 type usage struct{ first, last time.Time }
 
-// Image is an image that may go, unless something speaks against it.
+// Image is an image and what is known about its use.
 type Image struct {
 	ID    string
 	Names []string
@@ -27,11 +27,11 @@ type Image struct {
 	First time.Time // seen
 	Last  time.Time // used; zero: not since First
 	InUse bool      // by a container, dead or alive
-	Kept  bool      // pinned, or could not be had again
+	Kept  bool      // pinned, or cannot be pulled again
 }
 
-// Detect notes what there is now. used are the names and ids of images that
-// containers were made from, keep the names of those that must stay.
+// Detect records the current images. used are the names and IDs of images that
+// containers use, keep the names of images that must stay.
 func (m *Images) Detect(list []*cri.Image, used, keep map[string]bool, now time.Time) []Image {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,15 +62,14 @@ func among(names []string, set map[string]bool) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return set[n] })
 }
 
-// Began is when the first look was.
+// Began is the time of the first Detect.
 func (m *Images) Began() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.began
 }
 
-// Unused are the images that may go now, those first that were not used for the
-// longest time.
+// Unused returns the images that may be removed now, least recently used first.
 func (p *Policy) Unused(images []Image, now time.Time) []Image {
 	var out []Image
 	for _, i := range images {
@@ -84,8 +83,8 @@ func (p *Policy) Unused(images []Image, now time.Time) []Image {
 	return out
 }
 
-// TooOld are those of Unused that nobody has used for ImageMaxAge. began is when
-// use was first watched: what was not seen used before may well have been.
+// TooOld returns the images of Unused that have not been used for ImageMaxAge. began
+// is when use was first recorded, because earlier use is unknown.
 func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
 	if p.ImageMaxAge == 0 || now.Sub(began) <= p.ImageMaxAge {
 		return nil
@@ -99,8 +98,8 @@ func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
 	})
 }
 
-// ToFree is how many bytes are to be freed on a disk: 0 below the high threshold,
-// else what leads down to the low one.
+// ToFree returns how many bytes to free on a disk: 0 below the high threshold,
+// otherwise down to the low one.
 func (p *Policy) ToFree(total, free int64) int64 {
 	if p.ImageHigh == 100 || total <= 0 || usedPercent(total, free) < p.ImageHigh {
 		return 0

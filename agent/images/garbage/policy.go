@@ -1,9 +1,9 @@
-// Package garbage decides what of a node's containers, sandboxes and images
-// nobody needs any more. It decides only; the agent removes.
+// Package garbage decides which containers, sandboxes and images of a node can be
+// removed. It only decides; the agent removes.
 //
 //   - Policy: the limits, with upstream's flags and defaults.
-//   - Containers, Sandboxes: which dead ones of some pods are to go.
-//   - Images: what is remembered of images, and which are to go.
+//   - Containers, Sandboxes: the dead ones of some pods to remove.
+//   - Images: when images were last used, and which to remove.
 package garbage
 
 import (
@@ -14,21 +14,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Policy is what may stay. Use Default, or Flags and Check.
+// Policy is the limits of garbage collection. Use Default, or Flags and Check.
 type Policy struct {
-	ContainerPeriod time.Duration // between looks at containers, sandboxes and log folders
+	ContainerPeriod time.Duration // interval of passes over containers, sandboxes and log folders
 	MinContainerAge time.Duration // a container stays that long after its end
-	PerContainer    int           // dead instances kept of each container; below 0 all
-	MaxContainers   int           // dead instances kept on the node; below 0 all
+	PerContainer    int           // dead instances to keep of each container; negative: all
+	MaxContainers   int           // dead instances to keep on the node; negative: all
 
-	ImagePeriod time.Duration // between looks at images
-	ImageHigh   int           // percent of the disk used at which images go; 100: never for want of space
-	ImageLow    int           // percent of the disk used down to which they do
-	ImageMinAge time.Duration // an image stays that long after it came
-	ImageMaxAge time.Duration // an image unused for that long goes; 0: never for its age
+	ImagePeriod time.Duration // interval of passes over images
+	ImageHigh   int           // percent of disk usage that triggers removal; 100: never
+	ImageLow    int           // percent of disk usage at which removal stops
+	ImageMinAge time.Duration // minimum age of an image
+	ImageMaxAge time.Duration // an image unused for that long is removed; 0: never
 }
 
-// Default is upstream's, as of its KubeletConfiguration.
+// Default returns upstream's defaults of KubeletConfiguration.
 func Default() Policy {
 	return Policy{
 		ContainerPeriod: time.Minute, PerContainer: 1, MaxContainers: -1,
@@ -36,7 +36,7 @@ func Default() Policy {
 	}
 }
 
-// Flags are kubelet's, and the two periods, which kubelet has built in.
+// Flags adds kubelet's flags, and the two periods, which are constants in kubelet.
 func (p *Policy) Flags(f *pflag.FlagSet) {
 	*p = Default()
 	f.DurationVar(&p.MinContainerAge, "minimum-container-ttl-duration", p.MinContainerAge, "Minimum age of a terminated container before it is garbage collected.")
@@ -50,12 +50,12 @@ func (p *Policy) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&p.ImagePeriod, "image-gc-period", p.ImagePeriod, "Interval between garbage collections of images.")
 }
 
-// Check says what is wrong with the flags' values.
+// Check validates the flags.
 func (p *Policy) Check() error {
 	var errs []error
 	percent := func(flag string, value int) {
 		if value < 0 || value > 100 {
-			errs = append(errs, fmt.Errorf("--%s: %d is not between 0 and 100", flag, value))
+			errs = append(errs, fmt.Errorf("--%s must be between 0 and 100, got %d", flag, value))
 		}
 	}
 	percent("image-gc-high-threshold", p.ImageHigh)
@@ -65,12 +65,12 @@ func (p *Policy) Check() error {
 	}
 	for flag, d := range map[string]time.Duration{"minimum-container-ttl-duration": p.MinContainerAge, "minimum-image-ttl-duration": p.ImageMinAge, "image-maximum-gc-age": p.ImageMaxAge} {
 		if d < 0 {
-			errs = append(errs, fmt.Errorf("--%s: %v is below 0", flag, d))
+			errs = append(errs, fmt.Errorf("--%s must not be negative, got %v", flag, d))
 		}
 	}
 	for flag, d := range map[string]time.Duration{"container-gc-period": p.ContainerPeriod, "image-gc-period": p.ImagePeriod} {
 		if d <= 0 {
-			errs = append(errs, fmt.Errorf("--%s: %v is not above 0", flag, d))
+			errs = append(errs, fmt.Errorf("--%s must be positive, got %v", flag, d))
 		}
 	}
 	if p.ImageMaxAge > 0 && p.ImageMaxAge <= p.ImageMinAge {
@@ -79,5 +79,5 @@ func (p *Policy) Check() error {
 	return errors.Join(errs...)
 }
 
-// ImagesOff reports whether no image ever is to go by itself.
+// ImagesOff reports whether images are never garbage-collected.
 func (p *Policy) ImagesOff() bool { return p.ImageHigh == 100 && p.ImageMaxAge == 0 }

@@ -1,8 +1,8 @@
-// Package image packs programs into OCI images without a registry or a builder,
-// and carries the pause image that every sandbox runs.
+// Package image packs programs into OCI images without a registry or a builder, and
+// contains the pause image of every sandbox.
 //
-// An Archive is an OCI image layout in one tar: what `ctr images import`, docker
-// load (25 and later) and ImportImages take. The same Image always gives the
+// An Archive is an OCI image layout in one tar: the format that `ctr images import`,
+// docker load (25 and later) and ImportImages accept. The same Image always gives the
 // same bytes, hence the same digests.
 package image
 
@@ -28,7 +28,7 @@ import (
 // for a tag by other tools.
 const annotationName = "io.containerd.image.name"
 
-// File is one file of the only layer. Parent folders are made as needed.
+// File is one file of the only layer. Parent folders are added as needed.
 type File struct {
 	Path string      // from the root, with or without a leading slash
 	Mode fs.FileMode // permission bits, fs.ModeDir or fs.ModeSymlink; 0 means 0755
@@ -194,7 +194,7 @@ func writeEntry(tw *tar.Writer, f File) error {
 	return err
 }
 
-// tarMode adds to the permission bits the three that Unix keeps beside them.
+// tarMode returns the permission bits with setuid, setgid and sticky.
 func tarMode(m fs.FileMode) int64 {
 	mode := int64(m.Perm())
 	if m&fs.ModeSetuid != 0 {

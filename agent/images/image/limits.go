@@ -8,32 +8,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Limits bound how many images are pulled at a time. The zero value is upstream's
+// Limits bounds how many images are pulled at a time. The zero value is upstream's
 // default: one after another.
 type Limits struct {
 	Parallel    bool // more than one at a time
 	MaxParallel int  // with Parallel; 0: any number
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (l *Limits) Flags(f *pflag.FlagSet) {
 	f.Var((*serial)(&l.Parallel), "serialize-image-pulls", "Pull images one at a time.")
 	f.Lookup("serialize-image-pulls").NoOptDefVal = "true"
 	f.IntVar(&l.MaxParallel, "max-parallel-image-pulls", 0, "Maximum number of images pulled in parallel; requires --serialize-image-pulls=false. 0: no limit.")
 }
 
-// Check says what is wrong with the flags' values.
+// Check validates the flags.
 func (l *Limits) Check() error {
 	switch {
 	case l.MaxParallel < 0:
-		return fmt.Errorf("--max-parallel-image-pulls: %d is below 0", l.MaxParallel)
+		return fmt.Errorf("--max-parallel-image-pulls must not be negative, got %d", l.MaxParallel)
 	case l.MaxParallel > 1 && !l.Parallel:
 		return errors.New("--max-parallel-image-pulls: more than 1 needs --serialize-image-pulls=false")
 	}
 	return nil
 }
 
-// slots holds a place for each pull at work; nil: any number.
+// slots returns a semaphore for pulls; nil: no limit.
 func (l Limits) slots() chan struct{} {
 	switch {
 	case !l.Parallel:
@@ -44,7 +44,7 @@ func (l Limits) slots() chan struct{} {
 	return nil
 }
 
-// take waits for a place and returns what gives it back.
+// take waits for a slot and returns the function that releases it.
 func take(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	if slots == nil {
 		return func() {}, nil
@@ -57,7 +57,7 @@ func take(ctx context.Context, slots chan struct{}) (release func(), err error) 
 	}
 }
 
-// serial is a flag that says the opposite of what it is kept as.
+// serial is a flag with the inverse of the stored value.
 type serial bool
 
 func (s *serial) String() string { return fmt.Sprint(!bool(*s)) }

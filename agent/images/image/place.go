@@ -10,26 +10,26 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FsTeller is a runtime that may know where its images lie; Unimplemented: it does
-// not.
+// FsTeller is a runtime that may report the file system of its images; if it cannot,
+// the error is Unimplemented.
 type FsTeller interface {
 	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
 }
 
-// Place is where images lie.
+// Place is the location of images.
 type Place struct {
 	runtime FsTeller
 	usual   string
-	found   atomic.Pointer[string] // nil: the runtime has not said yet
+	found   atomic.Pointer[string] // nil: the runtime has not answered yet
 }
 
-// NewPlace is on the file system of usual, unless the runtime says otherwise.
+// NewPlace returns a Place at usual until the runtime reports another one.
 func NewPlace(runtime FsTeller, usual string) *Place {
 	return &Place{runtime: runtime, usual: usual}
 }
 
-// Root is on the file system that images lie on: where the runtime says, once it has
-// been asked, else where it probably is.
+// Root is a path on the images' file system: the one that the runtime reported, or
+// else the default.
 func (p *Place) Root() string {
 	if found := p.found.Load(); found != nil {
 		return *found
@@ -37,7 +37,7 @@ func (p *Place) Root() string {
 	return p.usual
 }
 
-// Find asks the runtime, until it has answered once, be it that it does not know.
+// Find asks the runtime until it has answered once, even with Unimplemented.
 func (p *Place) Find(ctx context.Context) {
 	if p.found.Load() != nil {
 		return

@@ -1,4 +1,4 @@
-// Package image brings images to the node: archives from the disk, and pulls.
+// Package image provides images to the node: archives from the disk, and pulls.
 package image
 
 import (
@@ -21,7 +21,7 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// Runtime is where images are.
+// Runtime is the part of the runtime that holds images.
 type Runtime interface {
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
 	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
@@ -38,7 +38,7 @@ const (
 	ReasonSignature   = "SignatureValidationFailed"
 )
 
-// Error says why an image is not there, and when to try again.
+// Error is why an image is missing, and when to try again.
 type Error struct {
 	Reason  string
 	Message string
@@ -47,11 +47,11 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Note tells of what a user may want to know: the type, reason and text of an event.
+// Note reports an Event: its type, reason and message.
 type Note func(eventType, reason, message string)
 
-// Puller brings images by their pull policy, each image of each pod with a backoff
-// of its own.
+// Puller provides images by their pull policy, with a separate backoff for each image
+// of each pod.
 type Puller struct {
 	Runtime    Runtime
 	Clock      clock.PassiveClock
@@ -59,11 +59,11 @@ type Puller struct {
 	ConfigFile string   // credentials of the node, as docker login writes them; empty: none
 	Metrics    *Metrics // nil: none
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	backoff backoff.Backoff
 	failed  map[string]failure
 	slots   chan struct{}
-	ready   bool // slots is made
+	ready   bool // slots is initialized
 }
 
 type failure struct {
@@ -71,7 +71,7 @@ type failure struct {
 	message string // with its reason
 }
 
-// Request is one container's need of an image.
+// Request is a container's request for an image.
 type Request struct {
 	Image   string
 	Policy  corev1.PullPolicy
@@ -81,9 +81,9 @@ type Request struct {
 	Note    Note
 }
 
-// Present answers at once: the image, if it is here and the policy does not ask
-// for a pull; nil if it must be pulled. An error that is not an Error tells of the
-// runtime, which went away.
+// Present returns at once: the image, if it is present and the policy does not
+// require a pull; nil if it must be pulled. An error that is not an Error means that
+// the runtime is unavailable.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
 		return nil, r.refuse(ReasonInvalid, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
@@ -105,16 +105,16 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	return nil, nil
 }
 
-// refuse tells of an image that no pull would bring, and is asked for again later.
+// refuse reports an image that no pull can provide; it is retried later.
 func (r Request) refuse(reason, event, message string) *Error {
 	r.Note(corev1.EventTypeWarning, event, message)
 	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
 	return &Error{Reason: reason, Message: message, Retry: backoff.Initial}
 }
 
-// Pull pulls the image, unless it failed too short a time ago, and returns it. It
-// waits for its turn where Limits want that. An error that is not an Error is none of
-// the image's: it may be pulled again at once.
+// Pull pulls the image and returns it, unless it is in backoff. It waits for a slot
+// of Limits. An error that is not an Error is not about the image: it may be pulled
+// again at once.
 func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	key := r.Owner + "_" + r.Image
 	if err := p.waits(key, r); err != nil {
@@ -153,8 +153,8 @@ func (p *Puller) places() chan struct{} {
 	return p.slots
 }
 
-// pull tries the credentials of the pod, then those of the node; without any it
-// comes as nobody.
+// pull tries the credentials of the pod, then those of the node; without any it pulls
+// anonymously.
 func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
 	auths, unread := p.credentials(r)
 	var errs []error
@@ -168,13 +168,13 @@ func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
 		}
 		errs = append(errs, err)
 	}
-	if unread != nil { // perhaps what was needed
+	if unread != nil { // it may have had the right credentials
 		errs = append(errs, unread)
 	}
 	return nil, utilerrors.NewAggregate(errs)
 }
 
-// credentials are never none: nil stands for nobody's.
+// credentials returns at least one element; nil means an anonymous pull.
 func (p *Puller) credentials(r Request) ([]*cri.AuthConfig, error) {
 	ring, err := keyring.OfSecrets(r.Secrets)
 	auths := ring.Lookup(r.Image)
@@ -188,14 +188,14 @@ func (p *Puller) credentials(r Request) ([]*cri.AuthConfig, error) {
 	return auths, err
 }
 
-// arrived is the image just pulled.
+// arrived returns the image just pulled.
 func (p *Puller) arrived(ctx context.Context, ref, name string) (*cri.Image, error) {
 	img, err := p.Runtime.ImageStatus(ctx, ref)
 	if err == nil && img == nil {
 		img, err = p.Runtime.ImageStatus(ctx, Named(name))
 	}
 	if err == nil && img == nil {
-		err = fmt.Errorf("image %q is gone right after its pull", name)
+		err = fmt.Errorf("image %q disappeared after its pull", name)
 	}
 	return img, err
 }
@@ -229,12 +229,12 @@ func (p *Puller) note(key string, r Request, err error) error {
 	p.mu.Unlock()
 	r.Note(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", r.Image, err))
 	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
-	// At once again: that attempt only says ImagePullBackOff and how long.
+	// Retry at once: that attempt only reports ImagePullBackOff and its duration.
 	return &Error{Reason: reason, Message: message, Retry: time.Second}
 }
 
-// judge is the reason of a failed pull, and what is said of it: the runtime may
-// name two others before its own words.
+// judge returns the reason and message of a failed pull: the runtime's message may
+// begin with one of two other reasons.
 func judge(image string, err error) (reason, message string) {
 	text := status.Convert(err).Message()
 	if rest, ok := strings.CutPrefix(text, ReasonUnavailable); ok {
@@ -253,7 +253,7 @@ func (p *Puller) forget(key string) {
 	p.backoff.Forget(key)
 }
 
-// Forget drops what is known of an owner's failures.
+// Forget drops the failures of an owner.
 func (p *Puller) Forget(owner string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,7 +265,7 @@ func (p *Puller) Forget(owner string) {
 	}
 }
 
-// Named gives an image without tag or digest the tag latest.
+// Named adds the tag latest to an image without tag or digest.
 func Named(image string) string {
 	rest := image[strings.LastIndex(image, "/")+1:]
 	if strings.ContainsAny(rest, ":@") {

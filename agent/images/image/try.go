@@ -8,9 +8,9 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// Try is what is known of an image that is not there yet: whether it is being pulled,
-// and how the last attempt to bring it ended. The zero value is one that nobody has
-// looked for. It is for one goroutine.
+// Try is the state of an image that is not present yet: whether it is being pulled,
+// and how the last attempt ended. The zero value means no attempt yet. Only one
+// goroutine may use it.
 type Try struct {
 	pulling bool
 	again   bool // images have been imported since
@@ -18,8 +18,8 @@ type Try struct {
 	until   time.Time // err holds
 }
 
-// Wait says that it is no use to look for the image now, and why: what the last attempt
-// said, if there was one, and when to look; without a Retry the end of the pull tells.
+// Wait reports whether to wait for the image, and why: the error of the last attempt,
+// if any, and when to retry; without a Retry, wait for the end of the pull.
 func (t *Try) Wait(now time.Time) (why Error, waits bool) {
 	switch {
 	case t.again:
@@ -34,7 +34,7 @@ func (t *Try) Wait(now time.Time) (why Error, waits bool) {
 	return Error{}, false
 }
 
-// Said is what the last attempt said, if there was one.
+// Said returns the error of the last attempt, if any.
 func (t *Try) Said() Error {
 	if t.err == nil {
 		return Error{}
@@ -42,21 +42,21 @@ func (t *Try) Said() Error {
 	return Error{Reason: t.err.Reason, Message: t.err.Message}
 }
 
-// Missing notes that the image is not on the machine; pull: it must be pulled, which
-// nobody does yet.
+// Missing records that the image is not on the machine. It returns true if the caller
+// must start a pull.
 func (t *Try) Missing() (pull bool) {
 	pull = !t.pulling
 	t.again, t.pulling = false, true
 	return pull
 }
 
-// Again has the image looked for at once, even while it is being pulled.
+// Again makes the next check look for the image at once, even during a pull.
 func (t *Try) Again() { t.again = true }
 
-// Failed notes why the image is not there.
+// Failed records why the image is missing.
 func (t *Try) Failed(e *Error, now time.Time) { t.err, t.until = e, now.Add(e.Retry) }
 
-// Pulled notes how the pull ended. One that was cut off is as none.
+// Pulled records how the pull ended. An interrupted pull does not count.
 func (t *Try) Pulled(err error, now time.Time) {
 	t.pulling, t.err = false, nil
 	if err == nil || cutoff.Lost(err) {

@@ -1,5 +1,5 @@
-// Package preload imports the image archives of a folder, those that lie there at
-// the start and those that arrive, and remembers which it has imported.
+// Package preload imports the image archives in a folder, at start and when new ones
+// appear, and remembers which it has imported.
 package preload
 
 import (
@@ -22,18 +22,19 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// arrival is how long an archive must lie still before it is imported.
+// arrival is how long an archive must stay unchanged before it is imported.
 const arrival = 500 * time.Millisecond
 
-// imported is what is known of an archive that was imported, so that a restart
-// need not do it again.
+// imported identifies an imported archive, so that it is not imported again after a
+// restart.
 type imported struct {
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`
 	Images   []string  `json:"images"`
 }
 
-// Runtime is what of the agent's runtime an Importer needs; see runtime.Runtime.
+// Runtime is the part of the agent's runtime that an Importer needs; see
+// runtime.Runtime.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
@@ -47,7 +48,7 @@ type Config struct {
 	Runtime Runtime
 	Clock   clock.WithTicker
 	Log     *zap.Logger
-	// Arrived is called after images came that were not known.
+	// Arrived is called after new images were imported.
 	Arrived func()
 }
 
@@ -60,10 +61,10 @@ type Importer struct {
 // New returns an importer; Run starts it.
 func New(cfg Config) *Importer { return &Importer{Config: cfg, first: make(chan struct{})} }
 
-// First closes when what lay there at the start is imported.
+// First is closed when the archives that exist at start are imported.
 func (i *Importer) First() <-chan struct{} { return i.first }
 
-// Names are the images that came from archives.
+// Names returns the images imported from archives.
 func (i *Importer) Names() map[string]bool {
 	names := map[string]bool{}
 	for _, archive := range i.known() {
@@ -74,7 +75,7 @@ func (i *Importer) Names() map[string]bool {
 	return names
 }
 
-// Run imports the archives, then those that arrive, until ctx ends.
+// Run imports the archives, and new ones as they appear, until ctx ends.
 func (i *Importer) Run(ctx context.Context) {
 	if i.Dir == "" {
 		close(i.first)
@@ -82,7 +83,7 @@ func (i *Importer) Run(ctx context.Context) {
 	}
 	watch, err := i.watch()
 	if err != nil {
-		i.Log.Warn("images that arrive will not be noticed", zap.String("dir", i.Dir), zap.Error(err))
+		i.Log.Warn("cannot watch the folder of image archives, new ones are imported only at start", zap.String("dir", i.Dir), zap.Error(err))
 	} else {
 		defer watch.Close()
 	}
@@ -108,7 +109,7 @@ func (i *Importer) watch() (*fsnotify.Watcher, error) {
 	return watch, nil
 }
 
-// importArrivals waits until a burst of changes is over, then imports what is new.
+// importArrivals waits until a burst of changes is over, then imports new archives.
 func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) {
 	timer := i.Clock.NewTimer(time.Hour)
 	timer.Stop()
@@ -118,7 +119,7 @@ func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) 
 		case <-ctx.Done():
 			return
 		case err := <-watch.Errors:
-			i.Log.Warn("images that arrive may not be noticed", zap.Error(err))
+			i.Log.Warn("failed to watch the folder of image archives, new ones may be missed", zap.Error(err))
 		case ev := <-watch.Events:
 			if isArchive(ev.Name) && !ev.Has(fsnotify.Remove) {
 				timer.Reset(arrival)
@@ -133,18 +134,18 @@ func isArchive(name string) bool {
 	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(ext string) bool { return strings.HasSuffix(name, ext) })
 }
 
-// importAll imports every archive that has not been.
+// importAll imports every new archive.
 func (i *Importer) importAll(ctx context.Context) {
 	known := i.known()
 	before := maps.Clone(known)
 	entries, err := os.ReadDir(i.Dir)
 	if err != nil {
-		i.Log.Error("image archives not imported", zap.Error(err))
+		i.Log.Error("failed to import image archives", zap.Error(err))
 	}
 	for _, e := range entries {
 		if name := e.Name(); isArchive(name) && ctx.Err() == nil {
 			if err := i.importOne(ctx, name, known); err != nil && ctx.Err() == nil {
-				i.Log.Error("image archive not imported", zap.String("archive", name), zap.Error(err))
+				i.Log.Error("failed to import an image archive", zap.String("archive", name), zap.Error(err))
 			}
 		}
 	}
@@ -152,7 +153,7 @@ func (i *Importer) importAll(ctx context.Context) {
 		return
 	}
 	if err := i.keep(known); err != nil {
-		i.Log.Warn("imported images not noted down", zap.Error(err))
+		i.Log.Warn("failed to record imported images", zap.Error(err))
 	}
 	i.Arrived()
 }
@@ -160,7 +161,7 @@ func (i *Importer) importAll(ctx context.Context) {
 func (i *Importer) known() map[string]imported {
 	known := map[string]imported{}
 	if b, err := os.ReadFile(i.Record); err == nil {
-		_ = json.Unmarshal(b, &known) // what cannot be read is imported again
+		_ = json.Unmarshal(b, &known) // without a readable record they are imported again
 	}
 	return known
 }
@@ -198,8 +199,8 @@ func (i *Importer) importOne(ctx context.Context, name string, known map[string]
 	return nil
 }
 
-// awaitRuntime waits for a runtime that is not there yet: what it cannot answer
-// for would be imported again.
+// awaitRuntime waits until the runtime answers: images that it cannot list would be
+// imported again.
 func (i *Importer) awaitRuntime(ctx context.Context) {
 	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
 		if _, err := i.Runtime.Version(ctx); err == nil {

@@ -1,6 +1,5 @@
-// Package logdir is where the logs of containers lie: in a folder for each pod, and
-// beside them, flat, links as log shippers know them from kubelet's
-// /var/log/containers.
+// Package logdir manages the folders of container logs: one for each pod, and a flat
+// folder of links for log shippers, like kubelet's /var/log/containers.
 package logdir
 
 import (
@@ -20,7 +19,7 @@ import (
 	"monopod/apiserver/process/folder"
 )
 
-// Dir has the logs of all pods.
+// Dir is the folder of all logs.
 type Dir struct {
 	log   *zap.Logger
 	root  string
@@ -28,15 +27,15 @@ type Dir struct {
 	made  sync.Map // path of a link that this process made → UID of its pod
 }
 
-// New lies in a folder that need not be there yet.
+// New returns the Dir at path, which need not exist yet.
 func New(path string, log *zap.Logger) *Dir {
 	return &Dir{log: log, root: filepath.Join(path, "pods"), links: filepath.Join(path, "containers")}
 }
 
-// Root is the folder of all of them.
+// Root returns the folder of logs and links.
 func (d *Dir) Root() string { return filepath.Dir(d.root) }
 
-// Make makes the folders.
+// Make creates the folders.
 func (d *Dir) Make() error {
 	for _, dir := range []string{d.root, d.links} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -46,15 +45,16 @@ func (d *Dir) Make() error {
 	return nil
 }
 
-// Pod is the folder of a pod's logs.
+// Pod returns the folder of a pod's logs.
 func (d *Dir) Pod(pod *corev1.Pod) string { return spec.LogDir(d.root, pod) }
 
-// Path is the log of one instance of a container.
+// Path returns the log file of a container instance.
 func (d *Dir) Path(pod *corev1.Pod, c *status.Container) string {
 	return filepath.Join(d.Pod(pod), spec.LogPath(c.Name, c.Attempt))
 }
 
-// Link makes the link to a log; one that cannot be made is missed by nobody here.
+// Link creates the link to a log. Errors are ignored, because Monopod does not use
+// the link.
 func (d *Dir) Link(pod *corev1.Pod, c *status.Container) {
 	link := d.link(pod, c)
 	_ = os.Symlink(d.Path(pod, c), link)
@@ -70,14 +70,14 @@ func (d *Dir) Unlink(pod *corev1.Pod, c *status.Container) {
 
 // Remove removes a log, rotated parts too, and the link to it.
 func (d *Dir) Remove(pod *corev1.Pod, c *status.Container) {
-	all, _ := filepath.Glob(d.Path(pod, c) + "*") // bad patterns cannot be: names are DNS labels
+	all, _ := filepath.Glob(d.Path(pod, c) + "*") // no bad patterns: names are DNS labels
 	for _, file := range all {
-		_ = os.Remove(file) // goes with the pod at the latest
+		_ = os.Remove(file) // removed with the pod at the latest
 	}
 	d.Unlink(pod, c)
 }
 
-// maxName is the longest name a file may have.
+// maxName is the maximum length of a file name.
 const maxName = 255
 
 func (d *Dir) link(pod *corev1.Pod, c *status.Container) string {
@@ -86,8 +86,8 @@ func (d *Dir) link(pod *corev1.Pod, c *status.Container) string {
 	return filepath.Join(d.links, name[:min(len(name), maxName-len(suffix))]+suffix)
 }
 
-// Sweep removes the folders of pods that are not there, and links to logs that are
-// no more. It says how many.
+// Sweep removes the folders of pods that do not exist and dangling links. It returns
+// their numbers.
 func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 	for _, name := range folder.Names(d.root) {
 		uid := types.UID(name[strings.LastIndex(name, "_")+1:])
@@ -108,7 +108,7 @@ func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 	return folders, links
 }
 
-// dangling removes a link to what is no more.
+// dangling removes a link whose target is gone.
 func (d *Dir) dangling(path string, there func(types.UID) bool) (removed bool) {
 	if uid, made := d.made.Load(path); made && there(uid.(types.UID)) {
 		return false // following it would leave a trace on the disk

@@ -1,17 +1,17 @@
-// Package cni is Monopod's own CNI plugin and the network it works on: one
-// bridge, one subnet and two nftables tables for each data folder.
+// Package cni is Monopod's own CNI plugin and its network: one bridge, one subnet and
+// two nftables tables for each data folder.
 //
-// The plugin is a mode of the monopod program (see Invoked): containerd runs it
-// for each sandbox. ADD takes an address, makes a veth pair whose far end is
-// born in the pod's namespace, and sets address and default route there. DEL
-// only gives the address back: the veth dies with the namespace.
+// The plugin is a mode of the monopod program (see Invoked): containerd runs it for
+// each sandbox. ADD allocates an address, creates a veth pair whose peer is created
+// in the pod's namespace, and sets address and default route there. DEL only releases
+// the address: the veth is removed with the namespace.
 //
-// What is on disk, all below the folder Dir:
+// Files, all below the folder Dir:
 //
 //	network.json             bridge, subnet and table, chosen once
 //	net.d/10-monopod.conflist
 //	bin/monopod-cni, bin/loopback -> the monopod program
-//	lock, last, ips/<address> who holds which address
+//	lock, last, ips/<address> the container that holds each address
 package cni
 
 import (
@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// pluginName is what the plugin is called in bin_dir and in the conflist.
+	// pluginName is the plugin's name in bin_dir and in the conflist.
 	pluginName = "monopod-cni"
 	// loopbackName is a plugin that containerd 1.6 runs for every sandbox.
 	loopbackName = "loopback"
@@ -40,7 +40,8 @@ type Network struct {
 	Subnet netip.Prefix `json:"subnet"` // a /24 or larger; its first address is the bridge
 	Table  string       `json:"table"`  // in nftables, families ip and inet
 	Dir    string       `json:"dir"`    // <data-dir>/cni, absolute
-	// Services are the ranges of Services, but for one that holds addresses of pods.
+	// Services are the ranges of Services, except one that contains addresses of
+	// pods.
 	Services []netip.Prefix `json:"services,omitempty"`
 }
 
@@ -53,7 +54,7 @@ func (n Network) ConfDir() string { return filepath.Join(n.Dir, "net.d") }
 // BinDir holds the plugins: containerd's bin_dir.
 func (n Network) BinDir() string { return filepath.Join(n.Dir, "bin") }
 
-// pluginConf is the plugin's part of the conflist as libcni hands it over.
+// pluginConf is the plugin's part of the conflist, as libcni passes it.
 type pluginConf struct {
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name,omitempty"`
@@ -65,7 +66,7 @@ type pluginConf struct {
 	} `json:"runtimeConfig,omitzero"`
 }
 
-// portMapping is one hostPort, in the words of CNI's capability portMappings.
+// portMapping is one hostPort, in the format of CNI's capability portMappings.
 type portMapping struct {
 	HostPort      uint16 `json:"hostPort"`
 	ContainerPort uint16 `json:"containerPort"`
@@ -84,7 +85,7 @@ func parseConf(stdin []byte) (pluginConf, error) {
 	return conf, nil
 }
 
-// conflist is what containerd reads from ConfDir.
+// conflist returns the file that containerd reads from ConfDir.
 func (n Network) conflist() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": cniVersion,
@@ -95,8 +96,7 @@ func (n Network) conflist() ([]byte, error) {
 	}, "", "  ")
 }
 
-// writeFiles puts the conflist and the plugins' links in place. Nothing is
-// written that is already there.
+// writeFiles writes the conflist and the plugins' links unless they exist.
 func (n Network) writeFiles(executable string) error {
 	for _, dir := range []string{n.ConfDir(), n.BinDir(), n.ipDir()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -125,7 +125,7 @@ func link(target, name string) error {
 	return os.Symlink(target, name)
 }
 
-// writeFile replaces the file in one step, if it differs.
+// writeFile replaces the file atomically, if it differs.
 func writeFile(name string, data []byte) error {
 	if old, err := os.ReadFile(name); err == nil && string(old) == string(data) {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var errPoolEmpty = errors.New("no address is free")
+var errPoolEmpty = errors.New("no free address")
 
-// holder is the content of ips/<address>: who has it. An address is leaked when
-// its namespace is gone or the machine was booted since.
+// holder is the content of ips/<address>: the container that holds it. An address is
+// leaked when its namespace is gone or the machine has rebooted since.
 type holder struct {
 	Container string `json:"container"`
 	IfName    string `json:"ifname"`
@@ -24,7 +24,7 @@ type holder struct {
 	Boot      string `json:"boot"`
 	Ports     bool   `json:"ports,omitempty"` // it has host ports
 
-	unread bool // the file cannot be read now: somebody has the address
+	unread bool // the file cannot be read now, so the address counts as used
 }
 
 func (h holder) is(container, ifname string) bool {
@@ -46,7 +46,7 @@ func (n Network) ipDir() string { return filepath.Join(n.Dir, "ips") }
 
 func (n Network) ipFile(ip netip.Addr) string { return filepath.Join(n.ipDir(), ip.String()) }
 
-// locked runs f while no other process changes addresses.
+// locked runs f under the lock of all addresses.
 func (n Network) locked(f func() error) error {
 	lock, err := os.OpenFile(filepath.Join(n.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -59,9 +59,9 @@ func (n Network) locked(f func() error) error {
 	return f()
 }
 
-// allocate gives h an address: the next free one after the last given, so that
-// addresses are reused as late as possible. What the same container held before
-// is given back first.
+// allocate allocates an address for h: the next free one after the last allocated, so
+// that addresses are reused as late as possible. It first releases the container's
+// previous address.
 func (n Network) allocate(h holder) (netip.Addr, error) {
 	var ip netip.Addr
 	err := n.locked(func() error {
@@ -83,8 +83,8 @@ func (n Network) allocate(h holder) (netip.Addr, error) {
 	return ip, err
 }
 
-// hold writes the file of ip. No fsync: after a power cut the pod is gone too,
-// and a file without content counts as leaked.
+// hold writes the file of ip. No fsync: after a power failure the pod is gone too,
+// and an empty file counts as leaked.
 func (n Network) hold(ip netip.Addr, h holder) error {
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -96,8 +96,8 @@ func (n Network) hold(ip netip.Addr, h holder) error {
 	return os.WriteFile(filepath.Join(n.Dir, "last"), []byte(ip.String()), 0o644)
 }
 
-// holders reads ips/. A file that cannot be parsed, as one cut short by a crash, has a
-// zero holder; one that cannot be read has a holder that is not known.
+// holders reads ips/. A file that cannot be parsed, for instance truncated by a
+// crash, has a zero holder; one that cannot be read has an unknown holder.
 func (n Network) holders() (map[netip.Addr]holder, error) {
 	entries, err := os.ReadDir(n.ipDir())
 	if err != nil {
@@ -120,7 +120,7 @@ func (n Network) holders() (map[netip.Addr]holder, error) {
 	return held, nil
 }
 
-// sweep frees what match says, in held and on disk.
+// sweep releases the addresses whose holder matches, in held and on disk.
 func (n Network) sweep(held map[netip.Addr]holder, match func(holder) bool) {
 	for ip, h := range held {
 		if match(h) && os.Remove(n.ipFile(ip)) == nil {
@@ -129,8 +129,8 @@ func (n Network) sweep(held map[netip.Addr]holder, match func(holder) bool) {
 	}
 }
 
-// next is the first free address after the last one given, round about. The
-// subnet's own, the gateway and the broadcast address are never given.
+// next returns the first free address after the last allocated one, wrapping around.
+// The network address, the gateway and the broadcast address are never allocated.
 func (n Network) next(held map[netip.Addr]holder) (netip.Addr, error) {
 	data, _ := os.ReadFile(filepath.Join(n.Dir, "last")) // absent: from the start
 	ip, err := netip.ParseAddr(strings.TrimSpace(string(data)))
@@ -148,8 +148,8 @@ func (n Network) next(held map[netip.Addr]holder) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s: %w", n.Subnet, errPoolEmpty)
 }
 
-// release gives back what container holds on ifname, if anything. Its host ports go
-// first: whoever has the address next keeps the own ones.
+// release releases the container's address on ifname, if any. It removes host ports
+// first, so as not to remove those of the address's next holder.
 func (n Network) release(container, ifname string) error {
 	err := n.locked(func() error {
 		held, err := n.holders()
@@ -174,8 +174,7 @@ func (n Network) release(container, ifname string) error {
 	return err
 }
 
-// Reclaim frees every leaked address: its namespace is gone, or the machine was
-// booted since. What led host ports there goes too.
+// Reclaim releases every leaked address and removes its host ports.
 func (n Network) Reclaim() error {
 	boot, err := bootID()
 	if err != nil {

@@ -26,7 +26,7 @@ const portMap = "hostports"
 // routeLocal is RTN_LOCAL of linux/rtnetlink.h: an address of this host.
 const routeLocal = 2
 
-// nat is the table with what is in it.
+// nat is the table and its contents.
 type nat struct {
 	table                           *nftables.Table
 	prerouting, output, postrouting *nftables.Chain
@@ -46,14 +46,14 @@ func (n Network) nat() nat {
 		// host address (0.0.0.0: all) . protocol . port -> pod address . port
 		ports: &nftables.Set{
 			Table: table, Name: portMap, IsMap: true, Concatenation: true,
-			ID:       1, // within the transaction; the library would count in a global
+			ID:       1, // within the transaction; the library would use a global counter
 			KeyType:  nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService),
 			DataType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService),
 		},
 	}
 }
 
-// setUpNAT writes the static rules in one transaction. Ports in the map stay.
+// setUpNAT writes the static rules in one transaction. Ports in the map are kept.
 func (n Network) setUpNAT() error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -74,10 +74,10 @@ func (n Network) setUpNAT() error {
 		}
 	}
 	for _, match := range [][]expr.Any{
-		// Out of the pods' network.
+		// From pods to other networks.
 		join(n.fromSubnet(), n.outOfBridge(expr.CmpOpNeq)),
-		// From a pod through a host port back to a pod, where answers would take a
-		// shorter way, and from the host's own 127.0.0.1.
+		// From a pod through a host port back to a pod, because replies would
+		// otherwise bypass this host, and from the host's own 127.0.0.1.
 		join(n.fromSubnet(), n.outOfBridge(expr.CmpOpEq), translated()),
 		join(from(netip.MustParsePrefix("127.0.0.0/8")), n.outOfBridge(expr.CmpOpEq)),
 	} {
@@ -123,7 +123,7 @@ func (n Network) addPorts(ip netip.Addr, ports []portMapping) error {
 	return conn.Flush()
 }
 
-// removePorts forgets every host port of the pods whose addresses match.
+// removePorts removes the host ports of the pods whose addresses match.
 func (n Network) removePorts(match func(ip netip.Addr) bool) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -131,7 +131,7 @@ func (n Network) removePorts(match func(ip netip.Addr) bool) error {
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
 	if err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == n.Table }) {
-		return err // with the table the ports are gone, too
+		return err // without the table there are no ports
 	}
 	ports := n.nat().ports
 	all, err := conn.GetSetElements(ports)
@@ -153,13 +153,13 @@ func (n Network) removePorts(match func(ip netip.Addr) bool) error {
 	return conn.Flush()
 }
 
-// key is the map's key: every part fills a word.
+// key returns the map's key, in which every part fills a word.
 func (p portMapping) key() ([]byte, error) {
 	host := netip.IPv4Unspecified()
 	if p.HostIP != "" {
 		ip, err := netip.ParseAddr(p.HostIP)
 		if err != nil || !ip.Unmap().Is4() {
-			return nil, fmt.Errorf("host address %q is no IPv4 address", p.HostIP)
+			return nil, fmt.Errorf("host address %q is not an IPv4 address", p.HostIP)
 		}
 		host = ip.Unmap()
 	}
@@ -171,7 +171,7 @@ func (p portMapping) key() ([]byte, error) {
 	return join(host.AsSlice(), []byte{proto, 0, 0, 0}, word(p.HostPort)), nil
 }
 
-// word is a port in the first half of a word.
+// word returns a port in the first half of a word.
 func word(port uint16) []byte { return append(binary.BigEndian.AppendUint16(nil, port), 0, 0) }
 
 func join[T any](parts ...[]T) []T {
@@ -194,7 +194,8 @@ func destination() []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: word0, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}}
 }
 
-// lookupPort completes the key after the address, and translates where it is known.
+// lookupPort completes the key after the address, and translates if the map contains
+// it.
 func (t nat) lookupPort() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word1},
@@ -212,7 +213,7 @@ func (n Network) outOfBridge(op expr.CmpOp) []expr.Any {
 	return through(expr.MetaKeyOIFNAME, op, n.Bridge)
 }
 
-// translated matches what a host port has sent here (IPS_DST_NAT).
+// translated matches connections that a host port has translated (IPS_DST_NAT).
 func translated() []expr.Any {
 	const dstNAT = 1 << 5
 	return []expr.Any{

@@ -18,25 +18,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is where instances take their subnet from: 2,048 of /24, or fewer larger ones.
+// pool contains the subnets of all instances: 2,048 of /24, or fewer larger ones.
 var pool = netip.MustParsePrefix("10.88.0.0/13")
 
-// Config says whose network it is.
+// Config of an instance's network.
 type Config struct {
 	Dir        string // <data-dir>/cni, absolute
 	ID         string // the instance: at most 10 bytes, fit for a link's name
 	Executable string // the monopod program
-	Pods       int    // so many at most; the subnet has twice as many addresses, and a /24's at least
-	// Services are the ranges that Services get addresses from. What is sent to one and
-	// nobody serves is rejected.
+	Pods       int    // maximum number; the subnet has at least twice as many addresses, and at least a /24's
+	// Services are the address ranges of Services. Packets to an address there that
+	// nothing serves are rejected.
 	Services []netip.Prefix
 	Log      *zap.Logger
 }
 
-// Prepare makes the network of one instance ready and returns it: it chooses
-// bridge and subnet (once, unless the subnet has meanwhile been taken by another
-// link, or is too small for more pods and nobody has an address of it), writes conflist and plugins, gives back the addresses of pods
-// that are gone, and sets up the bridge. Root is needed.
+// Prepare sets up the network of one instance and returns it. It chooses bridge and
+// subnet, and keeps them unless another link now uses the subnet, or the subnet is
+// too small and no address is in use. It writes conflist and plugins, reclaims leaked
+// addresses, and sets up the bridge. It needs root.
 func Prepare(cfg Config) (Network, error) {
 	taken, err := takenSubnets(bridgeName(cfg.ID))
 	if err != nil {
@@ -64,7 +64,7 @@ func Prepare(cfg Config) (Network, error) {
 	return n, n.setUp(cfg.Log)
 }
 
-// Remove takes down the bridge and the nftables tables. Files stay.
+// Remove removes the bridge and the nftables tables. Files stay.
 func (n Network) Remove() error {
 	var errs []error
 	if link, err := netlink.LinkByName(n.Bridge); err == nil {
@@ -74,8 +74,9 @@ func (n Network) Remove() error {
 	return errors.Join(errs...)
 }
 
-// RemoveIdle is Remove where no pod holds an address, and nothing else. A plugin that
-// outlives its containerd may take one at the same time: it comes first or afterwards.
+// RemoveIdle is Remove if no pod holds an address; otherwise it does nothing. It
+// excludes a plugin that outlives its containerd and allocates an address at the same
+// time.
 func (n Network) RemoveIdle() error {
 	return n.locked(func() error {
 		idle, err := n.idle()
@@ -103,7 +104,7 @@ func load(dir string) Network {
 	return n
 }
 
-// loadFitting is load, without a subnet that is too small, unless pods live in it.
+// loadFitting is load, but ignores a subnet that is too small unless pods use it.
 func loadFitting(cfg Config) (Network, error) {
 	n := load(cfg.Dir)
 	if !n.Subnet.IsValid() || n.Subnet.Bits() <= bitsFor(cfg.Pods) {
@@ -113,19 +114,19 @@ func loadFitting(cfg Config) (Network, error) {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && idle {
 		return Network{}, nil
 	}
-	cfg.Log.Warn("pod network is smaller than twice the number of pods; it grows at a start without pods", zap.Stringer("subnet", n.Subnet))
+	cfg.Log.Warn("pod network is smaller than twice --max-pods; it grows at the next start without pods", zap.Stringer("subnet", n.Subnet))
 	return n, err
 }
 
-// bitsFor is the length of the prefix that leaves twice as many addresses as pods,
-// so that they are reused late: Kubernetes' own measure of a /24 for 110.
+// bitsFor returns the length of the prefix that has twice as many addresses as pods,
+// so that they are reused late: Kubernetes also uses a /24 for 110 pods.
 func bitsFor(pods int) int {
 	const gateway, own, broadcast = 1, 1, 1
 	return min(24, 32-bits.Len(uint(2*pods+gateway+own+broadcast-1)))
 }
 
-// choose keeps the old subnet while nobody else uses it; else it takes the first
-// free one at or after the place where the instance's name falls.
+// choose keeps the old subnet unless another link uses it; then it takes the first
+// free one at or after the hash of the instance's name.
 func choose(cfg Config, old Network, taken []netip.Prefix) Network {
 	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, Subnet: old.Subnet}
 	if old.Subnet.IsValid() && free(old.Subnet, taken) {
@@ -143,7 +144,7 @@ func choose(cfg Config, old Network, taken []netip.Prefix) Network {
 	return n
 }
 
-// subnet is the i-th of the length in the pool.
+// subnet returns the i-th subnet of the length in the pool.
 func subnet(i uint32, length int) netip.Prefix {
 	base := pool.Addr().As4()
 	var ip [4]byte
@@ -168,8 +169,8 @@ func hash(s string) uint32 { // FNV-1a
 	return h
 }
 
-// takenSubnets lists what the host's links other than ours use or route to,
-// default routes aside.
+// takenSubnets lists the subnets that other links of the host use or route to, except
+// default routes.
 func takenSubnets(bridge string) ([]netip.Prefix, error) {
 	own := -1
 	if link, err := netlink.LinkByName(bridge); err == nil {
@@ -211,8 +212,8 @@ func prefix(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(ip.Unmap(), length).Masked()
 }
 
-// setUp brings up the bridge with its address and, as far as the kernel can, the
-// translation of addresses. It may run any number of times, also at once.
+// setUp brings up the bridge with its address and, if the kernel supports it, address
+// translation. It is idempotent and may run concurrently.
 func (n Network) setUp(log *zap.Logger) error {
 	bridge, err := n.ensureBridge()
 	if err != nil {
@@ -227,19 +228,19 @@ func (n Network) setUp(log *zap.Logger) error {
 	}
 	// Pods are reached from the host without forwarding and translation.
 	if err := sysctl("net/ipv4/ip_forward", "1"); err != nil {
-		log.Warn("pods cannot reach beyond this host", zap.Error(err))
+		log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Error(err))
 	}
 	if err := n.setUpNAT(); err != nil {
-		log.Warn("no address translation for pods: only this host reaches them", zap.Error(err))
+		log.Warn("cannot set up address translation: pods can communicate only with this host", zap.Error(err))
 	}
 	if err := n.setUpServices(log); err != nil {
-		log.Warn("what is sent to a Service that nothing serves may be routed out of this host", zap.Error(err))
+		log.Warn("cannot reject connections to Services without endpoints: they may be routed out of this host", zap.Error(err))
 	}
 	return nil
 }
 
-// ensureBridge gives the bridge a fixed MAC address: by itself it would take
-// that of its lowest port, and change with every pod.
+// ensureBridge creates the bridge with a fixed MAC address: by default a bridge takes
+// that of its lowest port, which changes with the pods.
 func (n Network) ensureBridge() (netlink.Link, error) {
 	link, err := netlink.LinkByName(n.Bridge)
 	if err == nil {
@@ -253,7 +254,7 @@ func (n Network) ensureBridge() (netlink.Link, error) {
 	return netlink.LinkByName(n.Bridge)
 }
 
-// onlyAddress gives link the address want and takes away all other IPv4 ones.
+// onlyAddress sets the link's address to want and removes its other IPv4 addresses.
 func (n Network) onlyAddress(link netlink.Link, want *netlink.Addr) error {
 	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
@@ -274,8 +275,8 @@ func (n Network) onlyAddress(link netlink.Link, want *netlink.Addr) error {
 	return err
 }
 
-// hardwareAddr makes one from the address, as Docker and Kubernetes' bridges do:
-// a reused address has its old MAC, so nobody's ARP table goes stale.
+// hardwareAddr derives a MAC from the IP address, as Docker and Kubernetes' bridge
+// plugin do: a reused IP address keeps its MAC, so no ARP table goes stale.
 func hardwareAddr(ip netip.Addr) net.HardwareAddr {
 	b := ip.As4()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[:]...)
@@ -285,7 +286,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// sysctl writes value to /proc/sys/<name> unless it is there already.
+// sysctl writes value to /proc/sys/<name> unless it is already set.
 func sysctl(name, value string) error {
 	file := filepath.Join("/proc/sys", name)
 	old, err := os.ReadFile(file)

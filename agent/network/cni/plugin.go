@@ -27,8 +27,8 @@ func Invoked(argv0 string) bool {
 	return (name == pluginName || name == loopbackName) && os.Getenv("CNI_COMMAND") != ""
 }
 
-// Main is the plugin's whole life; it returns the exit code. What happens is
-// told on stdout, as the protocol wants it.
+// Main runs the plugin and returns the exit code. It prints the result to stdout, as
+// the protocol requires.
 func Main(argv0 string) int {
 	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check}
 	if filepath.Base(argv0) == loopbackName {
@@ -67,10 +67,10 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, conf.CNIVersion)
 }
 
-// connect makes the veth pair and sets up its far end.
+// connect creates the veth pair and sets up its peer.
 func (n Network) connect(args *skel.CmdArgs, ip netip.Addr, ports []portMapping) (*current.Result, error) {
 	bridge, err := netlink.LinkByName(n.Bridge)
-	if err != nil { // the first pod since boot, with monopod away
+	if err != nil { // the first pod since boot, while monopod is down
 		if err := n.setUp(zap.NewNop()); err != nil {
 			return nil, err
 		}
@@ -96,14 +96,14 @@ func (n Network) connect(args *skel.CmdArgs, ip netip.Addr, ports []portMapping)
 	return n.result(args, hostEnd, ip), nil
 }
 
-// vethName fits a link's 15 bytes and finds the link again from CNI's arguments.
+// vethName derives a name of at most 15 bytes from CNI's arguments.
 func vethName(container, ifname string) string {
 	sum := sha256.Sum256([]byte(container + "/" + ifname))
 	return "mpv" + hex.EncodeToString(sum[:6])
 }
 
-// addVeth makes the pair with one end in the pod already and the other up on the
-// bridge. A pair left by an attempt that was cut short is replaced.
+// addVeth creates the pair with one end in the pod and the other up on the bridge. It
+// replaces a pair of an interrupted attempt.
 func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac net.HardwareAddr) error {
 	if old, err := netlink.LinkByName(hostEnd); err == nil {
 		if err := netlink.LinkDel(old); err != nil {
@@ -173,7 +173,7 @@ func (n Network) result(args *skel.CmdArgs, hostEnd string, ip netip.Addr) *curr
 	}
 }
 
-// del gives the address back. It succeeds for what is not there, as it must.
+// del releases the address. It succeeds if there is none, as the protocol requires.
 func del(args *skel.CmdArgs) error {
 	conf, err := parseConf(args.StdinData)
 	if err != nil {
@@ -230,7 +230,8 @@ func checkPod(path, ifname string, ip netip.Addr) error {
 	return fmt.Errorf("%s lacks its address %s", ifname, ip)
 }
 
-// addLoopback is the plugin that containerd 1.6 asks for besides the network's.
+// addLoopback is the loopback plugin, which containerd 1.6 runs in addition to the
+// network's.
 func addLoopback(args *skel.CmdArgs) error {
 	var conf types.PluginConf
 	if err := json.Unmarshal(args.StdinData, &conf); err != nil {

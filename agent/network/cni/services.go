@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// services is a table of its own: a kernel that cannot reject still translates. It is
-// of the family inet, as addresses of Services may be IPv6.
+// services is a separate table, so that translation works on kernels that cannot
+// reject. Its family is inet, because addresses of Services may be IPv6.
 func (n Network) services() *nftables.Table {
 	return &nftables.Table{Name: n.Table, Family: nftables.TableFamilyINet}
 }
 
-// setUpServices rejects what is sent to the address of a Service that nothing serves:
-// without that the default route would lead it out of the machine. What serves one has
-// translated its address before these rules see it. One transaction replaces them all.
+// setUpServices rejects packets to Service addresses that nothing serves, which would
+// otherwise leave by the default route. Programs that serve a Service translate its
+// address before these rules apply. One transaction replaces all rules.
 func (n Network) setUpServices(log *zap.Logger) error {
 	taken, err := takenSubnets(n.Bridge)
 	if err != nil {
@@ -45,14 +45,14 @@ func (n Network) setUpServices(log *zap.Logger) error {
 		add(forward, through(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.Bridge))
 		if free(p, taken) {
 			add(output, through(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"))
-		} else { // a VPN's, say, which the node goes on to reach
-			log.Warn("a route of this machine overlaps the range of Services: only pods are kept from addresses without a Service", zap.Stringer("range", p))
+		} else { // for instance a VPN's, which the node must still reach
+			log.Warn("a route of this machine overlaps the range of Services: unserved addresses are rejected only for pods", zap.Stringer("range", p))
 		}
 	}
 	return conn.Flush()
 }
 
-// remove takes away a table that may not be there.
+// remove removes a table that may not exist.
 func remove(conn *nftables.Conn, table *nftables.Table) {
 	conn.AddTable(table)
 	conn.DelTable(table)
@@ -62,7 +62,8 @@ func filter(table *nftables.Table, name string, hook *nftables.ChainHook) *nftab
 	return &nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter}
 }
 
-// addReject answers TCP with a reset and all else with ICMP, and returns the way there.
+// addReject adds a chain that answers TCP with a reset and everything else with ICMP,
+// and returns the jump to it.
 func addReject(conn *nftables.Conn, table *nftables.Table) *expr.Verdict {
 	chain := conn.AddChain(&nftables.Chain{Name: "reject", Table: table})
 	for _, exprs := range [][]expr.Any{
@@ -90,7 +91,7 @@ func to(p netip.Prefix) []expr.Any {
 	}, within(p, offset)...)
 }
 
-// within matches an address at that place of the network header.
+// within matches an address at the offset of the network header.
 func within(p netip.Prefix, offset uint32) []expr.Any {
 	bits := p.Addr().BitLen()
 	size := uint32(bits / 8)
@@ -101,7 +102,7 @@ func within(p netip.Prefix, offset uint32) []expr.Any {
 	}
 }
 
-// through matches the name of the link that a packet comes or goes by.
+// through matches the input or output link of a packet by name.
 func through(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
@@ -111,7 +112,7 @@ func through(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	}
 }
 
-// beside are the ranges of Services that hold no address of a pod.
+// beside returns the ranges of Services that contain no pod address.
 func beside(subnet netip.Prefix, services []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(services), subnet.Overlaps)
 }

@@ -9,14 +9,13 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Disk is what a pod takes of the node's disk, in bytes.
+// Disk is a pod's usage of the node's disk, in bytes.
 type Disk struct {
 	Volumes    map[string]int64 // emptyDirs that are not in memory, by name
 	Containers map[string]int64 // written layer and logs, by name
 }
 
-// Limited reports whether anything of the pod's disk has a limit, so that it is worth
-// a look.
+// Limited reports whether any disk usage of the pod has a limit.
 func Limited(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if _, ok := sizeLimit(&pod.Spec.Volumes[i]); ok {
@@ -31,7 +30,8 @@ func Limited(pod *corev1.Pod) bool {
 	return false
 }
 
-// sizeLimit of an emptyDir on disk; one in memory is bounded by its file system.
+// sizeLimit returns the limit of an emptyDir on disk; one in memory is limited by its
+// file system.
 func sizeLimit(v *corev1.Volume) (int64, bool) {
 	e := v.EmptyDir
 	if e == nil || e.Medium != corev1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() <= 0 {
@@ -40,8 +40,8 @@ func sizeLimit(v *corev1.Volume) (int64, bool) {
 	return e.SizeLimit.Value(), true
 }
 
-// Exceeded says which limit the pod is beyond; nil: none. Volumes are looked at
-// first, then the pod as a whole, then its containers.
+// Exceeded returns the limit that the pod exceeds; nil: none. It checks volumes
+// first, then the whole pod, then its containers.
 func Exceeded(pod *corev1.Pod, d Disk) *status.Failure {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

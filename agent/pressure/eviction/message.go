@@ -10,7 +10,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Reasons of pods that go.
+// Reasons of evicted pods.
 const (
 	Reason           = "Evicted"
 	ReasonPreempting = "Preempting"
@@ -19,7 +19,7 @@ const (
 // kubeletEnds is the reason of the condition DisruptionTarget.
 const kubeletEnds = corev1.PodReasonTerminationByKubelet
 
-// Because is why a pod goes for a threshold that is met.
+// Because returns the reason and message of an eviction for a met threshold.
 func Because(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
 	name := m.Signal.Resource()
 	var text strings.Builder
@@ -40,14 +40,14 @@ func failure(reason, message string) *status.Failure {
 	return &status.Failure{Reason: reason, Message: message, Disruption: kubeletEnds}
 }
 
-// Preempted is why a pod goes that makes room for a critical one.
+// Preempted returns the reason and message of a pod that a critical one preempts.
 func Preempted() *status.Failure {
 	return failure(ReasonPreempting, "Preempted in order to admit critical pod")
 }
 
-// Admit says why a pod may not come in under these conditions; nil: it may. A
-// critical pod always may, and under pressure of memory alone all but those that
-// ask for nothing and do not tolerate the taint.
+// Admit returns why a pod is rejected under these conditions; nil: it is admitted.
+// Critical pods are always admitted. Under MemoryPressure alone, only pods without
+// requests and without a toleration of the taint are rejected.
 func Admit(pod *corev1.Pod, critical bool, pressure []corev1.NodeConditionType) *status.Failure {
 	if len(pressure) == 0 || critical {
 		return nil
@@ -73,8 +73,8 @@ const (
 	criticalAnnotation = "scheduler.alpha.kubernetes.io/critical-pod"
 )
 
-// Critical reports whether a pod is one that never goes, by what is written in it;
-// static pods are critical too. byAnnotation counts the annotation of old.
+// Critical reports whether a pod is never evicted, by its spec and annotations;
+// static pods are critical too. With byAnnotation the deprecated annotation counts.
 func Critical(pod *corev1.Pod, byAnnotation bool) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || priority(pod) >= criticalPriority {
 		return true

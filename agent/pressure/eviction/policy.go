@@ -17,24 +17,24 @@ import (
 type Threshold struct {
 	Signal Signal
 	Value  Value
-	Grace  time.Duration // soft: that long; hard: 0
+	Grace  time.Duration // of a soft threshold; hard: 0
 	Soft   bool
-	// Reclaim is how much more than Value must be free before a threshold that was
-	// met no longer is.
+	// Reclaim is how much more than Value must be free before a met threshold is no
+	// longer met.
 	Reclaim Value
 }
 
-// Policy is when pods go, and how.
+// Policy is when and how pods are evicted.
 type Policy struct {
 	Thresholds []Threshold
-	MaxGrace   time.Duration // that pods get which go for a soft threshold; 0: none
-	Held       time.Duration // a condition stays that long after it was last seen
+	MaxGrace   time.Duration // maximum for pods evicted for a soft threshold; 0: none
+	Held       time.Duration // how long a condition is kept after it was last observed
 	// CriticalAnnotation: pods in kube-system with upstream's old annotation are
 	// critical too.
 	CriticalAnnotation bool
 }
 
-// Options are the flags as they are written.
+// Options are the values of the flags.
 type Options struct {
 	Hard, Soft, SoftGrace, Reclaim map[string]string
 	MaxGrace                       int // seconds
@@ -42,7 +42,7 @@ type Options struct {
 	FeatureGates                   map[string]string
 }
 
-// Default is kubelet's.
+// Default returns kubelet's defaults.
 func Default() Options {
 	return Options{
 		Hard: map[string]string{
@@ -53,7 +53,7 @@ func Default() Options {
 	}
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	*o = Default()
 	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard", "Resources that must stay available; below a threshold pods are evicted at once. \"\": no threshold.")
@@ -65,7 +65,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates", "Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation scheduler.alpha.kubernetes.io/critical-pod are critical.")
 }
 
-// gateCritical is the one feature gate there is.
+// gateCritical is the only feature gate.
 const gateCritical = "ExperimentalCriticalPodAnnotation"
 
 // Policy reads the options; the error names the flag.
@@ -89,16 +89,16 @@ func (o *Options) Policy() (Policy, error) {
 		}
 	}
 	if o.MaxGrace < 0 {
-		errs = append(errs, fmt.Errorf("--eviction-max-pod-grace-period: %d is below 0", o.MaxGrace))
+		errs = append(errs, fmt.Errorf("--eviction-max-pod-grace-period must not be negative, got %d", o.MaxGrace))
 	}
 	if o.Held < 0 {
-		errs = append(errs, fmt.Errorf("--eviction-pressure-transition-period: %v is below 0", o.Held))
+		errs = append(errs, fmt.Errorf("--eviction-pressure-transition-period must not be negative, got %v", o.Held))
 	}
 	p.CriticalAnnotation, err = o.gate()
 	return p, errors.Join(append(errs, err)...)
 }
 
-// graces are the soft thresholds'; each must have one.
+// graces returns the grace periods of the soft thresholds; each must have one.
 func (o *Options) graces() (map[Signal]time.Duration, error) {
 	out := map[Signal]time.Duration{}
 	var errs []error
@@ -108,7 +108,7 @@ func (o *Options) graces() (map[Signal]time.Duration, error) {
 		case !Signal(name).Known():
 			errs = append(errs, unknown("eviction-soft-grace-period", name))
 		case err != nil || d < 0:
-			errs = append(errs, fmt.Errorf("--eviction-soft-grace-period: %s: %q is no duration such as 1m30s", name, o.SoftGrace[name]))
+			errs = append(errs, fmt.Errorf("--eviction-soft-grace-period: %s: %q is not a duration such as 1m30s", name, o.SoftGrace[name]))
 		}
 		out[Signal(name)] = d
 	}
@@ -123,7 +123,7 @@ func (o *Options) graces() (map[Signal]time.Duration, error) {
 func (o *Options) gate() (on bool, err error) {
 	for _, name := range slices.Sorted(maps.Keys(o.FeatureGates)) {
 		if name != gateCritical {
-			return false, fmt.Errorf("--feature-gates: there is no %q; known: %s", name, gateCritical)
+			return false, fmt.Errorf("--feature-gates: unknown gate %q; known: %s", name, gateCritical)
 		}
 		if on, err = strconv.ParseBool(o.FeatureGates[name]); err != nil {
 			return false, fmt.Errorf("--feature-gates: %s: %q is neither true nor false", name, o.FeatureGates[name])
@@ -137,11 +137,11 @@ func unknown(flag, name string) error {
 	for _, s := range Signals() {
 		known = append(known, string(s))
 	}
-	return fmt.Errorf("--%s: there is no signal %q; known: %s", flag, name, strings.Join(known, ", "))
+	return fmt.Errorf("--%s: unknown signal %q; known: %s", flag, name, strings.Join(known, ", "))
 }
 
-// values reads what a flag says of each signal. 0 and 100 % switch a signal off,
-// as upstream.
+// values parses a flag's value for each signal. 0 and 100 % disable a signal, as
+// upstream.
 func values(flag string, text map[string]string) (map[Signal]Value, error) {
 	out := map[Signal]Value{}
 	var errs []error
@@ -164,7 +164,7 @@ func parseValue(text string) (v Value, off bool, err error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		v.Percent, err = strconv.ParseFloat(number, 64)
 		if within := v.Percent >= 0 && v.Percent <= 100; err != nil || !within { // NaN is not
-			return v, false, fmt.Errorf("%q is no percentage between 0%% and 100%%", text)
+			return v, false, fmt.Errorf("%q is not a percentage between 0%% and 100%%", text)
 		}
 		return v, v.Percent == 0 || v.Percent == 100, nil
 	}
@@ -176,8 +176,8 @@ func parseValue(text string) (v Value, off bool, err error) {
 	return v, q.IsZero(), nil
 }
 
-// thresholds is a flag: signal<value pairs, separated by commas. What is given takes
-// the place of the defaults as a whole, as upstream.
+// thresholds is a flag: signal<value pairs, separated by commas. A given value
+// replaces all defaults, as upstream.
 type thresholds struct {
 	to    *map[string]string
 	split string
@@ -215,7 +215,7 @@ func (t *thresholds) Set(text string) error {
 			return fmt.Errorf("%q is not of the form name%svalue", part, t.split)
 		}
 		if _, twice := out[name]; twice {
-			return fmt.Errorf("%s stands there twice", name)
+			return fmt.Errorf("%s is given twice", name)
 		}
 		out[name] = value
 	}

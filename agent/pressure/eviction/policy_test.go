@@ -61,20 +61,20 @@ func TestFlagsTakeThePlaceOfDefaults(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--eviction-hard=memory.free<1Gi":                                                 `--eviction-hard: there is no signal "memory.free"`,
+		"--eviction-hard=memory.free<1Gi":                                                 `--eviction-hard: unknown signal "memory.free"`,
 		"--eviction-hard=memory.available<lots":                                           `--eviction-hard: memory.available: "lots" is neither`,
 		"--eviction-hard=memory.available<-1":                                             `"-1" is neither`,
-		"--eviction-hard=memory.available<101%":                                           `"101%" is no percentage`,
-		"--eviction-hard=memory.available<NaN%":                                           `"NaN%" is no percentage`,
+		"--eviction-hard=memory.available<101%":                                           `"101%" is not a percentage`,
+		"--eviction-hard=memory.available<NaN%":                                           `"NaN%" is not a percentage`,
 		"--eviction-hard=memory.available=1Gi":                                            `"memory.available=1Gi" is not of the form name<value`,
-		"--eviction-hard=memory.available<1,memory.available<2":                           "stands there twice",
+		"--eviction-hard=memory.available<1,memory.available<2":                           "is given twice",
 		"--eviction-soft=memory.available<1Gi":                                            "memory.available has no grace period",
-		"--eviction-soft-grace-period=x=1s":                                               `--eviction-soft-grace-period: there is no signal "x"`,
-		"--eviction-soft=pid.available<1 --eviction-soft-grace-period=pid.available=soon": `"soon" is no duration`,
+		"--eviction-soft-grace-period=x=1s":                                               `--eviction-soft-grace-period: unknown signal "x"`,
+		"--eviction-soft=pid.available<1 --eviction-soft-grace-period=pid.available=soon": `"soon" is not a duration`,
 		"--eviction-minimum-reclaim=memory.available=x":                                   "--eviction-minimum-reclaim: memory.available",
-		"--eviction-max-pod-grace-period=-1":                                              "--eviction-max-pod-grace-period: -1 is below 0",
-		"--eviction-pressure-transition-period=-1s":                                       "--eviction-pressure-transition-period: -1s is below 0",
-		"--feature-gates=Other=true":                                                      `there is no "Other"`,
+		"--eviction-max-pod-grace-period=-1":                                              "--eviction-max-pod-grace-period must not be negative, got -1",
+		"--eviction-pressure-transition-period=-1s":                                       "--eviction-pressure-transition-period must not be negative, got -1s",
+		"--feature-gates=Other=true":                                                      `unknown gate "Other"`,
 		"--feature-gates=ExperimentalCriticalPodAnnotation=perhaps":                       `"perhaps" is neither true nor false`,
 	} {
 		if _, err := parse(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -11,9 +11,9 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Victims are the pods that make room for a critical one, as few and as lowly as
-// do; false: not even all of candidates would. used is what is in use now,
-// candidates' share included; both pods and resources count.
+// Victims returns the pods to preempt for a critical one: as few and of as low
+// priority as possible; false: even all candidates are not enough. used is the
+// current usage, including the candidates'; both pods and resources count.
 func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1.ResourceList) ([]*corev1.Pod, bool) {
 	missing := shortage(pod, used, allocatable)
 	lowly := slices.Clone(candidates)
@@ -36,12 +36,12 @@ func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1
 	return spare(taken, shortage(pod, used, allocatable)), true
 }
 
-// rankOf orders the classes: those that asked for nothing go first.
+// rankOf orders the QoS classes: BestEffort first.
 func rankOf(p *corev1.Pod) int {
 	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed}, status.QOS(p))
 }
 
-// Asks is what a pod takes of a node, itself counted.
+// Asks returns a pod's requests, including one pod.
 func Asks(pod *corev1.Pod) corev1.ResourceList {
 	out := compresource.PodRequests(pod, compresource.PodResourcesOptions{}).DeepCopy()
 	if out == nil {
@@ -51,7 +51,7 @@ func Asks(pod *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// shortage is what is missing for the pod to fit.
+// shortage returns the resources that are missing for the pod to fit.
 func shortage(pod *corev1.Pod, used, allocatable corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, want := range Asks(pod) {
@@ -89,7 +89,8 @@ func less(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// spare lets go those of taken that are not needed after all, the highest first.
+// spare drops the pods of taken that are not needed after all, highest priority
+// first.
 func spare(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
 	for i := len(taken) - 1; i >= 0; i-- {
 		rest := slices.Delete(slices.Clone(taken), i, i+1)

@@ -1,12 +1,12 @@
-// Package eviction decides which pods a node that runs out of something must give
-// up, and which it refuses. It decides only; the agent reads the signals and ends
-// the pods. The numbers, names and texts are kubelet's.
+// Package eviction decides which pods a node under pressure must evict, and which it
+// rejects. It only decides; the agent reads the signals and ends the pods. The
+// numbers, names and texts are kubelet's.
 //
-//   - Signal, Threshold, Policy: what is looked at, and below what it is scarce.
+//   - Signal, Threshold, Policy: what is observed, and the thresholds.
 //   - Tracker: which thresholds are met, for how long, and the node's conditions.
-//   - Rank: the order in which pods go.
-//   - Admit, Critical: who comes in all the same, and who never goes.
-//   - Victims: who makes room for a critical pod.
+//   - Rank: the order in which pods are evicted.
+//   - Admit, Critical: which pods are still admitted, and which are never evicted.
+//   - Victims: the pods to preempt for a critical pod.
 package eviction
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is something a node may run out of.
+// Signal is a resource that a node may run out of.
 type Signal string
 
 // The signals.
@@ -30,16 +30,16 @@ const (
 	PID           Signal = "pid.available"
 )
 
-// Signals are all of them, as they are dealt with: memory first, as it runs out
-// fastest.
+// Signals returns all signals in the order in which they are handled: memory first,
+// because it runs out fastest.
 func Signals() []Signal {
 	return []Signal{Memory, NodeFs, NodeFsInodes, ImageFs, ImageFsInodes, PID}
 }
 
-// Known reports whether there is such a signal.
+// Known reports whether the signal exists.
 func (s Signal) Known() bool { return slices.Contains(Signals(), s) }
 
-// Condition is the node's condition that tells of the signal.
+// Condition returns the node condition of the signal.
 func (s Signal) Condition() corev1.NodeConditionType {
 	switch s {
 	case Memory:
@@ -50,7 +50,7 @@ func (s Signal) Condition() corev1.NodeConditionType {
 	return corev1.NodeDiskPressure
 }
 
-// Resource is what a pod uses of it.
+// Resource returns the resource of pods that the signal observes.
 func (s Signal) Resource() corev1.ResourceName {
 	switch s {
 	case Memory:
@@ -63,10 +63,10 @@ func (s Signal) Resource() corev1.ResourceName {
 	return corev1.ResourceEphemeralStorage
 }
 
-// OnDisk reports whether removing what is dead or unused may help.
+// OnDisk reports whether garbage collection may help.
 func (s Signal) OnDisk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
-// quantity is an amount in the words of the signal.
+// quantity formats an amount of the signal.
 func (s Signal) quantity(n int64) *resource.Quantity {
 	if s == NodeFsInodes || s == ImageFsInodes || s == PID {
 		return resource.NewQuantity(n, resource.DecimalSI)
@@ -74,19 +74,19 @@ func (s Signal) quantity(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.BinarySI)
 }
 
-// Amount is how much there is of something, and how much of it is free.
+// Amount is a total, and how much of it is free.
 type Amount struct{ Total, Free int64 }
 
-// Observations are what was read; a signal that could not be is not there.
+// Observations are the signals read; an unreadable signal is missing.
 type Observations map[Signal]Amount
 
 // Value is an amount, or a share of the total.
 type Value struct {
 	Quantity int64
-	Percent  float64 // above 0: counts instead
+	Percent  float64 // if positive, used instead
 }
 
-// Of is the value as an amount.
+// Of returns the value as an amount.
 func (v Value) Of(total int64) int64 {
 	if v.Percent > 0 {
 		return int64(float64(total) * v.Percent / 100)
@@ -94,8 +94,8 @@ func (v Value) Of(total int64) int64 {
 	return v.Quantity
 }
 
-// Reservation is how much of a node's memory and disk must stay free lest pods end
-// at once: no pod is to count on it.
+// Reservation returns how much memory and disk the hard thresholds keep free, which
+// is not available to pods.
 func (p Policy) Reservation(capacity corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, t := range p.Thresholds {

@@ -7,17 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Met is a threshold that is met.
+// Met is a met threshold.
 type Met struct {
 	Threshold
 	Amount Amount
 }
 
-// Tracker remembers since when thresholds are met. Its zero value works; it is
-// not safe for use at once.
+// Tracker records since when thresholds are met. Its zero value works; it is not safe
+// for concurrent use.
 type Tracker struct {
 	since map[key]time.Time                      // first met, without a break
-	last  map[corev1.NodeConditionType]time.Time // of what was last seen
+	last  map[corev1.NodeConditionType]time.Time // when each was last observed
 }
 
 type key struct {
@@ -25,9 +25,9 @@ type key struct {
 	soft   bool
 }
 
-// Update takes in what was read at now. due are the thresholds because of which
-// pods must go now, hard ones before soft ones, in the order of Signals;
-// pressure are the node's conditions, which outlast what caused them.
+// Update processes the observations at now. due are the thresholds that require
+// evictions now, hard ones before soft ones, in the order of Signals; pressure are
+// the node's conditions, which are kept for a transition period.
 func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met, pressure []corev1.NodeConditionType) {
 	since, last := map[key]time.Time{}, map[corev1.NodeConditionType]time.Time{}
 	for c, at := range t.last {
@@ -62,7 +62,7 @@ func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met,
 	return due, t.pressure(p.Held, now)
 }
 
-// bound is what must be free; more where the threshold was met before.
+// bound returns what must be free; more if the threshold was met before.
 func (th *Threshold) bound(total int64, was bool) int64 {
 	bound := th.Value.Of(total)
 	if was {
@@ -82,8 +82,8 @@ func (t *Tracker) pressure(held time.Duration, now time.Time) []corev1.NodeCondi
 	return out
 }
 
-// Left is how much memory more may be used before the next threshold is met; 0: there
-// is none.
+// Left returns how much more memory may be used before the next threshold is met; 0:
+// there is no threshold.
 func (p Policy) Left(seen Observations) int64 {
 	var left int64
 	amount := seen[Memory]

@@ -1,9 +1,9 @@
-// Package evictor keeps a node from running out of memory, disk and process ids:
-// it looks every ten seconds, and when the kernel reports that memory is short,
-// and ends pods one by one until there is enough. It also ends those beyond their
-// own limits of disk, and those that make room for a critical one.
+// Package evictor keeps a node from running out of memory, disk and process IDs. It
+// checks every ten seconds, and when the kernel reports memory pressure, and evicts
+// pods one by one until the pressure ends. It also evicts pods that exceed their disk
+// limits, and preempts pods for critical ones.
 //
-// Which pods go, and why, is decided by package eviction.
+// Package eviction decides which pods are evicted, and why.
 package evictor
 
 import (
@@ -25,95 +25,95 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// Pod is one that the node runs.
+// Pod is a pod on the node.
 type Pod interface {
-	// Object is the pod as it is now; it is shared.
+	// Object returns the current, shared object of the pod.
 	Object() *corev1.Pod
-	// Ending reports whether it is being stopped, or has ended.
+	// Ending reports whether the pod is being stopped, or has ended.
 	Ending() bool
-	// Over reports whether nothing of it runs any more, or will.
+	// Over reports whether no container of the pod runs any more, or will.
 	Over() bool
-	// AwaitOver waits until it is over; false: limit came first, or the end of ctx.
+	// AwaitOver waits until the pod is over; false: limit fired or ctx ended first.
 	AwaitOver(ctx context.Context, limit <-chan time.Time) bool
-	// Evict ends it within grace; false: it is ending already.
+	// Evict ends the pod within grace; false: it is already ending.
 	Evict(why *status.Failure, grace time.Duration) bool
 }
 
-// Node is whom the Evictor tells of scarcity.
+// Node is notified of pressure.
 type Node interface {
-	// Poke has the node's conditions looked at.
+	// Poke makes the node update its conditions.
 	Poke()
 	Event(eventType, reason, format string, args ...any)
 }
 
-// Usage is what pods use of the node; stats.Source knows.
+// Usage returns the usage of pods; stats.Source implements it.
 type Usage interface {
 	Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summary, error)
 	Disks(ctx context.Context, want func(*corev1.Pod) bool) (map[types.UID]stats.Disk, error)
 }
 
-// Deps are what an Evictor works with; all but the two that watch are required.
+// Deps are an Evictor's dependencies; all but the two watches are required.
 type Deps struct {
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Node    Node
 	Usage   Usage
-	// Signals reads what the node has left.
+	// Signals reads the node's signals.
 	Signals func() eviction.Observations
 	// Pods are all pods of the node by UID.
 	Pods func() map[types.UID]Pod
-	// Known reports whether none is missing any more, as some are after the start.
+	// Known reports whether Pods is complete, which it is not right after the start.
 	Known func() bool
-	// Static reports whether a pod comes from a file.
+	// Static reports whether a pod is static.
 	Static func(*corev1.Pod) bool
-	// Reclaim frees the disk of what nobody needs.
+	// Reclaim garbage-collects containers and images.
 	Reclaim func(ctx context.Context)
-	// WatchMemory calls short when the kernel reports that memory is short, until
-	// ctx ends; nil: nobody does.
+	// WatchMemory calls short when the kernel reports memory pressure, until ctx
+	// ends; may be nil.
 	WatchMemory func(ctx context.Context, short func()) error
-	// WatchUsage calls passed once more memory is in use by what left said last; nil:
-	// nobody does.
+	// WatchUsage calls passed when memory usage has grown by the last value from
+	// left; may be nil.
 	WatchUsage func(ctx context.Context, left <-chan int64, passed func()) error
 }
 
-// Evictor ends pods for want of what the node runs short of.
+// Evictor evicts pods when the node is under pressure.
 type Evictor struct {
 	Deps
 	policy  eviction.Policy
 	wake    chan struct{}
-	left    chan int64             // bytes of memory until the next threshold, as last seen
+	left    chan int64             // bytes of memory until the next threshold, as last observed
 	evicted *prometheus.CounterVec // by signal
-	// preempted counts who had to make room, by the resource that was short.
+	// preempted counts preempted pods, by the missing resource.
 	preempted *prometheus.CounterVec
 
-	// What follows belongs to Run's goroutine.
+	// The fields below belong to the goroutine of Run.
 	tracker eviction.Tracker
-	walk    time.Time // not before then are folders walked again
+	walk    time.Time // folders are not walked again before then
 
-	mu       sync.RWMutex // guards what follows
+	mu       sync.RWMutex // guards the fields below
 	pressure []corev1.NodeConditionType
 }
 
 const (
 	period = 10 * time.Second
-	// hardGrace is what a pod gets that goes at once, and cleanUpTime how long the
-	// next one waits for it to be gone (upstream's both).
+	// hardGrace is the grace period of an immediate eviction, and cleanUpTime how
+	// long the next eviction waits for the pod to end (both upstream's).
 	hardGrace   = time.Second
 	cleanUpTime = 30 * time.Second
 )
 
-// New registers metrics with upstream's names. The zero policy ends nobody.
+// New registers metrics with upstream's names. The zero policy evicts nothing.
 func New(deps Deps, policy eviction.Policy) (*Evictor, error) {
 	e := &Evictor{Deps: deps, policy: policy, wake: make(chan struct{}, 1), left: make(chan int64, 1), evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_evictions", Help: "Pods evicted, by signal.",
 	}, []string{"eviction_signal"}), preempted: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_preemptions", Help: "Times that pods had to make room for a critical one, by the resource that was short.",
+		Name: "kubelet_preemptions", Help: "Pods preempted for critical pods, by the missing resource.",
 	}, []string{"preemption_signal"})}
 	return e, errors.Join(deps.Metrics.Register(e.evicted), deps.Metrics.Register(e.preempted))
 }
 
-// Run looks after the node until ctx ends.
+// Run checks the node until ctx ends.
 func (e *Evictor) Run(ctx context.Context) {
 	ticker := e.Clock.NewTicker(period)
 	defer ticker.Stop()
@@ -124,12 +124,12 @@ func (e *Evictor) Run(ctx context.Context) {
 		case <-ticker.C():
 		case <-e.wake:
 		}
-		for e.pass(ctx) && ctx.Err() == nil { // a pod went: what holds now?
+		for e.pass(ctx) && ctx.Err() == nil { // a pod was evicted: check again
 		}
 	}
 }
 
-// Poke has the signals looked at now.
+// Poke makes Run check the signals now.
 func (e *Evictor) Poke() {
 	select {
 	case e.wake <- struct{}{}:
@@ -137,8 +137,8 @@ func (e *Evictor) Poke() {
 	}
 }
 
-// Look reads the signals, before Run or on its goroutine; due are the thresholds
-// because of which pods must go.
+// Look reads the signals, before Run or on its goroutine; due are the thresholds that
+// require evictions.
 func (e *Evictor) Look() (due []eviction.Met) {
 	seen := e.Signals()
 	due, pressure := e.tracker.Update(e.policy, seen, e.Clock.Now())
@@ -154,15 +154,15 @@ func (e *Evictor) Look() (due []eviction.Met) {
 	return due
 }
 
-// Pressure are the conditions the node is in.
+// Pressure returns the node's pressure conditions.
 func (e *Evictor) Pressure() []corev1.NodeConditionType {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.pressure
 }
 
-// Admit keeps pods out that the node would have to evict next. One that ran before
-// this agent started was let in then.
+// Admit rejects pods that the node would have to evict next. Pods that ran before
+// this agent started were admitted then.
 func (e *Evictor) Admit(pod *corev1.Pod, critical bool) *status.Failure {
 	if pod.Status.StartTime != nil {
 		return nil
@@ -170,13 +170,13 @@ func (e *Evictor) Admit(pod *corev1.Pod, critical bool) *status.Failure {
 	return eviction.Admit(pod, critical, e.Pressure())
 }
 
-// Critical pods never go.
+// Critical reports whether a pod is never evicted.
 func (e *Evictor) Critical(pod *corev1.Pod) bool {
 	return eviction.Critical(pod, e.policy.CriticalAnnotation) || e.Static(pod)
 }
 
-// pass ends at most one pod for want of something, and those beyond their limits
-// of disk; again says that one went and that the signals may differ now.
+// pass evicts at most one pod because of pressure, and all pods that exceed their
+// disk limits; again means that the signals may have changed.
 func (e *Evictor) pass(ctx context.Context) (again bool) {
 	due := e.Look()
 	if !e.Known() {
@@ -208,8 +208,7 @@ func (e *Evictor) pass(ctx context.Context) (again bool) {
 	return true
 }
 
-// Await waits until nothing of the pods runs any more, though not longer than
-// limit.
+// Await waits until no container of the pods runs any more, or limit has passed.
 func (e *Evictor) Await(ctx context.Context, pods []Pod, limit time.Duration) {
 	timer := e.Clock.NewTimer(limit)
 	defer timer.Stop()

@@ -9,9 +9,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Watch looks at once when the kernel says that memory is short: because somebody
-// waits for some, or because a threshold is passed. It may be able to tell one, both
-// or neither.
+// Watch makes Run check at once when the kernel reports memory pressure: tasks that
+// wait for memory, or a crossed threshold. A kernel supports one, both or neither.
 func (e *Evictor) Watch(ctx context.Context) {
 	nobody := func() error { return errors.New("not watched") }
 	pressure, usage := nobody, nobody
@@ -24,14 +23,14 @@ func (e *Evictor) Watch(ctx context.Context) {
 	var first, err error
 	guard.Together(ctx, func(context.Context) { first = pressure() }, func(context.Context) { err = usage() })
 	if first != nil && err != nil && ctx.Err() == nil {
-		e.Log.Info("the kernel does not tell when memory is short: it is looked at every 10 s only", zap.Errors("why", []error{first, err}))
+		e.Log.Info("the kernel does not report memory pressure: memory is checked only every 10 s", zap.Errors("why", []error{first, err}))
 	}
 }
 
-// expect tells the kernel how far the next threshold of memory is.
+// expect sets the distance to the next memory threshold.
 func (e *Evictor) expect(left int64) {
 	select {
-	case <-e.left: // nobody has taken the last one
+	case <-e.left: // the last one was not received
 	default:
 	}
 	select {

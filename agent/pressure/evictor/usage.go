@@ -12,12 +12,12 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// usage is what the pods use of what the signal is about; empty where the runtime
-// has no statistics.
+// usage returns the pods' usage of the signal's resource; empty if the runtime has no
+// statistics.
 func (e *Evictor) usage(ctx context.Context, signal eviction.Signal) map[types.UID]eviction.Usage {
 	summary, err := e.Usage.Summary(ctx, !signal.OnDisk())
 	if err != nil {
-		e.Log.Warn("the use of pods is not known", zap.Error(err))
+		e.Log.Warn("failed to read the usage of pods", zap.Error(err))
 		return nil
 	}
 	out := map[types.UID]eviction.Usage{}
@@ -48,8 +48,8 @@ func usageOf(p *statsapi.PodStats) eviction.Usage {
 	return u
 }
 
-// Machine reads the signals of this machine: of its memory and process ids, and of
-// the file systems that the two folders are on. One that cannot be read is missing.
+// Machine reads the signals of this machine: memory, process IDs, and the file
+// systems of the two folders. An unreadable signal is missing.
 func Machine(data, images string) eviction.Observations {
 	out := eviction.Observations{}
 	for signal, read := range map[eviction.Signal]func() (host.Amount, error){

@@ -16,14 +16,14 @@ import (
 	"monopod/agent/resources/amount"
 )
 
-// Walks through folders may take half a percent of the time, but come at least
+// Walks through folders take at most half a percent of the time, but happen at least
 // every walkMost.
 const (
 	walkShare = 200
 	walkMost  = 30 * time.Second
 )
 
-// choose evicts the first pod in line; nil: there is none.
+// choose evicts the first pod in rank; nil: there is none.
 func (e *Evictor) choose(ctx context.Context, met eviction.Met) Pod {
 	all, pods := e.evictable()
 	usage := e.usage(ctx, met.Signal)
@@ -45,7 +45,7 @@ func (e *Evictor) grace(met eviction.Met, pod *corev1.Pod) time.Duration {
 	return min(e.policy.MaxGrace, spec.Grace(pod))
 }
 
-// evictable are the pods that use something and may go, the oldest first.
+// evictable returns the running pods that may be evicted, oldest first.
 func (e *Evictor) evictable() (map[types.UID]Pod, []*corev1.Pod) {
 	all := e.Pods()
 	var pods []*corev1.Pod
@@ -59,7 +59,7 @@ func (e *Evictor) evictable() (map[types.UID]Pod, []*corev1.Pod) {
 	return all, pods
 }
 
-// overLimits evicts the pods that take more disk than they may.
+// overLimits evicts the pods that exceed their disk limits.
 func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 	all, pods := e.evictable()
 	limited := map[types.UID]bool{}
@@ -74,7 +74,7 @@ func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 	}
 	disks, err := e.Usage.Disks(ctx, func(p *corev1.Pod) bool { return limited[p.UID] })
 	if err != nil {
-		e.Log.Warn("the disk use of pods is not known", zap.Error(err))
+		e.Log.Warn("failed to read the disk usage of pods", zap.Error(err))
 		return nil
 	}
 	e.walk = start.Add(min(walkShare*e.Clock.Since(start), walkMost))
@@ -87,8 +87,8 @@ func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 	return gone
 }
 
-// MakeRoom tells pods to go so that pod, a critical one, fits that was refused with
-// f for want of resources beside others. False: it cannot be done.
+// MakeRoom preempts pods so that a critical pod, which was rejected with f for lack
+// of resources, fits. False: there is no way.
 func (e *Evictor) MakeRoom(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, f *status.Failure) (victims []Pod, ok bool) {
 	resource, ok := strings.CutPrefix(f.Reason, "OutOf")
 	if !ok {
@@ -108,7 +108,7 @@ func (e *Evictor) MakeRoom(pod *corev1.Pod, others []*corev1.Pod, node *corev1.N
 	}
 	all := e.Pods()
 	for _, victim := range lowly {
-		if p := all[victim.UID]; p != nil { // else it is gone by itself
+		if p := all[victim.UID]; p != nil { // otherwise it has ended already
 			p.Evict(eviction.Preempted(), spec.Grace(victim))
 			victims = append(victims, p)
 		}

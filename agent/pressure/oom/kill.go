@@ -1,6 +1,5 @@
-// Package oom reads of processes that the kernel killed for want of memory, in the
-// kernel's own log. The runtime tells of such kills, too, but loses some:
-// containerd 1.6 on cgroup v1.
+// Package oom reads OOM kills from the kernel's log. The runtime reports them too,
+// but misses some: containerd 1.6 on cgroup v1.
 package oom
 
 import (
@@ -15,7 +14,7 @@ import (
 type Kill struct {
 	Process string
 	PID     int
-	Cgroup  string    // of the process; empty where the kernel did not say
+	Cgroup  string    // of the process; empty if unknown
 	System  bool      // the whole machine was out of memory, no cgroup at its limit
 	At      time.Time // when it was read
 }
@@ -25,15 +24,15 @@ func (k Kill) String() string {
 	return fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
 }
 
-// parser reads the kernel's records one by one. A kill takes several: whose limit
-// was reached, then who was killed. The kernel leaves the former out when more than
+// parser reads the kernel's records one by one. A kill takes several records: the
+// limit that was reached, then the victim. The kernel omits the former if more than
 // ten processes die within 5 s.
 type parser struct {
-	told   int    // the process whose kill was told of last
-	cgroup string // of the next victim, as kernels before 5.0 say
+	told   int    // the process whose kill was last reported
+	cgroup string // of the next victim, from kernels before 5.0
 }
 
-// line takes a record; ok says that it is the first to name a victim.
+// line processes a record; ok means that it is the first one about a victim.
 func (p *parser) line(record string) (k Kill, ok bool) {
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
@@ -49,7 +48,7 @@ func (p *parser) line(record string) (k Kill, ok bool) {
 	return p.victim(text)
 }
 
-// summary is the record that says everything, as kernels from 5.0 write it:
+// summary parses the complete record of kernels from 5.0 on:
 // CONSTRAINT_MEMCG,nodemask=…,oom_memcg=/a,task_memcg=/a/b,task=web,pid=7,uid=0.
 func (p *parser) summary(text string) (k Kill, ok bool) {
 	constraint, rest, _ := strings.Cut(text, ",")
@@ -72,7 +71,7 @@ func (p *parser) summary(text string) (k Kill, ok bool) {
 	return k, true
 }
 
-// victim is the record that comes with each kill.
+// victim parses the record that every kill has.
 func (p *parser) victim(text string) (k Kill, ok bool) {
 	if !strings.Contains(text, "Killed process ") {
 		return Kill{}, false

@@ -16,30 +16,29 @@ import (
 )
 
 const (
-	// maxRecord is the longest record that /dev/kmsg gives out.
+	// maxRecord is the longest record of /dev/kmsg.
 	maxRecord = 8192
-	// remembered kills can be asked for, the last ones.
+	// remembered is how many of the last kills are kept for Killed.
 	remembered = 128
-	// waiting kills lie in the channel of one who does not read them; more are lost
-	// to him, but Killed still knows them.
+	// waiting is the buffer of a watcher's channel; more kills are dropped for that
+	// watcher, but Killed still knows them.
 	waiting = 32
-	// recent is how long the id of a dead process means no other.
+	// recent is how long the ID of a dead process is not reused.
 	recent = time.Minute
 )
 
-// Log is the kernel's log from the moment it was opened. A nil Log knows of no
-// kills.
+// Log is the kernel's log since it was opened. A nil Log has no kills.
 type Log struct {
 	file *os.File
 	conn syscall.RawConn
 
-	mu      sync.Mutex // guards what follows; held while reading, which never waits
+	mu      sync.Mutex // guards the fields below; held while reading, which never blocks
 	parser  parser
 	kills   []Kill
 	readers []chan Kill
 }
 
-// Open opens the log, /dev/kmsg. It fails where that must not be read.
+// Open opens the log, /dev/kmsg. It fails without permission to read it.
 func Open(path string) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -57,8 +56,8 @@ func Open(path string) (*Log, error) {
 	return &Log{file: f, conn: conn}, nil
 }
 
-// Run hands kills on as they happen until ctx ends, and closes the log. Without
-// news it sleeps in the poller, at no cost.
+// Run sends kills to watchers until ctx ends, and closes the log. It sleeps in the
+// poller meanwhile.
 func (l *Log) Run(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -97,12 +96,12 @@ func (l *Log) Watch(ctx context.Context) <-chan Kill {
 
 // Killed reports whether the kernel killed a process of the cgroup that has the name
 // in its path, or, a moment ago, the process itself (0: none). A kill is in the log
-// before the process is dead, so what is asked after a death is right.
+// before the process is dead, so the answer after a death is correct.
 func (l *Log) Killed(cgroup string, pid int) bool {
 	if l == nil {
 		return false
 	}
-	// What the reader has not read yet; after the end of Run there is no more.
+	// Read the rest; after the end of Run there is no more.
 	_ = l.conn.Control(func(fd uintptr) { _ = l.drain(int(fd)) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,8 +110,7 @@ func (l *Log) Killed(cgroup string, pid int) bool {
 	})
 }
 
-// drain reads what there is. Records that were overwritten before they could be
-// read are lost.
+// drain reads all available records. Overwritten records are lost.
 func (l *Log) drain(fd int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +133,7 @@ func (l *Log) drain(fd int) error {
 	}
 }
 
-// add needs the lock.
+// add adds a kill. The caller holds mu.
 func (l *Log) add(k Kill) {
 	k.At = time.Now()
 	l.kills = append(l.kills, k)

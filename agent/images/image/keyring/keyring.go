@@ -1,5 +1,5 @@
-// Package keyring finds the credentials for an image: in the secrets that a pod
-// names and in a file of the node, both of the form that docker login writes.
+// Package keyring finds the credentials for an image in the pod's pull secrets and in
+// a file of the node, both in the format of docker login.
 package keyring
 
 import (
@@ -17,8 +17,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Keyring is credentials by the servers they are for, in the order in which they
-// are tried. The zero value is empty.
+// Keyring is a list of servers and their credentials, in the order in which they are
+// tried. The zero value is empty.
 type Keyring []entry
 
 type entry struct {
@@ -26,9 +26,8 @@ type entry struct {
 	auth   *cri.AuthConfig
 }
 
-// config is docker's config.json. What names programs that would be asked for
-// credentials (credsStore, credHelpers) is not for a node and left out, as by
-// kubelet.
+// config is docker's config.json. Credential helpers (credsStore, credHelpers) are
+// not supported, as in kubelet.
 type config struct {
 	Auths map[string]login `json:"auths"`
 }
@@ -37,8 +36,8 @@ type login struct {
 	Username, Password, Auth, IdentityToken, RegistryToken string
 }
 
-// OfSecrets are the credentials of pull secrets of both types. The error tells of
-// those that could not be read; the others are there.
+// OfSecrets returns the credentials of pull secrets of both types. The error is about
+// unreadable secrets; the others are returned all the same.
 func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
 	var all Keyring
 	var errs []error
@@ -59,7 +58,7 @@ func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
 	return all.sorted(), errors.Join(errs...)
 }
 
-// OfFile are the credentials in a file; one that does not exist has none.
+// OfFile returns the credentials in a file; a missing file has none.
 func OfFile(name string) (Keyring, error) {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,8 +90,8 @@ func (c *config) keyring() (Keyring, error) {
 	return all, errors.Join(errs...)
 }
 
-// config leaves ServerAddress out: containerd would give the credentials to no
-// other host, such as a mirror, and does not know every way to write one.
+// config omits ServerAddress: with it containerd would not send the credentials to
+// other hosts, such as a mirror, and it does not understand every notation.
 func (l *login) config() (*cri.AuthConfig, error) {
 	user, password := l.Username, l.Password
 	if l.Auth != "" {
@@ -109,13 +108,13 @@ func (l *login) config() (*cri.AuthConfig, error) {
 	return &cri.AuthConfig{Username: user, Password: password, IdentityToken: l.IdentityToken, RegistryToken: l.RegistryToken}, nil
 }
 
-// sorted puts the longer of two paths on one server first.
+// sorted orders longer paths on the same server first.
 func (k Keyring) sorted() Keyring {
 	slices.SortStableFunc(k, func(a, b entry) int { return strings.Compare(b.server, a.server) })
 	return k
 }
 
-// Lookup are the credentials that fit an image, to be tried in order.
+// Lookup returns the matching credentials for an image, to be tried in order.
 func (k Keyring) Lookup(image string) []*cri.AuthConfig {
 	full := qualified(image)
 	var out []*cri.AuthConfig
@@ -127,11 +126,11 @@ func (k Keyring) Lookup(image string) []*cri.AuthConfig {
 	return out
 }
 
-// defaultRegistry is where images come from that name no other.
+// defaultRegistry is the registry of images whose name has none.
 const defaultRegistry = "docker.io"
 
-// canonical is a server as secrets name it, without scheme, without the API's
-// version at the end, and with the default registry under one name.
+// canonical normalizes a server name from a secret: without scheme, without a
+// trailing API version, and with one name for the default registry.
 func canonical(server string) string {
 	if _, rest, ok := strings.Cut(server, "://"); ok {
 		server = rest
@@ -145,8 +144,8 @@ func canonical(server string) string {
 	return strings.TrimSuffix(host+"/"+rest, "/")
 }
 
-// serves reports whether credentials for server, whose host's labels may be globs
-// and which may go on with a path, are for the image.
+// serves reports whether credentials for server match the image. Labels of the
+// server's host may be globs, and it may have a path.
 func serves(server, image string) bool {
 	host, dir, _ := strings.Cut(server, "/")
 	at, name, _ := strings.Cut(image, "/")
@@ -168,7 +167,7 @@ func sameHost(pattern, host string) bool {
 	return true
 }
 
-// qualified puts the default registry before an image that names none.
+// qualified prefixes the default registry to an image without one.
 func qualified(image string) string {
 	host, _, found := strings.Cut(image, "/")
 	if found && (strings.ContainsAny(host, ".:") || host == "localhost") {
