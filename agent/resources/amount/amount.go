@@ -1,4 +1,4 @@
-// Package amount reckons with lists of resources.
+// Package amount calculates with resource lists.
 package amount
 
 import (
@@ -16,7 +16,7 @@ func Add(sum, more corev1.ResourceList) {
 	}
 }
 
-// Joined is a new list of both; what is in both is as b says.
+// Joined returns a new list of both; amounts of b take precedence.
 func Joined(a, b corev1.ResourceList) corev1.ResourceList {
 	out := make(corev1.ResourceList, len(a)+len(b))
 	maps.Copy(out, a)
@@ -24,15 +24,16 @@ func Joined(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Same reports whether two lists have the same of a resource, none being an amount of
-// its own.
+// Same reports whether two lists have the same amount of a resource; no amount
+// differs from 0.
 func Same(a, b corev1.ResourceList, name corev1.ResourceName) bool {
 	x, hasX := a[name]
 	y, hasY := b[name]
 	return hasX == hasY && x.Cmp(y) == 0
 }
 
-// Larger are the larger amounts of what is in both: none is no limit.
+// Larger returns the larger amounts of the resources that are in both lists; a
+// missing resource is unlimited.
 func Larger(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, x := range a {

@@ -10,40 +10,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Account is what the files of one cgroup tell of it and all below it: what it used
-// since it was made, what it has now and what it may have. Nil: the kernel does not
-// tell. A limit of 0 is none.
+// Account is the accounting of a cgroup and everything below it: total usage, current
+// usage and limits. Nil: the kernel has no value. A limit of 0 means no limit.
 type Account struct {
 	CPU, User, System            *uint64 // ns
-	Periods, Throttled           *uint64 // of the CFS quota: enforced; in which it ran out
+	Periods, Throttled           *uint64 // of the CFS quota: enforced; throttled
 	ThrottledTime                *uint64 // ns
 	Shares, Quota, Period        *uint64 // Shares: v1 only; µs
-	Memory, WorkingSet, RSS      *uint64 // bytes, as all of the memory
+	Memory, WorkingSet, RSS      *uint64 // bytes, like the other memory values
 	Cache, Swap, Mapped, Kernel  *uint64
 	ActiveFile, InactiveFile     *uint64
 	MaxUsage                     *uint64
 	FailCount                    *uint64 // how often the limit was reached
 	PageFaults, MajorFaults      *uint64
-	OOMKills                     *uint64 // on v1 without the cgroups below
+	OOMKills                     *uint64 // on v1 without child cgroups
 	MemoryLimit, Reservation     *uint64
 	SwapLimit                    *uint64 // on v1 together with the memory
-	Processes, Threads, MaxTasks *uint64 // Processes: without the cgroups below
+	Processes, Threads, MaxTasks *uint64 // Processes: without child cgroups
 	IO                           []DeviceIO
 }
 
-// DeviceIO is what went from and to one block device.
+// DeviceIO is the I/O of one block device.
 type DeviceIO struct {
 	Device                               string // major:minor
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// ContainerPath is the cgroup of a container or sandbox of the pod, below the mount or
-// that of a hierarchy: what runc makes for containerd.
+// ContainerPath returns the cgroup that runc creates for a container or sandbox of
+// the pod, relative to the mount or the hierarchy.
 func (m *Manager) ContainerPath(pod *corev1.Pod, id string) string {
 	return filepath.Join(m.Parent(pod), ownFolder(m.Parent(pod), id))
 }
 
-// ownFolder is the folder of a container below the cgroup that the runtime was given.
+// ownFolder returns the folder of a container below the parent cgroup that the
+// runtime got.
 func ownFolder(parent, container string) string {
 	if strings.HasSuffix(parent, ".slice") {
 		return "cri-containerd-" + container + ".scope"
@@ -66,7 +66,7 @@ func accountV2(dir string) (Account, bool) {
 	if err != nil {
 		return a, false
 	}
-	stat, _ := pairs(file("memory.stat")) // nil where the controller is off
+	stat, _ := pairs(file("memory.stat")) // nil if the controller is disabled
 	events, _ := pairs(file("memory.events"))
 	a.CPU, a.User, a.System = times(cpu, "usage_usec", 1000), times(cpu, "user_usec", 1000), times(cpu, "system_usec", 1000)
 	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"), times(cpu, "throttled_usec", 1000)
@@ -130,7 +130,7 @@ func rest(all, part *uint64) *uint64 {
 	return new(without(*all, *part))
 }
 
-// maybe is the number in a file; nil: there is none.
+// maybe reads the number in a file; nil: none.
 func maybe(path string) *uint64 {
 	if n, err := number(path); err == nil {
 		return &n
@@ -138,11 +138,11 @@ func maybe(path string) *uint64 {
 	return nil
 }
 
-// unlimited is what cgroup v1 says, or more, where nothing is set: the largest
+// unlimited is at most the value that cgroup v1 shows without a limit: the largest
 // multiple of a page.
 const unlimited = 1 << 62
 
-// limit is the number in a file; 0 for what means none: max, -1, or a huge number.
+// limit reads the limit in a file; 0 if it means no limit: max, -1, or a huge number.
 func limit(path string) *uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -218,7 +218,7 @@ func ioV1(bytesFile, countFile string) []DeviceIO {
 	var out []DeviceIO
 	at := map[string]int{}
 	each := func(path string, set func(d *DeviceIO, operation string, n uint64)) {
-		text, _ := os.ReadFile(path) // or the controller is off
+		text, _ := os.ReadFile(path) // missing if the controller is disabled
 		for line := range strings.Lines(string(text)) {
 			fields := strings.Fields(line)
 			if len(fields) != 3 {

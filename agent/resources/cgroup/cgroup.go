@@ -1,8 +1,8 @@
-// Package cgroup makes, limits and removes the cgroups of pods, on v1, v2 and
-// machines that mix them, with the cgroupfs or the systemd driver: those of all
-// pods, of the classes below, of the pods below these. The runtime makes
-// containers' cgroups in a pod's, sets no pod limits and never removes what it made
-// for the pod: that is done here.
+// Package cgroup creates, limits and removes the cgroups of pods, on v1, v2 and
+// hybrid systems, with the cgroupfs or the systemd driver: one for all pods, below it
+// one for each QoS class, and below that one for each pod. The runtime creates the
+// containers' cgroups in that of the pod; it neither sets pod limits nor removes the
+// pod's cgroup.
 package cgroup
 
 import (
@@ -18,47 +18,48 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Config says where cgroups are and how they are made. Mount and Root are required.
+// Config is where and how cgroups are created. Mount and Root are required.
 type Config struct {
 	Mount string // /sys/fs/cgroup
 	Root  string // ours, such as /monopod
-	// MaxPIDs is how many processes a pod may have; 0 and less: any number.
+	// MaxPIDs is the maximum number of processes of a pod; 0 or less: no limit.
 	MaxPIDs int64
 	// HugePages are the sizes of the machine's huge pages, in bytes.
 	HugePages []int64
-	// Units make it the systemd driver: every cgroup is a slice; nil: cgroupfs.
+	// Units selects the systemd driver, in which every cgroup is a slice; nil:
+	// cgroupfs.
 	Units Units
 }
 
-// Manager keeps the cgroups below one root. Its methods may be called at once.
+// Manager manages the cgroups below one root. It is safe for concurrent use.
 type Manager struct {
 	Config
 	v2 bool // all of it
 
-	mu        sync.Mutex          // guards what follows
+	mu        sync.Mutex          // guards the fields below
 	burstable map[types.UID]int64 // CPU requests of the pods of that class, in millicores
 
-	// writing guards shares, and is held while they are written: what is written last
-	// is what was counted last.
+	// writing guards shares, and is held while they are written, so that the last
+	// write has the last sum.
 	writing sync.Mutex
 	shares  int64 // of that class; 0: not written yet
 }
 
-// New finds out what the machine has mounted.
+// New detects the mounted hierarchies.
 func New(config Config) *Manager {
 	config.Root = filepath.Clean("/" + config.Root)
 	_, err := os.Stat(filepath.Join(config.Mount, "cgroup.controllers"))
 	return &Manager{Config: config, v2: err == nil, burstable: map[types.UID]int64{}}
 }
 
-// Parent is the pod's cgroup as the runtime is told: below <root>/kubepods,
-// guaranteed pods directly, others in the folder of their class.
+// Parent returns the pod's cgroup for the runtime: below <root>/kubepods, directly
+// for Guaranteed pods, otherwise in the folder of their QoS class.
 func (m *Manager) Parent(pod *corev1.Pod) string {
 	return m.dir(m.name(status.QOS(pod), "pod"+string(pod.UID)))
 }
 
-// name are the parts of a cgroup's path: the class, which Guaranteed has none of,
-// and more below it.
+// name returns the parts of a cgroup's path: the QoS class (none for Guaranteed), and
+// more below it.
 func (m *Manager) name(class corev1.PodQOSClass, more ...string) []string {
 	name := []string{"kubepods"}
 	if m.Root != "/" {
@@ -70,7 +71,7 @@ func (m *Manager) name(class corev1.PodQOSClass, more ...string) []string {
 	return append(name, more...)
 }
 
-// dir is a cgroup's folder, below the mount or that of a hierarchy.
+// dir returns a cgroup's folder, relative to the mount or the hierarchy.
 func (m *Manager) dir(name []string) string {
 	if m.Units != nil {
 		return expand(slice(name))
@@ -78,15 +79,15 @@ func (m *Manager) dir(name []string) string {
 	return "/" + filepath.Join(name...)
 }
 
-// Create makes the pod's cgroup and sets its limits. Where one controller is
-// missing the others are still set.
+// Create creates the pod's cgroup and sets its limits. If a controller is missing,
+// the others are still set.
 func (m *Manager) Create(pod *corev1.Pod) error {
 	name := m.name(status.QOS(pod), "pod"+string(pod.UID))
 	return errors.Join(m.set(name, m.podLimits(pod)), m.Hold(pod))
 }
 
-// Remove takes the pod's cgroup away in every hierarchy, with whatever empty
-// folders are left below. EBUSY means a process still lives there.
+// Remove removes the pod's cgroup and empty cgroups below it, in every hierarchy.
+// EBUSY means that it still has a process.
 func (m *Manager) Remove(pod *corev1.Pod) error {
 	classes := []corev1.PodQOSClass{status.QOS(pod)}
 	if len(pod.Spec.Containers) == 0 { // known only by its uid
@@ -99,7 +100,7 @@ func (m *Manager) Remove(pod *corev1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// Pods are the uids of the pods that have cgroups, whoever made them.
+// Pods returns the UIDs of the pods that have cgroups.
 func (m *Manager) Pods() []types.UID {
 	seen := map[types.UID]bool{}
 	var out []types.UID
@@ -116,7 +117,7 @@ func (m *Manager) Pods() []types.UID {
 	return out
 }
 
-// uid is whose a pod's folder of that name is.
+// uid returns the UID in the name of a pod's folder.
 func (m *Manager) uid(folder string) (types.UID, bool) {
 	if m.Units != nil {
 		folder = strings.TrimSuffix(folder[strings.LastIndexByte(folder, '-')+1:], ".slice")
@@ -126,8 +127,8 @@ func (m *Manager) uid(folder string) (types.UID, bool) {
 	return types.UID(uid), ok && uid != ""
 }
 
-// Close removes the empty cgroups of the classes, of all pods and of the root;
-// those still in use stay.
+// Close removes the empty cgroups of the QoS classes, of all pods and of the root;
+// those in use stay.
 func (m *Manager) Close() {
 	for _, class := range []corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed} {
 		m.drop(m.name(class))
@@ -138,17 +139,17 @@ func (m *Manager) Close() {
 	}
 }
 
-// drop removes a cgroup without any below it.
+// drop removes a cgroup without children.
 func (m *Manager) drop(name []string) {
 	for _, h := range m.hierarchies() {
 		if len(folders(filepath.Join(h, m.dir(name)))) > 0 {
 			return
 		}
 	}
-	_ = m.remove(name) // or it is in use after all
+	_ = m.remove(name) // it may be in use after all
 }
 
-// Discard removes all cgroups below the root, of both drivers, once nothing runs
+// Discard removes all cgroups below the root, of both drivers. No process may run
 // there any more.
 func Discard(mount, root string) error {
 	var errs []error

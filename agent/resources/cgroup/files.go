@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// controllers are those that limit what this package limits.
+// controllers returns the controllers that this package uses.
 func controllers() []string { return []string{"cpu", "memory", "pids", "hugetlb"} }
 
-// set makes a cgroup with its limits, or gives them to one that is there.
+// set creates a cgroup with its limits, or sets them on an existing one.
 func (m *Manager) set(name []string, l Limits) error {
 	var errs []error
 	if m.Units != nil {
@@ -22,7 +22,8 @@ func (m *Manager) set(name []string, l Limits) error {
 	return errors.Join(append(errs, m.write(m.dir(name), l))...)
 }
 
-// write sets the limits of the cgroup dir in every hierarchy that has one of them.
+// write sets the limits of the cgroup dir in every hierarchy with a controller for
+// them.
 func (m *Manager) write(dir string, l Limits) error {
 	var errs []error
 	var lacking []string
@@ -41,8 +42,8 @@ func (m *Manager) write(dir string, l Limits) error {
 	return errors.Join(append(errs, missing(lacking))...)
 }
 
-// find says where a controller is: on v2 with all others, on v1 in a hierarchy of
-// its own, on a machine that mixes them perhaps in v2's.
+// find returns the hierarchy of a controller: on v2 the common one, on v1 its own, on
+// hybrid systems either.
 func (m *Manager) find(controller string) (root string, v2, ok bool) {
 	if m.v2 {
 		return m.Mount, true, has(m.Mount, "cgroup.controllers", controller)
@@ -61,7 +62,7 @@ func has(dir, file, controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
-// fill makes the cgroup in one hierarchy and writes its files.
+// fill creates the cgroup in one hierarchy and writes its files.
 func fill(root, dir, controller string, v2 bool, values []value) error {
 	path := filepath.Join(root, dir)
 	if err := os.MkdirAll(path, 0o755); err != nil {
@@ -80,13 +81,14 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 	return nil
 }
 
-// absent: a cgroup's folder takes no files but the kernel's own.
+// absent reports whether the kernel lacks a file: no other file can be created in a
+// cgroup's folder.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// delegate switches a controller on in every folder from the root down to dir's
-// parent (v2).
+// delegate enables a controller in every folder from the root down to dir's parent
+// (v2).
 func delegate(root, dir, controller string) error {
 	at := root
 	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
@@ -105,7 +107,7 @@ func write(path, value string) error {
 	return nil
 }
 
-// hierarchies are those mounted; runtimes make the path in each of them.
+// hierarchies returns the mounted ones; runtimes create the path in each of them.
 func (m *Manager) hierarchies() []string {
 	if m.v2 {
 		return []string{m.Mount}
@@ -117,7 +119,7 @@ func (m *Manager) hierarchies() []string {
 	return out
 }
 
-// folders are the names of those in dir.
+// folders returns the names of the folders in dir.
 func folders(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -132,8 +134,8 @@ func folders(dir string) []string {
 	return out
 }
 
-// remove takes a cgroup away in every hierarchy. Then nothing runs in it any more,
-// which systemd would end.
+// remove removes a cgroup in every hierarchy. No process may run in it, because
+// systemd would kill it.
 func (m *Manager) remove(name []string) error {
 	var errs []error
 	for _, h := range m.hierarchies() {

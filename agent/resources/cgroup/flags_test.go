@@ -13,13 +13,13 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	systemd := ""
 	if _, err := os.Lstat("/run/systemd/system"); err != nil {
-		systemd = "--cgroup-driver: systemd does not run this machine (/run/systemd/system is not there); use cgroupfs"
+		systemd = "--cgroup-driver: systemd is not the init system of this machine (/run/systemd/system does not exist); use cgroupfs"
 	}
 	for flag, want := range map[string]string{
 		"--pod-max-pids=7":         "",
 		"--cgroup-driver=cgroupfs": "",
 		"--cgroup-driver=systemd":  systemd,
-		"--cgroup-driver=docker":   `--cgroup-driver: "docker" is neither cgroupfs nor systemd`,
+		"--cgroup-driver=docker":   `--cgroup-driver must be cgroupfs or systemd, got "docker"`,
 	} {
 		var o cgroup.Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -14,20 +14,21 @@ import (
 	"monopod/agent/pod/spec"
 )
 
-// Limits are what the processes of a cgroup may have together; 0: nothing is set.
+// Limits are the limits of a cgroup; 0: not set.
 type Limits struct {
 	Shares int64 // cpu.shares
-	Quota  int64 // of the processors, in µs per 100 ms
+	Quota  int64 // CPU time, in µs per 100 ms
 	Memory int64 // bytes
 	PIDs   int64
-	// HugePages are bytes by the size of the pages.
+	// HugePages are limits in bytes, by page size.
 	HugePages map[int64]int64
 }
 
-// Shares are the CPU shares of the pod's cgroup.
+// Shares returns the CPU shares of the pod's cgroup.
 func (m *Manager) Shares(pod *corev1.Pod) int64 { return m.podLimits(pod).Shares }
 
-// podLimits are the sums over the pod's containers, unless the pod says so itself.
+// podLimits returns the sums over the pod's containers, unless the pod itself has
+// limits.
 func (m *Manager) podLimits(pod *corev1.Pod) Limits {
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	limits := limitsOf(pod)
@@ -45,8 +46,8 @@ func (m *Manager) podLimits(pod *corev1.Pod) Limits {
 	return l
 }
 
-// limitsOf are the limits of a pod whose every container has one; a resource that
-// some container may use freely has none, unless the pod as a whole has.
+// limitsOf returns the limits of a pod. A resource without a limit in some container
+// has none, unless the pod itself has one.
 func limitsOf(pod *corev1.Pod) corev1.ResourceList {
 	limits := resource.PodLimits(pod, resource.PodResourcesOptions{})
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -69,13 +70,14 @@ func limitsItself(pod *corev1.Pod, name corev1.ResourceName) bool {
 	return !q.IsZero()
 }
 
-// value is what is written to a file; optional ones only where the kernel has them.
+// value is the content of a file; optional files are written only if the kernel has
+// them.
 type value struct {
 	file, value string
 	optional    bool
 }
 
-// values are the files of a controller.
+// values returns the files of a controller.
 func (l Limits) values(controller string, v2 bool) []value {
 	switch controller {
 	case "cpu":
@@ -113,7 +115,7 @@ func one(amount int64, v2 bool, fileV2, fileV1 string) []value {
 	return []value{{file: fileV1, value: itoa(amount)}}
 }
 
-// hugePages bounds both the pages used and, since Linux 5.7, those set aside.
+// hugePages limits the pages in use and, since Linux 5.7, reserved ones.
 func (l Limits) hugePages(v2 bool) []value {
 	var out []value
 	for _, size := range sizes(l.HugePages) {
@@ -137,7 +139,7 @@ func sizes(pages map[int64]int64) []int64 {
 	return out
 }
 
-// needs reports whether the controller's absence is a loss.
+// needs reports whether the limits need the controller.
 func (l Limits) needs(controller string) bool {
 	if controller != "hugetlb" {
 		return len(l.values(controller, false)) > 0
@@ -150,9 +152,8 @@ func (l Limits) needs(controller string) bool {
 	return false
 }
 
-// weight maps cpu.shares 2…262144 to cpu.weight 1…10000 such that 1024, a
-// processor's, is 100, which is what everybody has who says nothing: as runc does
-// since 1.3.2 and kubelet since 1.35.
+// weight maps cpu.shares 2…262144 to cpu.weight 1…10000 such that 1024, one CPU, is
+// 100, the kernel's default: as runc does since 1.3.2 and kubelet since 1.35.
 func weight(shares int64) int64 {
 	if shares <= 2 {
 		return min(shares, 1)
@@ -163,7 +164,7 @@ func weight(shares int64) int64 {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// missing says which controllers a cgroup lacks that needs them.
+// missing returns an error that names the missing controllers.
 func missing(controllers []string) error {
 	if len(controllers) == 0 {
 		return nil

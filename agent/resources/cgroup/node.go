@@ -15,25 +15,24 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Prepare makes the cgroups of all pods, which may have together what all says, and
-// of the classes. Best-effort pods get processor time that nobody else wants.
+// Prepare creates the cgroup of all pods, with the limits all, and those of the QoS
+// classes. BestEffort pods get only CPU time that no other pod needs.
 func (m *Manager) Prepare(all Limits) error {
 	var errs []error
 	pods := m.name(corev1.PodQOSGuaranteed)
-	for i := 1; i < len(pods); i++ { // the root's parts count as much as the pods in them
+	for i := 1; i < len(pods); i++ { // parents of kubepods get the same shares
 		errs = append(errs, m.set(pods[:i], Limits{Shares: all.Shares}))
 	}
 	errs = append(errs, m.set(pods, all),
 		m.set(m.name(corev1.PodQOSBestEffort), Limits{Shares: spec.Shares(0)}))
 	m.writing.Lock()
-	m.shares = 0 // the class may be gone
+	m.shares = 0 // the cgroup of the class may be gone
 	m.writing.Unlock()
 	return errors.Join(append(errs, m.share())...)
 }
 
-// Hold counts the pod's requests to those of its class, whose share of the
-// processors is their sum. Create does so, too; here they are told of whom an
-// earlier agent let in.
+// Hold adds the pod's requests to those of its QoS class, whose CPU shares are their
+// sum. Create does this too; Hold is for pods that an earlier agent admitted.
 func (m *Manager) Hold(pod *corev1.Pod) error {
 	if status.QOS(pod) != corev1.PodQOSBurstable {
 		return nil
@@ -45,7 +44,7 @@ func (m *Manager) Hold(pod *corev1.Pod) error {
 	return m.share()
 }
 
-// release counts the pod no more.
+// release subtracts the pod's requests.
 func (m *Manager) release(uid types.UID) error {
 	m.mu.Lock()
 	_, held := m.burstable[uid]
@@ -57,7 +56,7 @@ func (m *Manager) release(uid types.UID) error {
 	return m.share()
 }
 
-// share writes the shares of the burstable class, when they changed.
+// share writes the shares of the Burstable class if they changed.
 func (m *Manager) share() error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -72,7 +71,7 @@ func (m *Manager) share() error {
 	return err
 }
 
-// requested is the sum of what the class' pods request.
+// requested is the sum of the requests of the class's pods.
 func (m *Manager) requested() (milli int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +81,7 @@ func (m *Manager) requested() (milli int64) {
 	return milli
 }
 
-// Limit sets the limits of a cgroup that is not ours, and must be there.
+// Limit sets the limits of an existing cgroup that Monopod does not manage.
 func (m *Manager) Limit(cgroup string, l Limits) error {
 	dir, unit := filepath.Clean("/"+cgroup), ""
 	if m.Units != nil {

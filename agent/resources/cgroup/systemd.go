@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Units are systemd's slices, which are cgroups to it. Each call returns when the
-// slice is as it should be. Package systemd implements it.
+// Units manages systemd's slices, its form of cgroups. Each call returns when systemd
+// is done. Package systemd implements it.
 type Units interface {
-	// Start makes a slice that lasts until it is stopped, or gives the properties to
-	// one that is there.
+	// Start creates a slice that lasts until it is stopped, or sets the properties of
+	// an existing one.
 	Start(slice string, properties []Property) error
-	// Set changes a slice that is there, until the machine is booted.
+	// Set changes an existing slice, until the next boot.
 	Set(slice string, properties []Property) error
-	// Stop ends a slice with all that is in it; one that is not there is no error.
+	// Stop stops a slice and everything in it; a missing one is not an error.
 	Stop(slice string) error
 }
 
@@ -23,8 +23,8 @@ type Property struct {
 	Value any
 }
 
-// slice is the name of the slice of a cgroup: dashes part what is nested, so those
-// within a part become underscores.
+// slice returns the name of a cgroup's slice: dashes separate levels, so dashes
+// within a level become underscores.
 func slice(name []string) string {
 	parts := make([]string, len(name))
 	for i, part := range name {
@@ -33,7 +33,7 @@ func slice(name []string) string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// expand is the folder that systemd gives a slice: a-b.slice is in a.slice.
+// expand returns the path of a slice's folder: a-b.slice is in a.slice.
 func expand(slice string) string {
 	dir, parts := "/", strings.Split(strings.TrimSuffix(slice, ".slice"), "-")
 	for i := range parts {
@@ -42,7 +42,7 @@ func expand(slice string) string {
 	return dir
 }
 
-// properties are all that a new slice is made with.
+// properties returns the properties of a new slice.
 func (m *Manager) properties(name []string, l Limits) []Property {
 	out := []Property{
 		{"Description", "monopod: " + strings.Join(name, "/")},
@@ -55,8 +55,8 @@ func (m *Manager) properties(name []string, l Limits) []Property {
 	return append(out, m.limitProperties(l)...)
 }
 
-// limitProperties say what the files say, so that systemd does not set them back.
-// It does not know of huge pages.
+// limitProperties returns the limits as properties, so that systemd does not reset
+// the files. It does not support huge pages.
 func (m *Manager) limitProperties(l Limits) []Property {
 	var out []Property
 	add := func(name string, value int64) {
@@ -77,7 +77,7 @@ func (m *Manager) limitProperties(l Limits) []Property {
 	return out
 }
 
-// noUnits are for one who wants to know slices' folders only.
+// noUnits is for computing only the folders of slices.
 type noUnits struct{}
 
 func (noUnits) Start(string, []Property) error { return nil }

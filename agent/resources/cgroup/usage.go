@@ -11,17 +11,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Usage is what a cgroup has used: processor time since it was made, the rest
-// now. Memory is in bytes.
+// Usage is the usage of a cgroup: CPU time since its creation, and the current values
+// of the rest. Memory is in bytes.
 type Usage struct {
 	CPU        uint64 // ns
 	Memory     uint64 // with the page cache
-	WorkingSet uint64 // Memory without what the kernel can drop at once: inactive file pages
+	WorkingSet uint64 // Memory without inactive file pages, which the kernel can drop at once
 	RSS        uint64 // anonymous memory
 	PageFaults uint64
 	MajorFault uint64
 	Processes  uint64
-	Process    int // the id of one of them; 0: none
+	Process    int // the ID of one of them; 0: none
 }
 
 // Usage reads the pod's cgroup.
@@ -44,7 +44,7 @@ func usageV2(dir string) (Usage, error) {
 	u.CPU, u.Memory = cpu["usage_usec"]*1000, memory
 	u.WorkingSet, u.RSS = without(memory, stat["inactive_file"]), stat["anon"]
 	u.PageFaults, u.MajorFault = stat["pgfault"], stat["pgmajfault"]
-	u.Processes, _ = number(filepath.Join(dir, "pids.current")) // where the controller is on
+	u.Processes, _ = number(filepath.Join(dir, "pids.current")) // if the controller is enabled
 	u.Process = process(dir)
 	return u, nil
 }
@@ -62,14 +62,14 @@ func (m *Manager) usageV1(parent string) (Usage, error) {
 	u.CPU, u.Memory = cpu, memory
 	u.WorkingSet, u.RSS = without(memory, stat["total_inactive_file"]), stat["total_rss"]
 	u.PageFaults, u.MajorFault = stat["total_pgfault"], stat["total_pgmajfault"]
-	u.Processes, _ = number(filepath.Join(m.Mount, "pids", parent, "pids.current")) // where there is one
+	u.Processes, _ = number(filepath.Join(m.Mount, "pids", parent, "pids.current")) // if there is one
 	u.Process = process(dir)
 	return u, nil
 }
 
 func without(all, part uint64) uint64 { return all - min(all, part) }
 
-// Process is the id of one that lives in the container's cgroup at path; 0: none.
+// Process returns the ID of a process in the container's cgroup at path; 0: none.
 func (m *Manager) Process(path string) int {
 	if !m.v2 {
 		path = filepath.Join("memory", path)
@@ -77,7 +77,7 @@ func (m *Manager) Process(path string) int {
 	return firstOf(filepath.Join(m.Mount, path, "cgroup.procs"))
 }
 
-// process is one that lives in a cgroup directly below dir: a container's.
+// process returns a process in a cgroup directly below dir: a container's.
 func process(dir string) int {
 	lists, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // dir has no pattern in it
 	for _, list := range lists {
@@ -88,7 +88,7 @@ func process(dir string) int {
 	return 0
 }
 
-// firstOf is the first process of a list; 0: there is none.
+// firstOf returns the first process of a list; 0: none.
 func firstOf(list string) int {
 	text, _ := os.ReadFile(list) // may be gone by now
 	first, _, _ := strings.Cut(string(text), "\n")
@@ -108,7 +108,7 @@ func number(path string) (uint64, error) {
 	return n, nil
 }
 
-// pairs are the lines of a file that are a name and a number.
+// pairs parses the lines of a file with a name and a number.
 func pairs(path string) (map[string]uint64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -124,9 +124,9 @@ func pairs(path string) (map[string]uint64, error) {
 	return out, nil
 }
 
-// Starved reports whether the kernel killed something in a container for want of
-// memory, by the counter of its cgroup, which goes with the container a moment after
-// its end: no is not certain. Parent is what the runtime was given.
+// Starved reports whether a process of a container was OOM-killed, by the counter of
+// its cgroup. The cgroup is removed soon after the container's end, so false is not
+// certain. Parent is the cgroup that the runtime got.
 func Starved(mount, parent, container string) bool {
 	own := ownFolder(parent, container)
 	for _, file := range []string{

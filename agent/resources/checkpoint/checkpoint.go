@@ -1,7 +1,7 @@
-// Package checkpoint keeps what a part of the agent must remember across a restart
-// in a small file of its own: JSON with a checksum, as kubelet's are. After a loss
-// of power the file is the old or the new one; one that is damaged all the same is
-// found out and set aside, so that the part starts over instead of not at all.
+// Package checkpoint stores state that a part of the agent needs after a restart in a
+// small file: JSON with a checksum, like kubelet's. After a power failure the file is
+// the old or the new one. A file that is damaged nevertheless is detected and set
+// aside, so that the part can start without it.
 package checkpoint
 
 import (
@@ -15,10 +15,10 @@ import (
 	"path/filepath"
 )
 
-// ErrDamaged is a file that is not what was written.
+// ErrDamaged means that the content of a file is not what was written.
 var ErrDamaged = errors.New("damaged")
 
-// File is where a part keeps its state.
+// File is the path of a checkpoint.
 type File string
 
 // Save writes v, which is a JSON object with at least one field, and returns when
@@ -29,12 +29,12 @@ func (f File) Save(v any) error {
 		return err
 	}
 	if len(body) <= len("{}") {
-		return fmt.Errorf("%T is no object with fields", v)
+		return fmt.Errorf("%T does not encode as a JSON object with fields", v)
 	}
 	return f.Write(fmt.Appendf(body[:len(body)-1], `%s%d}`, mark, sum(body)))
 }
 
-// mark stands before the checksum of what is before it.
+// mark precedes the checksum of everything before it.
 const mark = `,"checksum":`
 
 func sum(body []byte) uint32 {
@@ -43,8 +43,8 @@ func sum(body []byte) uint32 {
 	return h.Sum32()
 }
 
-// Load reads what Save wrote into v: found is false where there is no file. The
-// error of a damaged file is ErrDamaged; v may have been written to.
+// Load reads what Save wrote into v: found is false if there is no file. The error of
+// a damaged file is ErrDamaged; v may have been written to.
 func (f File) Load(v any) (found bool, err error) {
 	text, err := os.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +60,7 @@ func (f File) Load(v any) (found bool, err error) {
 	}
 	body := append(bytes.Clone(text[:i]), '}')
 	if want := fmt.Sprintf("%s%d}", mark, sum(body)); string(text[i:]) != want {
-		return true, fmt.Errorf("%s: %w: its checksum is not that of its content", f, ErrDamaged)
+		return true, fmt.Errorf("%s: %w: its checksum does not match", f, ErrDamaged)
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return true, fmt.Errorf("%s: %w: %w", f, ErrDamaged, err)
@@ -74,22 +74,21 @@ func (f File) Exists() bool {
 	return err == nil
 }
 
-// Remove removes the file; none is no error.
+// Remove removes the file; a missing one is not an error.
 func (f File) Remove() error { return os.RemoveAll(string(f)) }
 
-// StartOver sets a file aside that is of no use, to where nobody looks but a human;
-// only the last one is kept. lost says why, where it went and what follows from it;
-// err is that it could not be set aside.
+// StartOver sets aside a checkpoint that cannot be restored, for a human to inspect;
+// only the last one is kept. lost describes why, the new path and the consequence;
+// err means that the file could not be moved.
 func (f File) StartOver(why error, follows string) (lost, err error) {
 	to := string(f) + ".damaged"
 	if err := os.Rename(string(f), to); err != nil {
 		return nil, fmt.Errorf("%w; it cannot be set aside: %w", why, err)
 	}
-	return fmt.Errorf("%w: it was moved to %s, and %s; nothing needs to be done", why, to, follows), nil
+	return fmt.Errorf("%w: it was moved to %s, and %s; no action is needed", why, to, follows), nil
 }
 
-// Write puts text, as it is, in the place of the file, by way of one of another
-// name.
+// Write atomically replaces the content of the file by text.
 func (f File) Write(text []byte) error {
 	temp := string(f) + ".tmp"
 	err := write(temp, text)

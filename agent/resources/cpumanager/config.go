@@ -16,11 +16,11 @@ import (
 
 // The policies.
 const (
-	None   = "none"   // all containers run on all processors
-	Static = "static" // guaranteed pods' containers that ask for whole processors get their own
+	None   = "none"   // all containers run on all CPUs
+	Static = "static" // containers of Guaranteed pods with integer CPU requests get exclusive CPUs
 )
 
-// The options of policy static, which all are off by default.
+// The options of policy static, all off by default.
 const (
 	fullCores   = "full-pcpus-only"
 	acrossNUMA  = "distribute-cpus-across-numa"
@@ -32,23 +32,23 @@ const (
 
 // Choices are the options of policy static.
 type Choices struct {
-	FullCores   bool // whole cores only; a request for a part of one is refused
-	AcrossNUMA  bool // where more than one NUMA node is needed, the same from each
-	BySocket    bool // nodes of one socket are as good as one node
+	FullCores   bool // whole cores only; a request for a part of one is rejected
+	AcrossNUMA  bool // if several NUMA nodes are needed, the same number from each
+	BySocket    bool // align to sockets instead of NUMA nodes
 	AcrossCores bool // threads of different cores
-	Strict      bool // nobody runs on reserved processors
-	Uncore      bool // within one cache of the third level, if that can be
+	Strict      bool // no container runs on reserved CPUs
+	Uncore      bool // within one L3 cache if possible
 }
 
-// Config is what kubelet's flags of the CPU manager say. The zero value is policy
-// none.
+// Config is the values of kubelet's flags of the CPU manager. The zero value is
+// policy none.
 type Config struct {
 	Policy  string
 	Options map[string]string
-	Period  time.Duration // between looks at whether containers run where they should; 0: 10 s
+	Period  time.Duration // interval at which the CPUs of containers are verified; 0: 10 s
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "cpu-manager-policy", None, "CPU manager policy: none, or static, which gives exclusive CPUs to containers of Guaranteed pods that request whole CPUs. static requires reserved CPUs.")
 	f.StringToStringVar(&c.Options, "cpu-manager-policy-options", nil, "Options of the CPU manager policy static, as NAME=true: "+strings.Join(slices.Sorted(maps.Keys(new(Choices).named())), ", "))
@@ -58,7 +58,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 // defaultPeriod is upstream's.
 const defaultPeriod = 10 * time.Second
 
-// named are the options by their names.
+// named returns the options by name.
 func (o *Choices) named() map[string]*bool {
 	return map[string]*bool{
 		fullCores: &o.FullCores, acrossNUMA: &o.AcrossNUMA, bySockets: &o.BySocket,
@@ -66,10 +66,10 @@ func (o *Choices) named() map[string]*bool {
 	}
 }
 
-// Off reports whether nobody gets processors for itself.
+// Off reports whether there are no exclusive CPUs.
 func (c *Config) Off() bool { return c.Policy != Static }
 
-// choices reads the options.
+// choices parses the options.
 func (c *Config) choices() (Choices, error) {
 	var o Choices
 	var errs []error
@@ -77,7 +77,7 @@ func (c *Config) choices() (Choices, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
 		to, ok := known[name]
 		if !ok {
-			errs = append(errs, fmt.Errorf("--cpu-manager-policy-options: there is no %q; known: %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+			errs = append(errs, fmt.Errorf("--cpu-manager-policy-options: unknown option %q; known: %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 			continue
 		}
 		on, err := strconv.ParseBool(c.Options[name])
@@ -89,14 +89,14 @@ func (c *Config) choices() (Choices, error) {
 	return o, errors.Join(errs...)
 }
 
-// Check says what is wrong with the flags' values. near is --topology-manager-policy.
+// Check validates the flags. near is --topology-manager-policy.
 func (c *Config) Check(near string) error {
 	var errs []error
 	if c.Policy != None && c.Policy != Static {
-		errs = append(errs, fmt.Errorf("--cpu-manager-policy: %q is neither none nor static", c.Policy))
+		errs = append(errs, fmt.Errorf("--cpu-manager-policy must be none or static, got %q", c.Policy))
 	}
 	if c.Period <= 0 {
-		errs = append(errs, fmt.Errorf("--cpu-manager-reconcile-period: %v is not above 0", c.Period))
+		errs = append(errs, fmt.Errorf("--cpu-manager-reconcile-period must be positive, got %v", c.Period))
 	}
 	o, err := c.choices()
 	errs = append(errs, err)

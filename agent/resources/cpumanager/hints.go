@@ -45,8 +45,9 @@ func answer(hints []topology.Hint) map[string][]topology.Hint {
 	return map[string][]topology.Hint{string(corev1.ResourceCPU): hints}
 }
 
-// podWhole is how many processors the pod's containers need at once: init
-// containers run before the others, sidecars beside all that follow.
+// podWhole returns how many exclusive CPUs the pod's containers need at the same
+// time: init containers run before the others, sidecars together with all that
+// follow.
 func podWhole(pod *corev1.Pod) int {
 	sidecars, most := 0, 0
 	for i := range pod.Spec.InitContainers {
@@ -65,8 +66,8 @@ func podWhole(pod *corev1.Pod) int {
 	return max(sum, most)
 }
 
-// kept are the hints of those who have their processors already. One whose number
-// is another than it asks for has no place.
+// kept returns the hints of a container that already has exclusive CPUs: none if
+// their number differs from its request.
 func (m *Manager) kept(has cpuset.CPUSet, need int) []topology.Hint {
 	if has.Size() != need {
 		return []topology.Hint{}
@@ -74,9 +75,9 @@ func (m *Manager) kept(has cpuset.CPUSet, need int) []topology.Hint {
 	return m.hints(has, cpuset.New(), need)
 }
 
-// hints are the sets of nodes with enough free processors. All that can be used
-// again must be in them. Preferred are those of as few nodes as such a request
-// needs on an empty machine.
+// hints returns the sets of NUMA nodes with enough free CPUs that include all
+// reusable ones. Sets with as few nodes as the request needs on an empty machine are
+// preferred.
 func (m *Manager) hints(free, reusable cpuset.CPUSet, need int) []topology.Hint {
 	var all topology.Nodes
 	for _, n := range m.Machine.Nodes {
@@ -98,7 +99,8 @@ func (m *Manager) hints(free, reusable cpuset.CPUSet, need int) []topology.Hint 
 	return out
 }
 
-// preferred: with align-by-socket it is the sockets that count.
+// preferred reports whether the set has as few nodes as possible, or sockets with
+// align-by-socket.
 func (m *Manager) preferred(set topology.Nodes, least int) bool {
 	if !m.packer.BySocket {
 		return set.Count() == least

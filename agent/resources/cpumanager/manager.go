@@ -1,12 +1,12 @@
-// Package cpumanager gives containers of Guaranteed pods that ask for whole
-// processors processors of their own, as kubelet's CPU manager with policy static
-// does. All other containers share the rest.
+// Package cpumanager allocates exclusive CPUs to containers of Guaranteed pods with
+// integer CPU requests, as kubelet's CPU manager with policy static does. All other
+// containers share the rest.
 //
 //   - Config: kubelet's flags.
-//   - Manager: who has which processors; it remembers them in a file.
-//   - packer: which processors to take; pure.
+//   - Manager: the allocated CPUs, stored in a checkpoint.
+//   - packer: which CPUs to allocate; pure.
 //
-// Nothing of this is there with policy none.
+// With policy none there is no Manager.
 package cpumanager
 
 import (
@@ -29,45 +29,45 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// FileName of the state below the data folder is upstream's.
+// FileName is the name of the checkpoint below the data folder, as upstream.
 const FileName = "cpu_manager_state"
 
-// Deps are what a Manager works with; all but ReservedCPUs are required.
+// Deps are a Manager's dependencies; all but ReservedCPUs are required.
 type Deps struct {
 	Machine *numa.Machine
-	// ReservedCPUs are given to nobody; empty: as many as Reserved.Cpu() says, the
-	// first of the machine.
+	// ReservedCPUs are never allocated; empty: the first Reserved.Cpu() CPUs of the
+	// machine.
 	ReservedCPUs cpuset.CPUSet
 	Reserved     corev1.ResourceList
 	File         checkpoint.File
 	Log          *zap.Logger
 	Metrics      prometheus.Registerer
-	// Changed is called when the shared processors are others than before. It must
-	// not wait.
+	// Changed is called when the shared pool changes. It must not block.
 	Changed func()
 }
 
-// Manager gives out processors. It is for policy static.
+// Manager allocates CPUs for policy static.
 type Manager struct {
 	Deps
 	packer   packer
 	all      cpuset.CPUSet
 	reserved cpuset.CPUSet
-	lost     error // why the file was set aside; nil: it was not
-	fresh    bool  // there is no file: Recover writes it
+	lost     error // why the checkpoint was set aside; nil: it was not
+	fresh    bool  // there is no checkpoint: Recover writes it
 	requests prometheus.Counter
 	failures prometheus.Counter
 
-	saving sync.Mutex // guards the file: one write of it at a time
+	saving sync.Mutex // guards the checkpoint: one write at a time
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	given map[types.UID]map[string]cpuset.CPUSet
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New reads who has what. A file that cannot be true any more is set aside, which
-// Lost tells: then Recover learns it from the containers, as far as that can still be.
+// New restores the checkpoint. A checkpoint that is no longer valid is set aside, as
+// Lost reports; then Recover restores the allocations from the containers as far as
+// possible.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	choices, err := cfg.choices()
 	if err != nil {
@@ -86,7 +86,7 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	return m, m.measure()
 }
 
-// reserve finds the processors that nobody gets.
+// reserve determines the reserved CPUs.
 func (m *Manager) reserve() error {
 	want := int((m.Reserved.Cpu().MilliValue() + 999) / 1000)
 	m.reserved = m.ReservedCPUs
@@ -94,7 +94,7 @@ func (m *Manager) reserve() error {
 	case m.reserved.IsEmpty() && want == 0:
 		return errors.New("--cpu-manager-policy: static requires that cpu of --kube-reserved and --system-reserved is greater than zero, or --reserved-cpus")
 	case !m.reserved.IsSubsetOf(m.all):
-		return fmt.Errorf("--reserved-cpus: %s: this machine has the processors %s", m.reserved, m.all)
+		return fmt.Errorf("--reserved-cpus: %s: this machine has the CPUs %s", m.reserved, m.all)
 	case !m.reserved.IsEmpty():
 		return nil
 	}
@@ -108,14 +108,14 @@ func (m *Manager) reserve() error {
 
 func (m *Manager) measure() error {
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_cpu_manager_pinning_requests_total", Help: "Containers that asked for processors of their own."})
+		Name: "kubelet_cpu_manager_pinning_requests_total", Help: "Containers that requested exclusive CPUs."})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_cpu_manager_pinning_errors_total", Help: "Containers that asked for processors of their own and got none."})
+		Name: "kubelet_cpu_manager_pinning_errors_total", Help: "Containers that requested exclusive CPUs and got none."})
 	shared := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubelet_cpu_manager_shared_pool_size_millicores", Help: "Thousandths of processors that containers share.",
+		Name: "kubelet_cpu_manager_shared_pool_size_millicores", Help: "Size of the shared CPU pool in millicores.",
 	}, func() float64 { return float64(1000 * m.Shared().Size()) })
 	exclusive := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubelet_cpu_manager_exclusive_cpu_allocation_count", Help: "Processors that one container has for itself.",
+		Name: "kubelet_cpu_manager_exclusive_cpu_allocation_count", Help: "Number of CPUs that are allocated exclusively.",
 	}, func() float64 { return float64(m.taken().Size()) })
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.failures, shared, exclusive} {
@@ -124,11 +124,11 @@ func (m *Manager) measure() error {
 	return errors.Join(errs...)
 }
 
-// Lost says why what was given out before this start is not known; nil: it is.
+// Lost returns why the checkpoint was lost; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// Whole is how many processors of its own the container is to have; 0: it shares.
-// Pods with resources of their own, as a whole, share, as upstream.
+// Whole returns the number of exclusive CPUs that the container must get; 0: it uses
+// the shared pool. Pods with pod-level resources use the shared pool, as upstream.
 func Whole(pod *corev1.Pod, c *corev1.Container) int {
 	cpu := c.Resources.Requests.Cpu()
 	if cpu.IsZero() || cpu.MilliValue()%1000 != 0 || pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
@@ -156,7 +156,7 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 	return nil
 }
 
-// give notes the processors that are c's from now on.
+// give allocates the CPUs to c.
 func (m *Manager) give(pod *corev1.Pod, c *corev1.Container, need int, nodes topology.Nodes) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,12 +169,12 @@ func (m *Manager) give(pod *corev1.Pod, c *corev1.Container, need int, nodes top
 		return err
 	}
 	m.note(pod.UID, c.Name, cpus)
-	m.Log.Info("a container has processors of its own", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
+	m.Log.Info("exclusive CPUs allocated", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
 		zap.String("container", c.Name), zap.Stringer("cpus", cpus))
 	return nil
 }
 
-// note says that the container has the processors. mu is held.
+// note records the container's exclusive CPUs. The caller holds mu.
 func (m *Manager) note(uid types.UID, container string, cpus cpuset.CPUSet) {
 	if m.given[uid] == nil {
 		m.given[uid] = map[string]cpuset.CPUSet{}
@@ -182,7 +182,7 @@ func (m *Manager) note(uid types.UID, container string, cpus cpuset.CPUSet) {
 	m.given[uid][container] = cpus
 }
 
-// near takes from the nodes first, as far as they go, then from anywhere.
+// near takes CPUs from the nodes first, then from anywhere.
 func (m *Manager) near(free cpuset.CPUSet, need int, nodes topology.Nodes) (cpuset.CPUSet, error) {
 	var first cpuset.CPUSet
 	if nodes != 0 {
@@ -199,7 +199,7 @@ func (m *Manager) near(free cpuset.CPUSet, need int, nodes topology.Nodes) (cpus
 	return first.Union(rest), nil
 }
 
-// around are the processors of the nodes, or of their sockets.
+// around returns the CPUs of the nodes, or of their sockets.
 func (m *Manager) around(nodes topology.Nodes) cpuset.CPUSet {
 	sockets := m.sockets(nodes)
 	return m.Machine.Where(func(c numa.CPU) bool {
@@ -217,7 +217,7 @@ func (m *Manager) sockets(nodes topology.Nodes) map[int]bool {
 	return out
 }
 
-// aligned refuses what would leave parts of cores to others (full-pcpus-only).
+// aligned rejects allocations that are not whole cores (full-pcpus-only).
 func (m *Manager) aligned(free cpuset.CPUSet, need int) error {
 	threads := m.Machine.ThreadsPerCore()
 	if !m.packer.FullCores {
@@ -232,7 +232,7 @@ func (m *Manager) aligned(free cpuset.CPUSet, need int) error {
 	return nil
 }
 
-// alignment is the refusal of a pod that would share a core; reason and messages
+// alignment is the rejection of a pod that would share a core; reason and messages
 // are upstream's.
 type alignment string
 
@@ -244,7 +244,7 @@ func (e alignment) Error() string { return string(e) }
 // Reason implements topology.Refusal.
 func (e alignment) Reason() string { return "SMTAlignmentError" }
 
-// free are the processors that somebody may get. mu is held.
+// free returns the CPUs that can be allocated. The caller holds mu.
 func (m *Manager) free() cpuset.CPUSet { return m.all.Difference(m.reserved).Difference(m.union()) }
 
 func (m *Manager) union() cpuset.CPUSet {
@@ -255,8 +255,8 @@ func (m *Manager) union() cpuset.CPUSet {
 	return cpuset.New().Union(sets...)
 }
 
-// reusable are the processors that init containers of the pod have left to c when
-// it starts: a container that runs beside others keeps its own. mu is held.
+// reusable returns the CPUs of finished init containers that c can reuse; sidecars
+// keep theirs. The caller holds mu.
 func (m *Manager) reusable(pod *corev1.Pod, c *corev1.Container) cpuset.CPUSet {
 	has := m.given[pod.UID]
 	var left, kept cpuset.CPUSet
@@ -283,9 +283,8 @@ func (m *Manager) taken() cpuset.CPUSet {
 	return m.union()
 }
 
-// Shared are the processors on which containers run that have none of their own.
-// Where strict reservation leaves them none, they share the reserved ones rather
-// than anybody's own.
+// Shared returns the CPUs of the shared pool. If strict reservation leaves none, the
+// pool is the reserved CPUs rather than exclusive ones.
 func (m *Manager) Shared() cpuset.CPUSet {
 	shared := m.all.Difference(m.taken())
 	if m.packer.Strict {
@@ -297,14 +296,14 @@ func (m *Manager) Shared() cpuset.CPUSet {
 	return shared
 }
 
-// Exclusive are the processors that the container has for itself; empty: none.
+// Exclusive returns the container's exclusive CPUs; empty: none.
 func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.given[uid][container]
 }
 
-// CPUs are the processors that the container is to run on.
+// CPUs returns the CPUs on which the container must run.
 func (m *Manager) CPUs(uid types.UID, container string) cpuset.CPUSet {
 	if own := m.Exclusive(uid, container); !own.IsEmpty() {
 		return own
@@ -312,7 +311,7 @@ func (m *Manager) CPUs(uid types.UID, container string) cpuset.CPUSet {
 	return m.Shared()
 }
 
-// Allocatable are the processors that somebody has or may get.
+// Allocatable returns the CPUs that are or can be allocated.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.all.Difference(m.reserved) }
 
 // Allotment implements topology.Provider.

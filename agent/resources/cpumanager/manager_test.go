@@ -134,7 +134,7 @@ func TestWhoShares(t *testing.T) {
 		"part of one": guaranteed("a", "c500m"), "one and a half": guaranteed("a", "c1500m"), "burstable": burstable, "resources of the pod": whole,
 	} {
 		if n := cpumanager.Whole(pod, &pod.Spec.Containers[0]); n != 0 {
-			t.Errorf("%s: has %d processors of its own", name, n)
+			t.Errorf("%s: has %d exclusive CPUs", name, n)
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDamaged starts over a file that is of no use: it begins anew, and says so.
+// TestDamaged damages the checkpoint: the manager starts without it, and says so.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, laptop)
@@ -334,7 +334,7 @@ func TestDamaged(t *testing.T) {
 		}
 		b.start()
 		b.shares("0-7")
-		if lost := b.m.Lost(); lost == nil || !strings.Contains(lost.Error(), "nothing needs to be done") {
+		if lost := b.m.Lost(); lost == nil || !strings.Contains(lost.Error(), "no action is needed") {
 			t.Errorf("%s: lost: %v", name, lost)
 		}
 		if aside, err := os.ReadFile(b.file + ".damaged"); err != nil || string(aside) != string(text) {
@@ -403,7 +403,7 @@ func TestNew(t *testing.T) {
 		{"3,7", "0", "", "3,7"},
 		{"3,7", "1", "", "3,7"},
 		{"", "0", "requires that cpu of --kube-reserved and --system-reserved is greater than zero", ""},
-		{"8", "0", "--reserved-cpus: 8: this machine has the processors 0-7", ""},
+		{"8", "0", "--reserved-cpus: 8: this machine has the CPUs 0-7", ""},
 		{"", "9", "not enough cpus available to satisfy request: requested=9, available=8", ""},
 	} {
 		cpus, err := cpuset.Parse(c.cpus)
@@ -438,9 +438,9 @@ func TestCheck(t *testing.T) {
 		{"none", "", "none", ""},
 		{"static", "full-pcpus-only distribute-cpus-across-numa strict-cpu-reservation", "none", ""},
 		{"static", "align-by-socket", "restricted", ""},
-		{"Static", "", "none", `--cpu-manager-policy: "Static" is neither none nor static`},
+		{"Static", "", "none", `--cpu-manager-policy must be none or static, got "Static"`},
 		{"none", "full-pcpus-only", "none", "policy none has no options"},
-		{"static", "full", "none", `there is no "full"; known: align-by-socket, distribute-cpus-across-cores,`},
+		{"static", "full", "none", `unknown option "full"; known: align-by-socket, distribute-cpus-across-cores,`},
 		{"static", "full-pcpus-only distribute-cpus-across-cores", "none", "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"},
 		{"static", "align-by-socket", "single-numa-node", "align-by-socket and --topology-manager-policy=single-numa-node"},
 	} {

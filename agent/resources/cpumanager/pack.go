@@ -12,20 +12,20 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// packer chooses processors so that they lie together: on one NUMA node if that
-// can be, else on one socket, and by whole cores, so that a container shares
-// neither a core nor a cache more than it must. All ties go to the lower number.
+// packer chooses CPUs that are close together: on one NUMA node if possible,
+// otherwise on one socket, and in whole cores, so that containers share as few cores
+// and caches as possible. Ties go to the lower number.
 type packer struct {
 	machine *numa.Machine
 	Choices
 }
 
-// shortage says that there are not enough processors; the words are upstream's.
+// shortage is the error for too few CPUs, with upstream's text.
 func shortage(need, free int) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", need, free)
 }
 
-// choose takes need of the free processors.
+// choose returns need of the free CPUs.
 func (p packer) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
 	list := p.listed(free)
 	if len(list) < need {
@@ -39,7 +39,7 @@ func (p packer) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
 	return ids(p.take(list, need, p.levels())), nil
 }
 
-// listed are the processors that may be taken: with FullCores only those of whole
+// listed returns the CPUs that may be chosen: with FullCores only those of completely
 // free cores.
 func (p packer) listed(free cpuset.CPUSet) []numa.CPU {
 	var out []numa.CPU
@@ -63,7 +63,7 @@ func ids(list []numa.CPU) cpuset.CPUSet {
 	return cpuset.New(out...)
 }
 
-// level says which group of its kind a processor is in.
+// level returns the group of a CPU at one level of the topology.
 type level func(numa.CPU) int
 
 func byCore(c numa.CPU) int   { return c.Core }
@@ -71,7 +71,7 @@ func byCache(c numa.CPU) int  { return c.Cache }
 func byNode(c numa.CPU) int   { return c.Node }
 func bySocket(c numa.CPU) int { return c.Socket }
 
-// levels are the groups to stay within, the smallest first.
+// levels returns the levels to stay within, smallest first.
 func (p packer) levels() []level {
 	out := []level{byNode, bySocket}
 	if len(groups(p.machine.CPUs, bySocket)) > len(groups(p.machine.CPUs, byNode)) {
@@ -83,7 +83,7 @@ func (p packer) levels() []level {
 	return out
 }
 
-// groups parts a list by level, in the order of their numbers.
+// groups splits a list by level, in numerical order.
 func groups(list []numa.CPU, by level) [][]numa.CPU {
 	parts := map[int][]numa.CPU{}
 	for _, c := range list {
@@ -96,8 +96,8 @@ func groups(list []numa.CPU, by level) [][]numa.CPU {
 	return out
 }
 
-// take chooses need of list. The smallest group that holds all is it; where none
-// does, the one that holds most is taken as a whole, and the rest anew.
+// take chooses need of list, from the smallest group that is large enough. If there
+// is none, it takes the whole largest group and repeats for the rest.
 func (p packer) take(list []numa.CPU, need int, levels []level) []numa.CPU {
 	if need == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (p packer) take(list []numa.CPU, need int, levels []level) []numa.CPU {
 	return p.largestFirst(list, need, levels)
 }
 
-// largestFirst takes the largest group of the widest level, if all of it is needed.
+// largestFirst takes the largest group of the widest level if all of it is needed.
 func (p packer) largestFirst(list []numa.CPU, need int, levels []level) []numa.CPU {
 	all := groups(list, levels[len(levels)-1])
 	most := slices.MaxFunc(all, func(a, b []numa.CPU) int { return len(a) - len(b) })
@@ -129,8 +129,8 @@ func (p packer) largestFirst(list []numa.CPU, need int, levels []level) []numa.C
 	return append(slices.Clone(most), p.take(rest, need-len(most), levels)...)
 }
 
-// tightest is the group that holds need with the least to spare, before all one
-// that holds it in whole cores; nil: none does.
+// tightest returns the smallest group that is large enough, preferably with enough
+// whole cores; nil: none.
 func (p packer) tightest(all [][]numa.CPU, need int) []numa.CPU {
 	threads := p.machine.ThreadsPerCore()
 	var best []numa.CPU
@@ -147,7 +147,7 @@ func (p packer) tightest(all [][]numa.CPU, need int) []numa.CPU {
 	return best
 }
 
-// inWholeCores counts the processors whose core is free as a whole.
+// inWholeCores counts the CPUs whose core is completely free.
 func (p packer) inWholeCores(list []numa.CPU) int {
 	n := 0
 	for _, core := range groups(list, byCore) {
@@ -160,8 +160,8 @@ func (p packer) inWholeCores(list []numa.CPU) int {
 
 func (p packer) whole(core []numa.CPU) bool { return len(core) == p.core(core[0].Core).Size() }
 
-// cores takes whole cores, then single threads of those of which the others are
-// taken already. AcrossCores takes one thread of each core before a second of any.
+// cores takes whole cores, then single threads of partly used cores. With AcrossCores
+// it takes one thread of each core before a second of any.
 func (p packer) cores(list []numa.CPU, need int) []numa.CPU {
 	all := groups(list, byCore)
 	if p.AcrossCores {
@@ -193,9 +193,9 @@ func threadwise(cores [][]numa.CPU, need int) []numa.CPU {
 	return out
 }
 
-// spread takes the same number of processors, give or take a core, from each of as
-// few NUMA nodes as can be, those which leaves what is free on all nodes most
-// even. nil: no nodes can.
+// spread takes the same number of CPUs, give or take a core, from each of as few NUMA
+// nodes as possible, so that the remaining free CPUs are spread most evenly. nil:
+// impossible.
 func (p packer) spread(list []numa.CPU, need int) []numa.CPU {
 	nodes := groups(list, byNode)
 	if len(nodes) > topologyNodes || need == 0 {
@@ -220,11 +220,11 @@ func (p packer) spread(list []numa.CPU, need int) []numa.CPU {
 	return best
 }
 
-// topologyNodes bounds the subsets that are tried.
+// topologyNodes limits the subsets that are tried.
 const topologyNodes = 12
 
-// shares is what each of the nodes in set gives; what does not divide comes, core
-// by core, from those with most. nil: one has too little.
+// shares returns how many CPUs each node of the set contributes; the remainder comes,
+// core by core, from those with the most free CPUs. nil: a node has too few.
 func (p packer) shares(nodes [][]numa.CPU, set topology.Nodes, need int) []int {
 	threads, members := p.machine.ThreadsPerCore(), set.IDs()
 	each := need / len(members) / threads * threads
@@ -244,8 +244,8 @@ func (p packer) shares(nodes [][]numa.CPU, set topology.Nodes, need int) []int {
 	return out
 }
 
-// unevenness is the sum of squares of what stays free, which is least when it is
-// even.
+// unevenness is the sum of squares of the remaining free CPUs, which is least for an
+// even distribution.
 func unevenness(nodes [][]numa.CPU, shares []int) int {
 	sum := 0
 	for i, n := range nodes {

@@ -13,13 +13,13 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Container is one that runs.
+// Container is a running container.
 type Container struct {
 	Pod      types.UID
 	Name, ID string
 }
 
-// PinnerDeps are what a Pinner works with; all but Period are required.
+// PinnerDeps are a Pinner's dependencies; all but Period are required.
 type PinnerDeps struct {
 	Running func() []Container
 	CPUs    func(pod types.UID, container string) cpuset.CPUSet
@@ -29,18 +29,18 @@ type PinnerDeps struct {
 	Period  time.Duration // 0: 10 s
 }
 
-// Pinner moves containers that run to the processors that they are to run on, when
-// those change: at once, and again later where that failed. It tells the runtime
-// of a container only when it has not told it the same before.
+// Pinner updates the CPUs of running containers when they change, and retries
+// failures later. It updates a container in the runtime only if its CPUs differ from
+// the last update.
 type Pinner struct {
 	PinnerDeps
 	wake chan struct{}
 
-	mu   sync.Mutex        // guards what follows
-	told map[string]string // where the runtime has each container, by id
+	mu   sync.Mutex        // guards the fields below
+	told map[string]string // the CPUs of each container in the runtime, by ID
 }
 
-// NewPinner returns one that does not run yet.
+// NewPinner returns a Pinner. The caller calls Run.
 func NewPinner(deps PinnerDeps) *Pinner {
 	if deps.Period == 0 {
 		deps.Period = defaultPeriod
@@ -48,7 +48,7 @@ func NewPinner(deps PinnerDeps) *Pinner {
 	return &Pinner{PinnerDeps: deps, wake: make(chan struct{}, 1), told: map[string]string{}}
 }
 
-// Poke has the containers looked at now. It does not wait.
+// Poke makes Run verify the containers now. It does not block.
 func (p *Pinner) Poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -56,7 +56,7 @@ func (p *Pinner) Poke() {
 	}
 }
 
-// Run works until ctx ends.
+// Run verifies containers until ctx ends.
 func (p *Pinner) Run(ctx context.Context) {
 	ticker := p.Clock.NewTicker(p.Period)
 	defer ticker.Stop()
@@ -71,22 +71,22 @@ func (p *Pinner) Run(ctx context.Context) {
 	}
 }
 
-// Made notes with which processors a container was made.
+// Made records the CPUs with which a container was created.
 func (p *Pinner) Made(id, cpus string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told[id] = cpus
 }
 
-// Started moves a container that has just started, if the processors are others by
-// now than those it was made with.
+// Started updates a container that has just started if its CPUs have changed since
+// its creation.
 func (p *Pinner) Started(ctx context.Context, c Container) {
 	if err := p.pin(ctx, c); err != nil {
 		p.Poke()
 	}
 }
 
-// Pass moves those that are not where they should be; ok says that all are now.
+// Pass updates the containers whose CPUs differ; ok means that all succeeded.
 func (p *Pinner) Pass(ctx context.Context) (ok bool) {
 	list := p.Running()
 	p.forget(list)
@@ -98,12 +98,11 @@ func (p *Pinner) Pass(ctx context.Context) (ok bool) {
 	return g.Wait() == nil
 }
 
-// moves is how many containers are moved at a time: each takes the runtime some
-// 20 ms.
+// moves is the number of concurrent updates: each takes the runtime some 20 ms.
 const moves = 4
 
-// forget drops containers that are gone. One that was made and has not started yet
-// is told once more, at worst.
+// forget drops containers that are gone. At worst, a container that was created and
+// has not started is updated once more.
 func (p *Pinner) forget(list []Container) {
 	runs := make(map[string]bool, len(list))
 	for _, c := range list {
@@ -128,7 +127,7 @@ func (p *Pinner) pin(ctx context.Context, c Container) error {
 	}
 	if err := p.Move(ctx, c.ID, want); err != nil {
 		if ctx.Err() == nil {
-			p.Log.Warn("a container is not moved to its processors", zap.String("container", c.Name), zap.String("id", c.ID), zap.String("cpus", want), zap.Error(err))
+			p.Log.Warn("failed to update the CPUs of a container", zap.String("container", c.Name), zap.String("id", c.ID), zap.String("cpus", want), zap.Error(err))
 		}
 		return err
 	}

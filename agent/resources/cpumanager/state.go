@@ -12,21 +12,21 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// state is the file, in upstream's form.
+// state is the checkpoint, in upstream's format.
 type state struct {
 	Policy  string                       `json:"policyName"`
 	Shared  string                       `json:"defaultCpuSet"`
 	Entries map[string]map[string]string `json:"entries,omitempty"`
 }
 
-// save writes who has what. Where that fails, it holds all the same; an agent that
-// restarts then reads what containers have from their annotations (Recover).
+// save writes the checkpoint. If that fails, allocations stay valid; after a restart
+// the agent restores them from the containers' annotations (Recover).
 func (m *Manager) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	s := m.state()
 	if err := m.File.Save(s); err != nil {
-		m.Log.Error("who has which processors is not stored: after a restart only the containers' annotations tell of it", zap.String("file", string(m.File)), zap.Error(err))
+		m.Log.Error("failed to write the CPU manager checkpoint: after a restart, allocations are restored only from container annotations", zap.String("file", string(m.File)), zap.Error(err))
 	}
 }
 
@@ -44,8 +44,8 @@ func (m *Manager) state() state {
 	return s
 }
 
-// restore takes over what the file says. One that is damaged, or cannot be true on
-// this machine with these flags, is set aside.
+// restore restores the checkpoint. A checkpoint that is damaged, or invalid on this
+// machine with these flags, is set aside.
 func (m *Manager) restore() error {
 	var s state
 	found, err := m.File.Load(&s)
@@ -63,14 +63,14 @@ func (m *Manager) restore() error {
 	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
 		return err
 	}
-	m.Log.Error("the file of processors given out is of no use", zap.Error(m.lost))
+	m.Log.Error("cannot restore the CPU manager checkpoint", zap.Error(m.lost))
 	return nil
 }
 
-// accept checks that what the state says can be.
+// accept validates and adopts the state.
 func (m *Manager) accept(s state) error {
 	if s.Policy != Static {
-		return fmt.Errorf("%s: it is of policy %q", m.File, s.Policy)
+		return fmt.Errorf("%s: its policy is %q", m.File, s.Policy)
 	}
 	for uid, containers := range s.Entries {
 		for name, text := range containers {
@@ -82,30 +82,30 @@ func (m *Manager) accept(s state) error {
 	return nil
 }
 
-// take notes that the container has the processors, if that can be. mu is held, or
-// there is nobody else yet.
+// take records the container's exclusive CPUs if they are valid. The caller holds mu,
+// or has not shared m yet.
 func (m *Manager) take(uid types.UID, container, text string) error {
 	cpus, err := cpuset.Parse(text)
 	if err != nil || cpus.IsEmpty() {
-		return fmt.Errorf("%q is no list of processors", text)
+		return fmt.Errorf("%q is not a list of CPUs", text)
 	}
 	if !cpus.IsSubsetOf(m.Allocatable()) {
-		return fmt.Errorf("the processors %s of container %s of pod %s are not all among %s, which may be given out", cpus, container, uid, m.Allocatable())
+		return fmt.Errorf("the CPUs %s of container %s of pod %s are not all among the allocatable CPUs %s", cpus, container, uid, m.Allocatable())
 	}
 	for other, has := range m.given {
 		if twice := cpus.Intersection(cpuset.New().Union(slices.Collect(maps.Values(has))...)); other != uid && !twice.IsEmpty() {
-			return fmt.Errorf("two pods have the processors %s", twice)
+			return fmt.Errorf("two pods have the exclusive CPUs %s", twice)
 		}
 	}
 	m.note(uid, container, cpus)
 	return nil
 }
 
-// annotation of a container are the processors that it has for itself.
+// annotation is the container annotation with its exclusive CPUs.
 const annotation = "io.monopod.container.cpus"
 
-// Recover implements topology.Provider. Processors that the container cannot have
-// any more, with the machine and the flags of today, are given out anew.
+// Recover implements topology.Provider. CPUs that are no longer valid, with the
+// current machine and flags, are allocated anew.
 func (m *Manager) Recover(made []topology.Made) {
 	if !m.fresh {
 		return

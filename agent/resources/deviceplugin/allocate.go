@@ -16,15 +16,15 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// allocateTimeout is how long a plugin may take over one container; upstream waits
-// for ever. That of PreStartContainer is upstream's.
+// allocateTimeout is the deadline of Allocate for one container; upstream has none.
+// That of PreStartContainer is upstream's.
 const (
 	allocateTimeout = time.Minute
 	preStartTimeout = plugin.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 )
 
-// Allocate implements topology.Provider. It sets devices aside; Prepare then asks
-// the plugin, who may take its time.
+// Allocate implements topology.Provider. It reserves devices; Prepare then calls the
+// plugin, which may be slow.
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +49,7 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 	return nil
 }
 
-// forgetOver releases pods that need nothing any more. mu is held.
+// forgetOver releases the devices of pods that have ended. The caller holds mu.
 func (m *Manager) forgetOver() (any bool) {
 	for uid := range m.pool.pods {
 		if m.cfg.Over(uid) {
@@ -60,16 +60,17 @@ func (m *Manager) forgetOver() (any bool) {
 	return any
 }
 
-// Absent is a resource of a pod whose plugin was not there since the start.
+// Absent means that the plugin of a pod's resource has not registered since the
+// start.
 type Absent struct{ Resource string }
 
 func (a *Absent) Error() string {
 	return fmt.Sprintf("the device plugin of %s is not there", a.Resource)
 }
 
-// Prepare has the plugins allocate what was set aside for the pod, before anything
-// of it runs. After the machine has started again a pod that had devices gets an
-// Absent until their plugins are there, too. Other errors are for good.
+// Prepare calls the plugins to allocate the pod's reserved devices, before any of its
+// containers runs. After a reboot a pod that had devices gets an Absent until their
+// plugins have registered. Other errors are final.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	m.mu.Lock()
 	has := m.pool.pods[pod.UID]
@@ -101,7 +102,7 @@ func (m *Manager) namesOf(uid types.UID, container string) []string {
 	return sortedKeys(m.pool.pods[uid][container])
 }
 
-// prepare asks the plugin about one share, unless it was asked before.
+// prepare calls the plugin for one share, once.
 func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Container, name string) (asked bool, err error) {
 	m.mu.Lock()
 	r, s := m.pool.resources[name], m.pool.pods[pod.UID][c.Name][name]
@@ -121,11 +122,11 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	return true, m.allocate(ctx, e, s)
 }
 
-// ready says why the container cannot have its share now.
+// ready returns why the container's share cannot be allocated now.
 func (s *share) ready(name string, r *resource) error {
 	switch {
 	case s.response != nil && !s.restored:
-		return nil // a pod that starts again here
+		return nil // a pod that restarts here
 	case !r.seen, s.response != nil && r.endpoint == nil:
 		return &Absent{name}
 	case s.response != nil && !r.sound(s.ids):
@@ -137,13 +138,13 @@ func (s *share) ready(name string, r *resource) error {
 	return nil
 }
 
-// sound reports whether all ids work.
+// sound reports whether all devices are healthy.
 func (r *resource) sound(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
-// prefer lets the plugin say which devices it would rather give. One that says
-// nothing of use is given what was chosen.
+// prefer asks the plugin for its preferred allocation. Without a valid answer the
+// chosen devices are used.
 func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
 	if !e.options.GetGetPreferredAllocationAvailable() {
 		return
@@ -163,7 +164,7 @@ func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *c
 	}
 	resp, err := e.api.GetPreferredAllocation(ctx, &plugin.PreferredAllocationRequest{ContainerRequests: []*plugin.ContainerPreferredAllocationRequest{req}})
 	if err != nil {
-		m.log.Warn("device plugin has no preference", zap.String("resource", e.resource), zap.Error(err))
+		m.log.Warn("device plugin failed to return a preferred allocation", zap.String("resource", e.resource), zap.Error(err))
 		return
 	}
 	for _, answer := range resp.ContainerResponses {
@@ -171,8 +172,8 @@ func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *c
 	}
 }
 
-// wanted completes what a plugin prefers: what it must include, then what it named
-// of what it may have, then what was chosen.
+// wanted completes a preferred allocation: the required devices, then the preferred
+// ones that are available, then the chosen ones.
 func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest, chosen []string) []string {
 	out := slices.Clone(req.MustIncludeDeviceIDs)
 	for _, id := range slices.Concat(common(preferred, req.AvailableDeviceIDs), chosen) {
@@ -184,7 +185,7 @@ func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest,
 	return out
 }
 
-// settle gives the container the devices, if nobody else has got them meanwhile.
+// settle assigns the devices to the container, unless they were taken meanwhile.
 func (m *Manager) settle(name string, uid types.UID, s *share, from, to []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,7 +195,7 @@ func (m *Manager) settle(name string, uid types.UID, s *share, from, to []string
 	}
 }
 
-// allocate has the plugin say what the container must be given.
+// allocate calls the plugin's Allocate.
 func (m *Manager) allocate(ctx context.Context, e *endpoint, s *share) error {
 	start := m.cfg.Clock.Now()
 	m.mu.Lock()
@@ -214,8 +215,8 @@ func (m *Manager) allocate(ctx context.Context, e *endpoint, s *share) error {
 	return nil
 }
 
-// Allotment implements topology.Provider. Plugins that ask for it are told that
-// the container is about to start.
+// Allotment implements topology.Provider. It calls PreStartContainer of plugins that
+// request it.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
 	var out topology.Allotment
 	for _, name := range m.namesOf(pod.UID, c.Name) {
@@ -251,7 +252,7 @@ func preStart(ctx context.Context, e *endpoint, ids []string) error {
 
 func (e *endpoint) prestarts() bool { return e != nil && e.options.GetPreStartRequired() }
 
-// give puts what the plugin says into the words of a container's config.
+// give adds the plugin's response to the container's config.
 func give(out *topology.Allotment, r *plugin.ContainerAllocateResponse) {
 	for _, name := range sortedKeys(r.Envs) {
 		out.Envs = append(out.Envs, env.Var{Name: name, Value: r.Envs[name]})

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// connectTimeout is how long a plugin that registers may take to answer
-	// (upstream: 10 s).
+	// connectTimeout is how long a registering plugin may take to answer (upstream:
+	// 10 s).
 	connectTimeout = 10 * time.Second
 	// maxMessage is the longest list of devices in bytes (upstream: 16 MiB).
 	maxMessage = 16 << 20
 )
 
-// endpoint is one plugin that serves a resource.
+// endpoint is a plugin that serves a resource.
 type endpoint struct {
 	resource string
 	socket   string
@@ -37,7 +37,7 @@ type endpoint struct {
 	stop     context.CancelFunc
 }
 
-// connect reaches a plugin and makes it the one that serves the resource.
+// connect connects to a plugin and makes it serve the resource.
 func (m *Manager) connect(ctx context.Context, resource, path string, options *plugin.DevicePluginOptions) (*endpoint, error) {
 	if err := socket.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -65,7 +65,7 @@ func (m *Manager) connect(ctx context.Context, resource, path string, options *p
 	return e, nil
 }
 
-// open is a connection that is made when it is first used.
+// open returns a connection that is established on first use.
 func (m *Manager) open(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -74,7 +74,7 @@ func (m *Manager) open(path string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
-// adopt makes e serve its resource; whoever did before is let go.
+// adopt makes e serve its resource, and closes the endpoint that did before.
 func (m *Manager) adopt(e *endpoint) {
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
@@ -95,14 +95,14 @@ func (m *Manager) adopt(e *endpoint) {
 	m.log.Info("device plugin registered", zap.String("resource", e.resource), zap.String("socket", e.socket))
 }
 
-// follow reads the plugin's lists of devices until it goes away, and waits then
-// whether it comes back.
+// follow reads the plugin's lists of devices until it goes away, and then waits for
+// its return.
 func (m *Manager) follow(e *endpoint) {
 	err := m.listen(e)
 	e.stop()
 	back := m.gone(e)
 	if back == nil || m.life.Err() != nil {
-		return // another serves the resource, or nobody will
+		return // another plugin serves the resource, or the manager stops
 	}
 	m.log.Warn("device plugin went away", zap.String("resource", e.resource), zap.Error(err))
 	m.expire(m.life, e.resource, back)
@@ -117,12 +117,12 @@ func (m *Manager) listen(e *endpoint) error {
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = errors.New("it ended its list of devices")
+		err = errors.New("it ended ListAndWatch")
 	}
 	return err
 }
 
-// listed takes over a plugin's newest list.
+// listed applies a plugin's newest list.
 func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
 	devices := make(map[string]device, len(list))
 	for _, d := range list {
@@ -141,8 +141,7 @@ func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
 	m.cfg.Changed(pods)
 }
 
-// nodesOf are the NUMA nodes that the device is near; none where it says none that
-// can be.
+// nodesOf returns the NUMA nodes of the device; none if it names no valid one.
 func (m *Manager) nodesOf(d *plugin.Device) topology.Nodes {
 	var nodes topology.Nodes
 	for _, n := range d.GetTopology().GetNodes() {
@@ -153,8 +152,8 @@ func (m *Manager) nodesOf(d *plugin.Device) topology.Nodes {
 	return nodes
 }
 
-// gone makes all devices of a plugin unhealthy. What it returns is closed when a
-// plugin serves the resource again; nil: one does already.
+// gone marks all devices of a plugin unhealthy. The returned channel is closed when a
+// plugin serves the resource again; nil: one already does.
 func (m *Manager) gone(e *endpoint) (back <-chan struct{}) {
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
@@ -170,14 +169,14 @@ func (m *Manager) gone(e *endpoint) (back <-chan struct{}) {
 	}
 	pods := m.users(e.resource)
 	m.mu.Unlock()
-	if m.life.Err() == nil { // else the next start finds what was there
+	if m.life.Err() == nil { // otherwise the next start restores them
 		m.save()
 		m.cfg.Changed(pods)
 	}
 	return back
 }
 
-// expire forgets the devices of a plugin that is not back in time.
+// expire drops the devices of a plugin that does not return in time.
 func (m *Manager) expire(ctx context.Context, name string, back <-chan struct{}) {
 	timer := m.cfg.Clock.NewTimer(stopGrace)
 	defer timer.Stop()

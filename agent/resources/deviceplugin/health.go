@@ -7,15 +7,15 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// Device is one that a container has or that is there to be given.
+// Device is an allocated or allocatable device.
 type Device struct {
 	Resource string
 	ID       string
 	Nodes    topology.Nodes
 }
 
-// Health is how the devices of each of the pod's containers are, as its status
-// shows; nil: it has none.
+// Health returns the health of the devices of each container of the pod, for its
+// status; nil: it has none.
 func (m *Manager) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -36,7 +36,8 @@ func (m *Manager) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	return out
 }
 
-// health of one device; Unknown: no plugin has said so since the start.
+// health returns the health of one device; Unknown: no plugin has reported it since
+// the start.
 func (r *resource) health(id string) corev1.ResourceHealthStatus {
 	d, ok := r.devices[id]
 	switch {
@@ -48,7 +49,7 @@ func (r *resource) health(id string) corev1.ResourceHealthStatus {
 	return corev1.ResourceHealthStatusUnhealthy
 }
 
-// Devices are those that a container has.
+// Devices returns the devices of a container.
 func (m *Manager) Devices(uid types.UID, container string) []Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +63,7 @@ func (m *Manager) Devices(uid types.UID, container string) []Device {
 	return out
 }
 
-// Allocatable are the devices that work, taken or not.
+// Allocatable returns all healthy devices, allocated or not.
 func (m *Manager) Allocatable() []Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()

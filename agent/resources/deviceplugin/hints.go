@@ -53,10 +53,9 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	return out
 }
 
-// hints are the sets of the machine's nodes from which count devices could come:
-// all that are reused, the others of those that are free. nil: the devices do not
-// say where they are. A set is preferred when no smaller one has as many devices,
-// be they free or not.
+// hints returns the sets of NUMA nodes that can provide count devices: all reused
+// ones, and others that are free. nil: the devices have no NUMA nodes. A set is
+// preferred if no smaller one has as many devices, free or not.
 func (r *resource) hints(machine topology.Nodes, count int, free, reuse []string) []topology.Hint {
 	if !r.located() {
 		return nil
@@ -89,7 +88,7 @@ func (r *resource) located() bool {
 	return false
 }
 
-// offers is how many devices are near the nodes.
+// offers returns how many devices are on the nodes.
 func (r *resource) offers(nodes topology.Nodes) int {
 	n := 0
 	for _, d := range r.devices {
@@ -100,7 +99,7 @@ func (r *resource) offers(nodes topology.Nodes) int {
 	return n
 }
 
-// count is how many of the ids are near the nodes.
+// count returns how many of the devices are on the nodes.
 func (r *resource) count(ids []string, nodes topology.Nodes) int {
 	n := 0
 	for _, id := range ids {
@@ -111,7 +110,7 @@ func (r *resource) count(ids []string, nodes topology.Nodes) int {
 	return n
 }
 
-// all reports whether no id lies away from the nodes.
+// all reports whether all devices are on the nodes.
 func (r *resource) all(ids []string, nodes topology.Nodes) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		d := r.devices[id].nodes

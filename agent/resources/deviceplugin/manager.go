@@ -1,18 +1,18 @@
-// Package deviceplugin lets programs offer devices of the machine to pods: device
-// plugins, which speak Kubernetes' device plugin API (v1beta1).
+// Package deviceplugin implements Kubernetes' device plugin API (v1beta1), through
+// which programs offer devices of the machine to pods.
 //
-// A plugin listens on a socket of its own in Config.Dir and calls Register at
-// kubelet.sock there, or puts a socket into Config.Watched. From then on the
-// Manager follows its list of devices. As a topology.Provider it gives devices to
-// containers; what that means for a container's config the plugin says.
+// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock
+// there, or creates a socket in Config.Watched. From then on the Manager follows its
+// list of devices. As a topology.Provider it allocates devices to containers; the
+// plugin provides their part of the container's config.
 //
-//   - Manager: the one place that the agent talks to.
-//   - server.go, watcher.go: how plugins come; endpoint.go: one plugin.
-//   - pool.go, hints.go: what there is and who has it; pure.
-//   - allocate.go: the plugin asked for what a container has.
+//   - Manager: the interface to the agent.
+//   - server.go, watcher.go: registration; endpoint.go: one plugin.
+//   - pool.go, hints.go: the devices and their allocation; pure.
+//   - allocate.go: calls to plugins for the devices of a container.
 //
-// Who has what is in a file with kubelet's name and form, package checkpoint: a
-// container keeps its devices when the agent or the machine starts again.
+// Allocations are stored in kubelet's checkpoint (package checkpoint): a container
+// keeps its devices when the agent or the machine restarts.
 package deviceplugin
 
 import (
@@ -40,40 +40,40 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// stopGrace is how long a plugin may be away before its resource counts as none
-// (upstream: 5 minutes).
+// stopGrace is how long a plugin may be away before its capacity becomes 0 (upstream:
+// 5 minutes).
 const stopGrace = 5 * time.Minute
 
 // Config of a Manager. Dir, Clock, Log and Metrics are required.
 type Config struct {
-	Dir     string         // of plugins' sockets and the checkpoint
-	Watched string         // a folder of plugins to be found there; empty: none
+	Dir     string         // of the plugins' sockets and the checkpoint
+	Watched string         // a folder watched for sockets of plugins; empty: none
 	Nodes   topology.Nodes // of the machine
 
 	Clock   clock.Clock
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 
-	// Changed is called, not in a hurry, when what the node has may have changed, with
-	// the pods that have devices of that resource. It must not wait. nil: nobody cares.
+	// Changed is called soon after the node's devices may have changed, with the pods
+	// that use the resource. It must not block; may be nil.
 	Changed func(pods []types.UID)
-	// Over says of a pod that its containers are dead, though nobody has released it
-	// yet. nil: of none.
+	// Over reports whether a pod's containers are dead although it was not released
+	// yet; may be nil.
 	Over func(types.UID) bool
 
-	// Listen and Dial are of Unix sockets; nil: the machine's.
+	// Listen and Dial are for Unix sockets; nil: the machine's.
 	Listen func(path string) (net.Listener, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
 }
 
-// Manager knows the plugins and who has which of their devices.
+// Manager manages the plugins and the allocation of their devices.
 type Manager struct {
 	cfg     Config
 	log     *zap.Logger
 	guard   *guard.Guard
 	metrics *metrics
 	lost    error // why the checkpoint could not be read
-	fresh   bool  // there is none: Recover writes it
+	fresh   bool  // there is no checkpoint: Recover writes it
 
 	endpoints sync.WaitGroup
 
@@ -81,14 +81,14 @@ type Manager struct {
 	life context.Context // of the plugins; set by Run
 	pool pool
 
-	saving sync.Mutex // one writes the checkpoint at a time, what is newest then; guards saved
-	saved  string     // what is in the file
+	saving sync.Mutex // one write of the checkpoint at a time, always the newest state; guards saved
+	saved  string     // the content of the file
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New reads the checkpoint. One that is damaged is moved aside, as Lost says: then
-// Recover learns from the containers who has what.
+// New restores the checkpoint. A damaged one is set aside, as Lost reports; then
+// Recover restores the allocations from the containers.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Listen == nil {
 		cfg.Listen = socket.Listen
@@ -111,7 +111,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// restore takes over what the checkpoint says. One of no use is set aside.
+// restore restores the checkpoint, or sets it aside.
 func (m *Manager) restore() {
 	data, err := checkpoint.Read(m.cfg.Dir)
 	if err == nil {
@@ -125,15 +125,15 @@ func (m *Manager) restore() {
 		return
 	}
 	if m.lost, err = checkpoint.StartOver(m.cfg.Dir, err); err != nil {
-		m.lost = err // pods run without
+		m.lost = err // pods run without it
 	}
-	m.log.Error("the checkpoint of devices is of no use", zap.Error(m.lost))
+	m.log.Error("cannot restore the device checkpoint", zap.Error(m.lost))
 }
 
-// Lost says why what was known before this start is not known any more; nil: it is.
+// Lost returns why the checkpoint was lost; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// Run serves plugins until ctx ends. Where it cannot listen it fails at once.
+// Run serves plugins until ctx ends. It fails at once if it cannot listen.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer m.endpoints.Wait()
@@ -147,7 +147,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer func() {
-		m.mu.Lock() // Recover adds to endpoints while life is not over
+		m.mu.Lock() // Recover adds to endpoints while life has not ended
 		defer m.mu.Unlock()
 		cancel()
 	}()
@@ -157,8 +157,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.serve(ctx)
 }
 
-// Capacity is what the node has and what pods may have of it. A resource whose
-// plugin has been away for too long has neither.
+// Capacity returns the node's capacity and allocatable devices. Both are 0 for a
+// resource whose plugin has been away for too long.
 func (m *Manager) Capacity() (capacity, allocatable corev1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func (m *Manager) Capacity() (capacity, allocatable corev1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Taken is how many devices pods have of each resource.
+// Taken returns the number of allocated devices of each resource.
 func (m *Manager) Taken() map[corev1.ResourceName]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,7 +224,7 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 	}
 }
 
-// users are the pods that have devices of a resource. mu is held.
+// users returns the pods that have devices of a resource. The caller holds mu.
 func (m *Manager) users(name string) []types.UID {
 	var out []types.UID
 	for uid, containers := range m.pool.pods {
@@ -238,8 +238,8 @@ func (m *Manager) users(name string) []types.UID {
 	return out
 }
 
-// save writes the checkpoint if it says anything new. That it cannot be written
-// does not keep pods from running.
+// save writes the checkpoint if it has changed. A failure does not prevent pods from
+// running.
 func (m *Manager) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
@@ -253,14 +253,14 @@ func (m *Manager) save() {
 		}
 	}
 	if err != nil {
-		m.log.Error("checkpoint of devices not written", zap.Error(err))
+		m.log.Error("failed to write the device checkpoint", zap.Error(err))
 		return
 	}
 	m.saved = string(content)
 }
 
-// removeSockets takes away what plugins that came before have left in the folder:
-// that they are gone tells them to register again.
+// removeSockets removes the sockets of earlier plugins from the folder, which tells
+// the plugins to register again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	var errs []error

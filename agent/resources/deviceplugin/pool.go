@@ -15,39 +15,38 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// device is one that a plugin offers.
+// device is a device of a plugin.
 type device struct {
 	healthy bool
-	nodes   topology.Nodes // near which it is; none: it does not say
+	nodes   topology.Nodes // its NUMA nodes; none: unknown
 }
 
-// share is what one container has of one resource.
+// share is one container's devices of one resource.
 type share struct {
 	ids  []string       // in order
-	near topology.Nodes // where its devices should lie
-	// response is what the plugin says a container must be given; nil: it was not
-	// asked yet.
+	near topology.Nodes // preferred NUMA nodes of its devices
+	// response is the plugin's response to Allocate; nil: not called yet.
 	response *plugin.ContainerAllocateResponse
-	// restored: it is from the checkpoint or from a container's annotation, and it is
-	// not known yet whether the devices are still there.
+	// restored: the share is from the checkpoint or a container's annotation, and it
+	// is unknown whether the devices still exist.
 	restored bool
 }
 
 // shares are by container and resource.
 type shares map[string]map[string]*share
 
-// resource is what is offered under one name.
+// resource is the devices under one resource name.
 type resource struct {
 	devices  map[string]device
-	endpoint *endpoint     // nil: the plugin went away, or was not there since the start
-	back     chan struct{} // closed when it comes back; nil: it is there
-	// seen reports whether a plugin was there since the start. Before, nothing is known of
-	// the devices that containers have.
+	endpoint *endpoint     // nil: the plugin went away, or has not registered since the start
+	back     chan struct{} // closed when it returns; nil: it is present
+	// seen reports whether a plugin has registered since the start. Before that the
+	// health of allocated devices is unknown.
 	seen    bool
 	expired bool // the plugin has been away for too long
 }
 
-// pool is what there is, and who has it.
+// pool is the devices and their allocation.
 type pool struct {
 	resources map[string]*resource
 	pods      map[types.UID]shares
@@ -57,7 +56,7 @@ func newPool() pool {
 	return pool{resources: map[string]*resource{}, pods: map[types.UID]shares{}}
 }
 
-// free are the devices that nobody has and that work.
+// free returns the healthy devices that are not allocated.
 func (p *pool) free(name string) []string {
 	taken := p.taken(name, "")
 	var out []string
@@ -70,7 +69,7 @@ func (p *pool) free(name string) []string {
 	return out
 }
 
-// taken are the devices that pods have, but for one.
+// taken returns the devices of all pods except one.
 func (p *pool) taken(name string, but types.UID) map[string]bool {
 	out := map[string]bool{}
 	for uid, containers := range p.pods {
@@ -85,8 +84,8 @@ func (p *pool) taken(name string, but types.UID) map[string]bool {
 	return out
 }
 
-// reusable are the devices of the pod's earlier init containers, which have ended
-// when c starts, and which no container has that runs beside c.
+// reusable returns the devices of the pod's earlier init containers, which have ended
+// when c starts, except those of containers that run together with c.
 func (p *pool) reusable(pod *corev1.Pod, c *corev1.Container, name string) []string {
 	has := p.pods[pod.UID]
 	out := map[string]bool{}
@@ -115,7 +114,7 @@ func (s shares) of(container, resource string) []string {
 	return nil
 }
 
-// put gives a container its share.
+// put records a container's share.
 func (p *pool) put(uid types.UID, container, name string, s *share) {
 	if p.pods[uid] == nil {
 		p.pods[uid] = shares{}
@@ -126,8 +125,8 @@ func (p *pool) put(uid types.UID, container, name string, s *share) {
 	p.pods[uid][container][name] = s
 }
 
-// choose picks what c gets of a resource: of what it may reuse first, then of
-// what is free. The messages are upstream's, which people search for.
+// choose picks c's devices of a resource: reusable ones first, then free ones. The
+// messages are upstream's.
 func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count int, near topology.Nodes) (*share, error) {
 	r := p.resources[name]
 	if !slices.ContainsFunc(slices.Collect(maps.Values(r.devices)), func(d device) bool { return d.healthy }) {
@@ -145,8 +144,8 @@ func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count i
 	return &share{ids: ids, near: near}, nil
 }
 
-// rank parts ids into those that lie near the nodes and the others: those that lie
-// elsewhere before those that do not say where.
+// rank splits devices into those on the nodes and the others: those on other nodes
+// before those without nodes.
 func (r *resource) rank(ids []string, near topology.Nodes) (aligned, others []string) {
 	var nowhere []string
 	for _, id := range ids {
@@ -162,8 +161,8 @@ func (r *resource) rank(ids []string, near topology.Nodes) (aligned, others []st
 	return aligned, append(others, nowhere...)
 }
 
-// swap replaces devices that a plugin would rather not give, in all shares of the
-// pod that it was not asked about yet: a later container may reuse them.
+// swap replaces devices by the plugin's preferred ones in all shares of the pod that
+// are not allocated yet, because a later container may reuse them.
 func (s shares) swap(name string, from, to []string) {
 	in, out := without(to, from), without(from, to)
 	for _, has := range s {
@@ -180,12 +179,12 @@ func (s shares) swap(name string, from, to []string) {
 	}
 }
 
-// without are those of a that are not in b.
+// without returns the elements of a that are not in b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return slices.Contains(b, id) })
 }
 
-// asks is how many devices of each known resource a container wants.
+// asks returns how many devices of each known resource a container requests.
 func (p *pool) asks(c *corev1.Container) map[string]int {
 	var out map[string]int
 	for name, q := range c.Resources.Limits {

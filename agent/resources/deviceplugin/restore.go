@@ -14,10 +14,10 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// annotation of a container are the entries of the checkpoint that are its own.
+// annotation is the container annotation with its entries of the checkpoint.
 const annotation = "io.monopod.container.devices"
 
-// note is what comes into annotation; empty: the container has no devices.
+// note returns the value of annotation; empty: the container has no devices.
 func (p *pool) note(uid types.UID, container string) (string, error) {
 	var entries []checkpoint.PodDevicesEntry
 	for _, name := range sortedKeys(p.pods[uid][container]) {
@@ -50,10 +50,10 @@ func (m *Manager) recover(c topology.Made, note string) error {
 	defer m.mu.Unlock()
 	for _, e := range entries {
 		if e.PodUID != string(c.Pod) || e.ContainerName != c.Container {
-			return fmt.Errorf("they are noted for container %s of pod %s", e.ContainerName, e.PodUID)
+			return fmt.Errorf("they are recorded for container %s of pod %s", e.ContainerName, e.PodUID)
 		}
 		if m.pool.pods[c.Pod][c.Container][e.ResourceName] != nil {
-			continue // what a newer container had
+			continue // a newer instance has them
 		}
 		if err := m.pool.take(e); err != nil {
 			return err
@@ -66,8 +66,8 @@ func (m *Manager) recover(c topology.Made, note string) error {
 	return nil
 }
 
-// restore takes over what the checkpoint says. Of the devices themselves it knows
-// nothing until their plugins come back: until then the node has none.
+// restore restores the checkpoint. The devices themselves are unknown until their
+// plugins register again: until then the node has none.
 func (p *pool) restore(d checkpoint.Data) error {
 	for name := range d.Registered {
 		p.known(name)
@@ -81,8 +81,7 @@ func (p *pool) restore(d checkpoint.Data) error {
 	return nil
 }
 
-// known is the resource of the name; fresh: it was not known before, and waits for
-// its plugin.
+// known returns the resource of the name; fresh: it is new, and waits for its plugin.
 func (p *pool) known(name string) (r *resource, fresh bool) {
 	if r = p.resources[name]; r == nil {
 		r, fresh = &resource{back: make(chan struct{})}, true
@@ -91,7 +90,7 @@ func (p *pool) known(name string) (r *resource, fresh bool) {
 	return r, fresh
 }
 
-// take gives a container what it had before.
+// take restores a container's devices.
 func (p *pool) take(e checkpoint.PodDevicesEntry) error {
 	resp := &plugin.ContainerAllocateResponse{}
 	if err := proto.Unmarshal(e.AllocResp, resp); err != nil {
@@ -103,13 +102,13 @@ func (p *pool) take(e checkpoint.PodDevicesEntry) error {
 	}
 	slices.Sort(ids)
 	if others := p.taken(e.ResourceName, types.UID(e.PodUID)); slices.ContainsFunc(ids, func(id string) bool { return others[id] }) {
-		return fmt.Errorf("another pod has some of %v of %s", ids, e.ResourceName)
+		return fmt.Errorf("another pod has some of the devices %v of %s", ids, e.ResourceName)
 	}
 	p.put(types.UID(e.PodUID), e.ContainerName, e.ResourceName, &share{ids: slices.Compact(ids), response: resp, restored: true})
 	return nil
 }
 
-// data is what the checkpoint is to say: what plugins were asked about, in order.
+// data returns the content of the checkpoint: the allocated shares, in order.
 func (p *pool) data() checkpoint.Data {
 	d := checkpoint.Data{Registered: map[string][]string{}}
 	for name, r := range p.resources {
@@ -135,7 +134,8 @@ func (p *pool) data() checkpoint.Data {
 	return d
 }
 
-// entry is one share as the checkpoint has it; ok: its plugin was asked.
+// entry returns one share in the checkpoint's format; ok: its plugin has allocated
+// it.
 func (p *pool) entry(uid types.UID, container, name string) (e checkpoint.PodDevicesEntry, ok bool) {
 	s := p.pods[uid][container][name]
 	if s.response == nil {

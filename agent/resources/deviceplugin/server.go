@@ -15,16 +15,16 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// socketName is where plugins register, in Config.Dir.
+// socketName is the socket in Config.Dir at which plugins register.
 const socketName = "kubelet.sock"
 
-// serve answers plugins that register until ctx ends.
+// serve serves registrations until ctx ends.
 func (m *Manager) serve(ctx context.Context) error {
 	if err := os.MkdirAll(m.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("device plugins: %w", err)
 	}
 	if err := removeSockets(m.cfg.Dir); err != nil {
-		m.log.Warn("sockets of earlier device plugins stay", zap.Error(err))
+		m.log.Warn("failed to remove sockets of earlier device plugins", zap.Error(err))
 	}
 	l, err := m.cfg.Listen(filepath.Join(m.cfg.Dir, socketName))
 	if err == nil {
@@ -36,13 +36,13 @@ func (m *Manager) serve(ctx context.Context) error {
 	return nil
 }
 
-// registration is the service that plugins call.
+// registration is the Registration service.
 type registration struct {
 	plugin.UnimplementedRegistrationServer
 	m *Manager
 }
 
-// Register takes a plugin in, whose socket must be there already.
+// Register registers a plugin, whose socket must already exist.
 func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest) (*plugin.Empty, error) {
 	m := r.m
 	if req.Version != plugin.Version {
@@ -56,7 +56,7 @@ func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest)
 	}
 	m.metrics.registrations.WithLabelValues(req.ResourceName).Inc()
 	if _, err := m.connect(ctx, req.ResourceName, filepath.Join(m.cfg.Dir, req.Endpoint), req.Options); err != nil {
-		m.log.Warn("device plugin cannot be reached", zap.String("resource", req.ResourceName), zap.Error(err))
+		m.log.Warn("failed to connect to a device plugin", zap.String("resource", req.ResourceName), zap.Error(err))
 		return nil, err
 	}
 	return &plugin.Empty{}, nil
@@ -64,6 +64,6 @@ func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest)
 
 func (m *Manager) refuse(resource, format string, args ...any) error {
 	err := status.Errorf(codes.InvalidArgument, format, args...)
-	m.log.Warn("device plugin refused", zap.String("resource", resource), zap.Error(err))
+	m.log.Warn("device plugin rejected", zap.String("resource", resource), zap.Error(err))
 	return err
 }

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// discoverTries is how often a socket that appeared is tried, as its plugin may
-	// not listen yet: after half a second, then twice as long each time. A plugin that
-	// comes later makes its socket anew.
+	// discoverTries is how often a new socket is tried, because its plugin may not
+	// listen yet: after half a second, then twice as long each time. A plugin that
+	// starts later recreates its socket.
 	discoverTries = 8
 	discoverPause = 500 * time.Millisecond
 )
 
-// watchFolder takes in the plugins whose sockets are or appear in the folder
-// Watched, and lets them go when the sockets disappear.
+// watchFolder registers the plugins whose sockets exist or appear in the folder
+// Watched, and drops them when the sockets disappear.
 func (m *Manager) watchFolder(ctx context.Context) {
 	f := found{m: m, stops: map[string]context.CancelFunc{}}
 	err := f.follow(ctx)
@@ -38,8 +38,8 @@ func (m *Manager) watchFolder(ctx context.Context) {
 	}
 }
 
-// found are the sockets in the folder and what ends the plugin of each. One
-// goroutine uses it.
+// found maps the sockets in the folder to the functions that stop their plugins. Only
+// one goroutine uses it.
 type found struct {
 	m     *Manager
 	stops map[string]context.CancelFunc
@@ -84,7 +84,7 @@ func (f *found) follow(ctx context.Context) error {
 	}
 }
 
-// look takes in what is in the folder.
+// look registers the plugins in the folder.
 func (f *found) look(ctx context.Context) {
 	entries, err := os.ReadDir(f.m.cfg.Watched)
 	if err != nil {
@@ -109,7 +109,7 @@ func (f *found) take(ctx context.Context, path string) {
 	f.m.guard.Go(&f.tries, "device plugin", func() { f.m.discover(ctx, path) })
 }
 
-// drop lets the plugin go whose socket has disappeared.
+// drop drops the plugin whose socket has disappeared.
 func (f *found) drop(path string) {
 	if stop := f.stops[path]; stop != nil {
 		stop()
@@ -117,7 +117,7 @@ func (f *found) drop(path string) {
 	}
 }
 
-// discover asks who is behind a socket until somebody answers.
+// discover tries a socket until its plugin answers.
 func (m *Manager) discover(ctx context.Context, path string) {
 	pause := discoverPause
 	for range discoverTries {
@@ -125,7 +125,7 @@ func (m *Manager) discover(ctx context.Context, path string) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		m.log.Warn("plugin not registered", zap.String("socket", path), zap.Error(err))
+		m.log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
 		timer := m.cfg.Clock.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -137,7 +137,7 @@ func (m *Manager) discover(ctx context.Context, path string) {
 	}
 }
 
-// introduce takes in the plugin behind a socket and tells it so; ctx ends with the
+// introduce registers the plugin behind a socket and notifies it; ctx ends with the
 // socket.
 func (m *Manager) introduce(ctx context.Context, path string) error {
 	if err := socket.Check(path); err != nil {
@@ -158,15 +158,15 @@ func (m *Manager) introduce(ctx context.Context, path string) error {
 	answer := &reg.RegistrationStatus{PluginRegistered: true}
 	if err := m.welcome(ctx, short, path, info); err != nil {
 		answer.PluginRegistered, answer.Error = false, err.Error()
-		m.log.Warn("plugin refused", zap.String("socket", path), zap.Error(err))
+		m.log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
 	}
 	if _, err := who.NotifyRegistrationStatus(short, answer); err != nil {
-		m.log.Warn("plugin not told that it is registered", zap.String("socket", path), zap.Error(err))
+		m.log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
 	}
 	return nil
 }
 
-// welcome checks who it is and connects to it, for as long as life.
+// welcome validates the plugin and connects to it for the duration of life.
 func (m *Manager) welcome(life, ctx context.Context, path string, info *reg.PluginInfo) error {
 	switch {
 	case info.Type != reg.DevicePlugin:

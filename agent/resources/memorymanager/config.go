@@ -17,43 +17,43 @@ import (
 
 // The policies.
 const (
-	None   = "None"   // the kernel finds memory for all containers where it likes
-	Static = "Static" // guaranteed pods' containers have theirs on certain NUMA nodes
+	None   = "None"   // the kernel places the memory of all containers
+	Static = "Static" // containers of Guaranteed pods get memory from certain NUMA nodes
 )
 
-// Config is what kubelet's flags of the memory manager say. The zero value is
+// Config is the values of kubelet's flags of the memory manager. The zero value is
 // policy None.
 type Config struct {
 	Policy string
-	// Reserved is what no container gets of each NUMA node, by its id; together it is
-	// what the node reserves.
+	// Reserved is the reserved memory of each NUMA node, by its ID; the sum is the
+	// node's reservation.
 	Reserved map[int]corev1.ResourceList
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "memory-manager-policy", None, "Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as possible. Static requires --reserved-memory.")
-	f.Var(&reserved{&c.Reserved}, "reserved-memory", "Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal what the node reserves.")
+	f.Var(&reserved{&c.Reserved}, "reserved-memory", "Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal the node's reservations.")
 }
 
-// Off reports whether nobody's memory is looked after.
+// Off reports whether the policy is None.
 func (c *Config) Off() bool { return c.Policy != Static }
 
-// Check says what is wrong with the flags' values.
+// Check validates the flags.
 func (c *Config) Check() error {
 	switch {
 	case c.Policy != None && c.Policy != Static:
 		return fmt.Errorf("--memory-manager-policy: %q is neither None nor Static", c.Policy)
 	case c.Policy == None && len(c.Reserved) > 0:
-		return errors.New("--reserved-memory: policy None reserves nothing: --memory-manager-policy=Static does")
+		return errors.New("--reserved-memory: policy None reserves nothing; set --memory-manager-policy=Static")
 	case c.Policy == Static && len(c.Reserved) == 0:
 		return errors.New("--memory-manager-policy: Static requires --reserved-memory")
 	}
 	return nil
 }
 
-// agrees checks the reservations against the machine and what the node reserves as
-// a whole.
+// agrees checks the reservations against the machine and the node's total
+// reservation.
 func (c *Config) agrees(m *numa.Machine, whole corev1.ResourceList) error {
 	sum := corev1.ResourceList{corev1.ResourceMemory: resource.Quantity{}}
 	for _, id := range slices.Sorted(maps.Keys(c.Reserved)) {
@@ -112,7 +112,7 @@ func (r *reserved) Set(text string) error {
 			return fmt.Errorf("%q is not of the form 0:memory=1Gi", part)
 		}
 		if (*r.to)[node] != nil {
-			return fmt.Errorf("node %d stands there twice", node)
+			return fmt.Errorf("node %d is given twice", node)
 		}
 		if (*r.to)[node], err = amounts(list); err != nil {
 			return err
@@ -130,17 +130,17 @@ func amounts(text string) (corev1.ResourceList, error) {
 		}
 		q, err := resource.ParseQuantity(value)
 		if err != nil || q.Sign() <= 0 {
-			return nil, fmt.Errorf("%s: %q is no amount above 0 such as 1Gi", name, value)
+			return nil, fmt.Errorf("%s: %q is not a positive amount such as 1Gi", name, value)
 		}
 		if _, twice := out[corev1.ResourceName(name)]; twice {
-			return nil, fmt.Errorf("%s stands there twice", name)
+			return nil, fmt.Errorf("%s is given twice", name)
 		}
 		out[corev1.ResourceName(name)] = q
 	}
 	return out, nil
 }
 
-// pinned reports whether the resource lies on NUMA nodes.
+// pinned reports whether the resource is allocated from NUMA nodes.
 func pinned(name corev1.ResourceName) bool {
 	return name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }

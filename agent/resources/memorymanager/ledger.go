@@ -13,26 +13,26 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// Block is so much of something on a set of nodes.
+// Block is an amount of memory or huge pages on a set of NUMA nodes.
 type Block struct {
 	Nodes topology.Nodes
 	Type  corev1.ResourceName
 	Size  int64 // bytes
 }
 
-// amount is what a node has of something, and what of it nobody gets.
+// amount is a node's total of a resource, and the reserved part.
 type amount struct{ total, reserved int64 }
 
 func (a amount) allocatable() int64 { return max(0, a.total-a.reserved) }
 
-// ledger is who has what.
+// ledger is the allocation of memory.
 type ledger struct {
 	nodes map[int]map[corev1.ResourceName]amount
 	given map[types.UID]map[string][]Block
 }
 
-// reuse says for whom a place is looked for: what init containers of the pod have
-// left to c counts as free.
+// reuse is the container to allocate for: blocks that c can reuse from init
+// containers count as free.
 type reuse struct {
 	pod *corev1.Pod
 	c   *corev1.Container
@@ -51,7 +51,7 @@ func (l *ledger) blocks(f func(*Block) bool) {
 	}
 }
 
-// usable reports whether no node of the set is used for blocks of another set.
+// usable reports whether no node of the set has blocks of another set.
 func (l *ledger) usable(set topology.Nodes) bool {
 	ok := true
 	l.blocks(func(b *Block) bool {
@@ -61,7 +61,7 @@ func (l *ledger) usable(set topology.Nodes) bool {
 	return ok
 }
 
-// total is what the nodes of a set have to give out on an empty machine.
+// total returns the allocatable amount of a set of nodes on an empty machine.
 func (l *ledger) total(set topology.Nodes, name corev1.ResourceName) int64 {
 	var sum int64
 	for _, id := range set.IDs() {
@@ -70,7 +70,7 @@ func (l *ledger) total(set topology.Nodes, name corev1.ResourceName) int64 {
 	return sum
 }
 
-// free is what is left on a usable set.
+// free returns the free amount on a usable set.
 func (l *ledger) free(set topology.Nodes, name corev1.ResourceName, r reuse) int64 {
 	left := l.total(set, name)
 	l.blocks(func(b *Block) bool {
@@ -87,7 +87,7 @@ func (l *ledger) free(set topology.Nodes, name corev1.ResourceName, r reuse) int
 	return left
 }
 
-// reusable are the blocks of init containers that are over when the container
+// reusable returns the blocks of init containers that have ended when the container
 // starts.
 func (l *ledger) reusable(r reuse) []*Block {
 	if r.pod == nil {
@@ -121,13 +121,13 @@ func (l *ledger) fits(set topology.Nodes, want map[corev1.ResourceName]int64, r 
 	return true
 }
 
-// all is the set of all nodes.
+// all returns the set of all nodes.
 func (l *ledger) all() topology.Nodes {
 	return topology.NewNodes(slices.Collect(maps.Keys(l.nodes))...)
 }
 
-// hints are, for each resource, the sets that have room for all of them; preferred
-// are those of as few nodes as the resource needs on an empty machine.
+// hints returns, for each resource, the sets that have room for all of them; sets
+// with as few nodes as the resource needs on an empty machine are preferred.
 func (l *ledger) hints(want map[corev1.ResourceName]int64, r reuse) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	least := map[corev1.ResourceName]int{}
@@ -160,8 +160,8 @@ var (
 	errWorse    = errors.New("failed to find the extended preferred hint")
 )
 
-// give notes blocks for c on the hint's nodes, or where these have not enough, on
-// the fewest more; changed is false when it has its blocks already.
+// give allocates blocks for c on the hint's nodes and, if these do not have enough,
+// on as few more as possible; changed is false if c already has its blocks.
 func (l *ledger) give(pod *corev1.Pod, c *corev1.Container, want map[corev1.ResourceName]int64, hint topology.Hint) (changed bool, err error) {
 	if len(l.given[pod.UID][c.Name]) > 0 {
 		return false, nil
@@ -183,7 +183,7 @@ func (l *ledger) give(pod *corev1.Pod, c *corev1.Container, want map[corev1.Reso
 	return true, nil
 }
 
-// place is the set to allocate from.
+// place returns the set to allocate from.
 func (l *ledger) place(want map[corev1.ResourceName]int64, hint topology.Hint, r reuse) (topology.Nodes, error) {
 	if hint.Nodes != 0 && l.fits(hint.Nodes, want, r) {
 		return hint.Nodes, nil
@@ -209,7 +209,7 @@ func (l *ledger) place(want map[corev1.ResourceName]int64, hint topology.Hint, r
 	return best, nil
 }
 
-// least is the number of nodes that are needed on an empty machine.
+// least returns the number of nodes that are needed on an empty machine.
 func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	least := len(l.nodes)
 	for _, set := range l.all().Subsets() {
@@ -220,8 +220,7 @@ func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	return least
 }
 
-// inherit takes from init containers what the container gets after them, so that
-// it counts once.
+// inherit takes reused blocks from init containers, so that they count once.
 func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int64, r reuse) {
 	for _, b := range l.reusable(r) {
 		if b.Nodes == set && b.Type == name {
@@ -231,7 +230,7 @@ func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int6
 	}
 }
 
-// allocatable is what there is to give out.
+// allocatable returns the allocatable amounts.
 func (l *ledger) allocatable() []Block {
 	var out []Block
 	for _, id := range slices.Sorted(maps.Keys(l.nodes)) {

@@ -1,15 +1,14 @@
 // Package memorymanager keeps the memory and huge pages of Guaranteed pods'
-// containers on as few NUMA nodes as can be, as kubelet's memory manager with
+// containers on as few NUMA nodes as possible, as kubelet's memory manager with
 // policy Static does.
 //
 //   - Config: kubelet's flags.
-//   - Block: so much of something on a set of nodes.
-//   - ledger: who has which blocks, and what is left; pure.
-//   - Manager: hints, allocation, and the file that it remembers them in.
+//   - Block: an amount of memory or huge pages on a set of nodes.
+//   - ledger: the allocated and free blocks; pure.
+//   - Manager: hints, allocation, and the checkpoint.
 //
-// A node is used for blocks of one set only: one that shares a block with others
-// gives nothing to those that want to be on it alone. Nothing of this is there with
-// policy None.
+// A node has blocks of one set only: a node that shares a block with others cannot be
+// allocated alone. With policy None there is no Manager.
 package memorymanager
 
 import (
@@ -32,38 +31,39 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// FileName of the state below the data folder is upstream's.
+// FileName is the name of the checkpoint below the data folder, as upstream.
 const FileName = "memory_manager_state"
 
-// Deps are what a Manager works with; all are required.
+// Deps are a Manager's dependencies; all are required.
 type Deps struct {
 	Machine  *numa.Machine
-	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not say
+	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not report it
 	Reserved corev1.ResourceList // by the node as a whole, eviction thresholds included
 	File     checkpoint.File
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
 }
 
-// Manager gives out memory. It is for policy Static.
+// Manager allocates memory for policy Static.
 type Manager struct {
 	Deps
 	cfg      Config
-	lost     error // why the file was set aside; nil: it was not
-	fresh    bool  // there is no file: Recover writes it
+	lost     error // why the checkpoint was set aside; nil: it was not
+	fresh    bool  // there is no checkpoint: Recover writes it
 	requests prometheus.Counter
 	failures prometheus.Counter
 
-	saving sync.Mutex // guards the file: one write of it at a time
+	saving sync.Mutex // guards the checkpoint: one write at a time
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	ledger ledger
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New reads who has what. A file that cannot be true any more is set aside, which
-// Lost tells: then Recover learns it from the containers, as far as that can still be.
+// New restores the checkpoint. A checkpoint that is no longer valid is set aside, as
+// Lost reports; then Recover restores the allocations from the containers as far as
+// possible.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	if err := cfg.agrees(deps.Machine, deps.Reserved); err != nil {
 		return nil, err
@@ -71,16 +71,16 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	m := &Manager{Deps: deps, cfg: cfg}
 	m.ledger = ledger{nodes: m.nodes(), given: map[types.UID]map[string][]Block{}}
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_memory_manager_pinning_requests_total", Help: "Containers that asked for memory on certain NUMA nodes."})
+		Name: "kubelet_memory_manager_pinning_requests_total", Help: "Containers that requested memory pinned to NUMA nodes."})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_memory_manager_pinning_errors_total", Help: "Containers that asked for memory on certain NUMA nodes and got none."})
+		Name: "kubelet_memory_manager_pinning_errors_total", Help: "Containers that requested memory pinned to NUMA nodes and got none."})
 	if err := m.restore(); err != nil {
 		return nil, err
 	}
 	return m, errors.Join(deps.Metrics.Register(m.requests), deps.Metrics.Register(m.failures))
 }
 
-// nodes are what there is to give out.
+// nodes returns the amounts of each node.
 func (m *Manager) nodes() map[int]map[corev1.ResourceName]amount {
 	out := map[int]map[corev1.ResourceName]amount{}
 	for _, n := range m.Machine.Nodes {
@@ -105,10 +105,10 @@ func value(list corev1.ResourceList, name corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// Lost says why what was given out before this start is not known; nil: it is.
+// Lost returns why the checkpoint was lost; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// wants is what the container is to have on certain nodes; nil: nothing.
+// wants returns the container's memory to pin; nil: none.
 func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	if pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
 		return nil
@@ -122,8 +122,8 @@ func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	return out
 }
 
-// podWants is what the pod's containers want at once: init containers run before
-// the others, sidecars beside all that follow.
+// podWants returns what the pod's containers need at the same time: init containers
+// run before the others, sidecars together with all that follow.
 func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	sidecars, most := map[corev1.ResourceName]int64{}, map[corev1.ResourceName]int64{}
 	for i := range pod.Spec.InitContainers {
@@ -170,7 +170,7 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	return m.ledger.hints(podWants(pod), reuse{})
 }
 
-// kept are the hints of those who have their blocks already.
+// kept returns the hints of a container that already has its blocks.
 func kept(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	for name := range want {
@@ -224,14 +224,14 @@ func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Contai
 	return out, err
 }
 
-// Blocks are what the container has.
+// Blocks returns the container's blocks.
 func (m *Manager) Blocks(uid types.UID, container string) []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.ledger.given[uid][container])
 }
 
-// Allocatable is what containers have or may get of each node.
+// Allocatable returns the amounts of each node that are or can be allocated.
 func (m *Manager) Allocatable() []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()

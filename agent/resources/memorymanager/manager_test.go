@@ -276,7 +276,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.start()
-		if lost := b.m.Lost(); lost == nil || !strings.Contains(lost.Error(), "nothing needs to be done") {
+		if lost := b.m.Lost(); lost == nil || !strings.Contains(lost.Error(), "no action is needed") {
 			t.Errorf("%s: lost: %v", name, lost)
 		}
 		if aside, err := os.ReadFile(b.file + ".damaged"); err != nil || string(aside) != string(text) {
@@ -327,9 +327,9 @@ func TestFlags(t *testing.T) {
 		{"--reserved-memory=0:memory=1Gi", "policy None reserves nothing"},
 		{"--reserved-memory=memory=1Gi", `"memory=1Gi" is not of the form 0:memory=1Gi`},
 		{"--reserved-memory=0:cpu=1", `"cpu" is neither memory nor hugepages-<size>`},
-		{"--reserved-memory=0:memory=x", `memory: "x" is no amount above 0`},
-		{"--reserved-memory=0:memory=1Gi,memory=1Gi", "memory stands there twice"},
-		{"--reserved-memory=0:memory=1Gi;0:memory=1Gi", "node 0 stands there twice"},
+		{"--reserved-memory=0:memory=x", `memory: "x" is not a positive amount`},
+		{"--reserved-memory=0:memory=1Gi,memory=1Gi", "memory is given twice"},
+		{"--reserved-memory=0:memory=1Gi;0:memory=1Gi", "node 0 is given twice"},
 	} {
 		if _, err := flags(strings.Fields(c.args)...); c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%q: error %v, want %q", c.args, err, c.want)

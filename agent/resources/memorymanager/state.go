@@ -14,8 +14,8 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// state is the file, in upstream's form. Machine follows from the rest, and is for
-// those who read it.
+// state is the checkpoint, in upstream's format. Machine is derived from the rest,
+// for readers.
 type state struct {
 	Policy  string                             `json:"policyName"`
 	Machine map[string]nodeState               `json:"machineState"`
@@ -42,8 +42,8 @@ type tableState struct {
 	Free        int64 `json:"free"`
 }
 
-// save writes who has what. Where that fails, it holds all the same; an agent that
-// restarts then reads what containers have from their annotations (Recover).
+// save writes the checkpoint. If that fails, allocations stay valid; after a restart
+// the agent restores them from the containers' annotations (Recover).
 func (m *Manager) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
@@ -51,7 +51,7 @@ func (m *Manager) save() {
 	s := m.ledger.state()
 	m.mu.Unlock()
 	if err := m.File.Save(s); err != nil {
-		m.Log.Error("who has memory on which NUMA nodes is not stored: after a restart only the containers' annotations tell of it", zap.String("file", string(m.File)), zap.Error(err))
+		m.Log.Error("failed to write the memory manager checkpoint: after a restart, allocations are restored only from container annotations", zap.String("file", string(m.File)), zap.Error(err))
 	}
 }
 
@@ -78,7 +78,8 @@ func states(blocks []Block) []blockState {
 	return out
 }
 
-// nodeState is what a node gives. Blocks on several nodes fill them in their order.
+// nodeState returns the allocations of a node. Blocks on several nodes fill them in
+// order.
 func (l *ledger) nodeState(id int) nodeState {
 	s := nodeState{Memory: map[corev1.ResourceName]tableState{}, Cells: []int{id}}
 	used := map[corev1.ResourceName]int64{}
@@ -101,8 +102,8 @@ func (l *ledger) nodeState(id int) nodeState {
 	return s
 }
 
-// restore takes over what the file says. One that is damaged, or cannot be true on
-// this machine with these flags, is set aside.
+// restore restores the checkpoint. A checkpoint that is damaged, or invalid on this
+// machine with these flags, is set aside.
 func (m *Manager) restore() error {
 	var s state
 	found, err := m.File.Load(&s)
@@ -117,14 +118,14 @@ func (m *Manager) restore() error {
 	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
 		return err
 	}
-	m.Log.Error("the file of memory given out is of no use", zap.Error(m.lost))
+	m.Log.Error("cannot restore the memory manager checkpoint", zap.Error(m.lost))
 	return nil
 }
 
-// accept checks that what the state says can be.
+// accept validates and adopts the state.
 func (l *ledger) accept(s state) error {
 	if s.Policy != Static {
-		return fmt.Errorf("the memory manager's file is of policy %q", s.Policy)
+		return fmt.Errorf("the policy of the memory manager checkpoint is %q", s.Policy)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.Entries)) {
 		for name, blocks := range s.Entries[uid] {
@@ -136,14 +137,14 @@ func (l *ledger) accept(s state) error {
 	return l.sound()
 }
 
-// put notes what the container has.
+// put records the container's blocks.
 func (l *ledger) put(uid types.UID, container string, states []blockState) error {
 	all := l.all()
 	blocks := make([]Block, 0, len(states))
 	for _, b := range states {
 		for _, id := range b.Nodes {
 			if id < 0 || id > 63 || !all.Has(id) {
-				return fmt.Errorf("container %s of pod %s has memory on NUMA node %d, which is not there", container, uid, id)
+				return fmt.Errorf("container %s of pod %s has memory on NUMA node %d, which does not exist", container, uid, id)
 			}
 		}
 		blocks = append(blocks, Block{topology.NewNodes(b.Nodes...), b.Type, b.Size})
@@ -155,11 +156,11 @@ func (l *ledger) put(uid types.UID, container string, states []blockState) error
 	return nil
 }
 
-// annotation of a container are its blocks, as in the file.
+// annotation is the container annotation with its blocks, in the checkpoint's format.
 const annotation = "io.monopod.container.memory"
 
-// Recover implements topology.Provider. What the container cannot have any more,
-// with the machine and the flags of today, is given out anew.
+// Recover implements topology.Provider. Blocks that are no longer valid, with the
+// current machine and flags, are allocated anew.
 func (m *Manager) Recover(made []topology.Made) {
 	if !m.fresh {
 		return
@@ -175,7 +176,7 @@ func (m *Manager) Recover(made []topology.Made) {
 	m.save()
 }
 
-// recover takes over what the container was made with, if that can be.
+// recover restores the blocks that the container was created with, if they are valid.
 func (l *ledger) recover(uid types.UID, container, text string) error {
 	var blocks []blockState
 	err := json.Unmarshal([]byte(text), &blocks)
@@ -191,14 +192,14 @@ func (l *ledger) recover(uid types.UID, container, text string) error {
 	return err
 }
 
-// sound checks that nodes are in one set each, and none gives more than it has.
+// sound checks that each node is in one set only and not overcommitted.
 func (l *ledger) sound() error {
 	var err error
 	l.blocks(func(b *Block) bool {
 		if !l.usable(b.Nodes) || b.Nodes == 0 {
 			err = fmt.Errorf("the NUMA nodes %s are used in different sets", b.Nodes)
 		} else if l.free(b.Nodes, b.Type, reuse{}) < 0 || b.Size < 0 {
-			err = fmt.Errorf("the NUMA nodes %s do not have as much %s as was given out", b.Nodes, b.Type)
+			err = fmt.Errorf("the NUMA nodes %s have less %s than was allocated", b.Nodes, b.Type)
 		}
 		return err == nil
 	})

@@ -1,5 +1,5 @@
-// Package numa reads from sysfs how a machine's processors and memory lie to each
-// other: threads in cores, cores on sockets, both on NUMA nodes.
+// Package numa reads the topology of a machine's CPUs and memory from sysfs: threads,
+// cores, sockets and NUMA nodes.
 package numa
 
 import (
@@ -15,26 +15,26 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Machine is what Read found.
+// Machine is the topology of a machine.
 type Machine struct {
-	CPUs  []CPU  // by id; those that are online
+	CPUs  []CPU  // online CPUs, by ID
 	Nodes []Node // by id; at least one
 }
 
-// CPU is a processor as the scheduler sees it: a thread of a core. A core and a
-// cache are called by the lowest processor in them.
+// CPU is a logical CPU: a thread of a core. The ID of a core or cache is that of its
+// lowest CPU.
 type CPU struct{ ID, Core, Cache, Socket, Node int }
 
-// Node is memory and the processors near to it.
+// Node is a NUMA node.
 type Node struct {
 	ID        int
-	Memory    int64           // bytes; 0: not known, there is but one node
-	HugePages map[int64]int64 // how many, by their bytes
+	Memory    int64           // bytes; 0: unknown, there is only one node
+	HugePages map[int64]int64 // number, by size in bytes
 	Distances map[int]int     // to each node by its id; 10 to itself
 }
 
-// Read reads the machine in a tree such as /sys. One whose kernel knows of no NUMA
-// nodes has one.
+// Read reads the machine from a tree such as /sys. A machine without NUMA support has
+// one node.
 func Read(sys string) (*Machine, error) {
 	base := filepath.Join(sys, "devices", "system")
 	online, err := readSet(filepath.Join(base, "cpu", "online"))
@@ -58,13 +58,13 @@ func Read(sys string) (*Machine, error) {
 		m.CPUs = append(m.CPUs, cpu)
 	}
 	if len(m.CPUs) == 0 {
-		return nil, fmt.Errorf("no processor is online in %s", base)
+		return nil, fmt.Errorf("no CPU is online in %s", base)
 	}
 	return m, nil
 }
 
-// readCPU reads what the kernel tells of a processor. What it does not know is a
-// core, a cache and a socket for itself or for all.
+// readCPU reads the topology of a CPU. Unknown cores and caches have one CPU, an
+// unknown socket has all.
 func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 	cpu := CPU{ID: id, Core: id, Cache: id}
 	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} { // the second is its old name
@@ -81,12 +81,12 @@ func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return cpu, err
 	}
-	cpu.Socket = max(socket, 0) // some firmware says -1
+	cpu.Socket = max(socket, 0) // some firmware reports -1
 	cpu.Cache = uncore(filepath.Join(dir, "cache"), cpu, online)
 	return cpu, nil
 }
 
-// uncore names the cache of the third level, or the core where there is none.
+// uncore returns the ID of the L3 cache, or of the core if there is none.
 func uncore(dir string, cpu CPU, online cpuset.CPUSet) int {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -160,7 +160,7 @@ func readNode(dir string, id int, ids []int) (Node, error) {
 	return node, nil
 }
 
-// homes is the node of each processor.
+// homes returns the node of each CPU.
 func (m *Machine) homes(dir string) (map[int]int, error) {
 	out := map[int]int{}
 	for _, node := range m.Nodes {
@@ -178,10 +178,10 @@ func (m *Machine) homes(dir string) (map[int]int, error) {
 	return out, nil
 }
 
-// All are the processors.
+// All returns all CPUs.
 func (m *Machine) All() cpuset.CPUSet { return m.Where(func(CPU) bool { return true }) }
 
-// Where are the processors that are so.
+// Where returns the CPUs for which so is true.
 func (m *Machine) Where(so func(CPU) bool) cpuset.CPUSet {
 	var ids []int
 	for _, c := range m.CPUs {
@@ -192,7 +192,7 @@ func (m *Machine) Where(so func(CPU) bool) cpuset.CPUSet {
 	return cpuset.New(ids...)
 }
 
-// ThreadsPerCore is how many threads the cores have.
+// ThreadsPerCore returns the number of threads of a core.
 func (m *Machine) ThreadsPerCore() int {
 	cores := map[int]bool{}
 	for _, c := range m.CPUs {

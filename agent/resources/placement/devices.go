@@ -15,7 +15,7 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// newDevices makes the manager of plugins, unless the config says that there are none.
+// newDevices creates the device manager, unless the config disables it.
 func (p *Placement) newDevices() (err error) {
 	cfg := p.cfg.Devices
 	if cfg.Dir == "" {
@@ -35,7 +35,8 @@ func (p *Placement) newDevices() (err error) {
 	return err
 }
 
-// serveDevices serves plugins until ctx ends. A node without them is a node still.
+// serveDevices serves plugins until ctx ends. A failure does not affect the rest of
+// the node.
 func (p *Placement) serveDevices(ctx context.Context) {
 	if p.devices == nil {
 		return
@@ -44,12 +45,13 @@ func (p *Placement) serveDevices(ctx context.Context) {
 		p.Node.Event(corev1.EventTypeWarning, "DeviceManagerStateLost", "%v", err)
 	}
 	if err := p.devices.Run(ctx); err != nil {
-		p.Log.Error("device plugins are not served", zap.Error(err))
+		p.Log.Error("cannot serve device plugins", zap.Error(err))
 		p.Node.Event(corev1.EventTypeWarning, "DevicePluginsUnavailable", "%v", err)
 	}
 }
 
-// changed has the node's status written, and the pods' whose devices it is about.
+// changed triggers an update of the node's status and of the pods that use the
+// devices.
 func (p *Placement) changed(pods []types.UID) {
 	p.Node.Poke()
 	for _, uid := range pods {
@@ -59,15 +61,15 @@ func (p *Placement) changed(pods []types.UID) {
 	}
 }
 
-// over: what the API says has finished has no containers any more.
+// over reports whether the API shows the pod as finished: then it has no containers
+// any more.
 func (p *Placement) over(uid types.UID) bool {
 	pod, ok := p.Pod(uid)
 	return ok && status.Finished(pod.Object().Status.Phase)
 }
 
-// Offer puts the devices into the node's status. Other extended resources are
-// somebody else's, and stay as cur has them, unless they are of plugins that were
-// forgotten.
+// Offer adds the devices to the node's status. Extended resources that are not from
+// plugins stay as in cur.
 func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	for name, q := range cur.Capacity {
@@ -87,8 +89,8 @@ func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 	next.Capacity, next.Allocatable = amount.Joined(next.Capacity, capacity), amount.Joined(next.Allocatable, allocatable)
 }
 
-// Room is the node with at least the devices that pods have: after a restart
-// their plugins may be yet to come.
+// Room returns the node with at least the devices that pods already have: after a
+// restart their plugins may not have registered yet.
 func (p *Placement) Room(node *corev1.Node) *corev1.Node {
 	if p.devices == nil {
 		return node
@@ -103,8 +105,8 @@ func (p *Placement) Room(node *corev1.Node) *corev1.Node {
 	return node
 }
 
-// PrepareDevices has the plugins allocate what the pod's containers were given. A
-// *deviceplugin.Absent is a plugin that is not there since the node started.
+// PrepareDevices makes the plugins allocate the devices of the pod's containers. The
+// error is a *deviceplugin.Absent if a plugin has not registered since the start.
 func (p *Placement) PrepareDevices(ctx context.Context, pod *corev1.Pod) error {
 	if p.devices == nil {
 		return nil
@@ -112,7 +114,8 @@ func (p *Placement) PrepareDevices(ctx context.Context, pod *corev1.Pod) error {
 	return p.devices.Prepare(ctx, pod)
 }
 
-// Health is that of the devices that each container of a pod has; nil: it has none.
+// Health returns the health of the devices of each container of a pod; nil: it has
+// none.
 func (p *Placement) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	if p.devices == nil {
 		return nil

@@ -12,19 +12,19 @@ import (
 	"monopod/agent/resources/podresources"
 )
 
-// holdings tell programs on the node what containers have for themselves.
+// holdings is the podresources.Source of the exclusive resources of containers.
 type holdings struct{ p *Placement }
 
 var _ podresources.Source = holdings{}
 
-// serveHoldings answers them until ctx ends. A node that does not is a node
-// still.
+// serveHoldings serves the podresources API until ctx ends. A failure does not affect
+// the rest of the node.
 func (p *Placement) serveHoldings(ctx context.Context) {
 	if p.resources == nil {
 		return
 	}
 	if err := p.resources.Run(ctx, p.cfg.Socket); err != nil {
-		p.Log.Error("the podresources API is not served", zap.Error(err))
+		p.Log.Error("cannot serve the podresources API", zap.Error(err))
 	}
 }
 

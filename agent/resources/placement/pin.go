@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// pin keeps containers on their processors until ctx ends.
+// pin keeps containers on their CPUs until ctx ends.
 func (p *Placement) pin(ctx context.Context) {
 	if p.cpus != nil && p.cpus.Lost() != nil {
 		p.Node.Event(corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
@@ -40,24 +40,24 @@ func (p *Placement) newPinner(cpus func(types.UID, string) cpuset.CPUSet) *cpuma
 	})
 }
 
-// leftoverPause is between attempts to let containers run on all processors again.
+// leftoverPause is the interval of attempts to unpin containers.
 const leftoverPause = time.Second
 
-// release lets containers that policy static had put on some processors run on all
-// again, once it is known which there are.
+// release unpins the containers that policy static had pinned, once all containers
+// are known.
 func (p *Placement) release(ctx context.Context) {
-	p.Log.Warn("the CPU manager's policy is none now: all containers run on all processors again", zap.String("file", string(p.leftover)))
+	p.Log.Warn("the CPU manager policy is now none: all containers run on all CPUs again", zap.String("file", string(p.leftover)))
 	for !p.allSeen() || !p.pinner.Pass(ctx) {
 		if !backoff.Sleep(ctx, p.Clock, leftoverPause) {
 			return
 		}
 	}
 	if err := p.leftover.Remove(); err != nil {
-		p.Log.Warn("the CPU manager's file is not removed", zap.Error(err))
+		p.Log.Warn("failed to remove the CPU manager checkpoint", zap.Error(err))
 	}
 }
 
-// allSeen reports whether it is known of every pod which containers it has.
+// allSeen reports whether the containers of every pod are known.
 func (p *Placement) allSeen() bool {
 	for _, pod := range p.Pods() {
 		if pod.Seen() == nil {
@@ -67,7 +67,7 @@ func (p *Placement) allSeen() bool {
 	return p.Known()
 }
 
-// running are the containers that run.
+// running returns the running containers.
 func (p *Placement) running() []cpumanager.Container {
 	var out []cpumanager.Container
 	for uid, pod := range p.Pods() {
@@ -92,14 +92,14 @@ func (p *Placement) move(ctx context.Context, id, cpus string) error {
 	return err
 }
 
-// Made notes with what a container was made.
+// Made records the config with which a container was created.
 func (p *Placement) Made(id string, config *cri.ContainerConfig) {
 	if p.pinner != nil {
 		p.pinner.Made(id, config.GetLinux().GetResources().GetCpusetCpus())
 	}
 }
 
-// Started looks after a container that was made when others had other processors.
+// Started updates a container if the CPUs have changed since its creation.
 func (p *Placement) Started(ctx context.Context, uid types.UID, c *status.Container) {
 	if p.pinner != nil && p.leftover == "" {
 		p.pinner.Started(ctx, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})

@@ -1,9 +1,8 @@
-// Package placement gives the containers of a node what they have for themselves:
-// processors, memory, devices of plugins. It joins those who give, asks all of them
-// where a container is to lie, and tells programs on the node who has what.
+// Package placement allocates exclusive resources to the containers of a node: CPUs,
+// memory and devices. It combines the managers of these, aligns their allocations,
+// and serves the podresources API.
 //
-// With the default policies, and without device plugins, it knows nothing and does
-// nothing.
+// With the default policies and without device plugins it does nothing.
 package placement
 
 import (
@@ -36,84 +35,85 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Pod is one that the node runs.
+// Pod is a pod on the node.
 type Pod interface {
-	// Object is the pod as it is now; it is shared.
+	// Object returns the current, shared object of the pod.
 	Object() *corev1.Pod
-	// Seen is what the runtime has of it, to be read only; nil: nobody has looked yet.
+	// Seen returns the observed state of the pod in the runtime, which must not be
+	// modified; nil: not observed yet.
 	Seen() *status.Observed
-	// Wake has the pod looked at.
+	// Wake triggers a sync of the pod.
 	Wake()
 }
 
-// Node is whom a Placement tells.
+// Node is notified by a Placement.
 type Node interface {
-	// Poke has the node's status looked at.
+	// Poke triggers an update of the node's status.
 	Poke()
 	Event(eventType, reason, format string, args ...any)
 }
 
-// Runtime moves containers to other processors.
+// Runtime updates the CPUs of containers.
 type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 }
 
-// Deps are what a Placement works with; all but Providers are required. The functions
-// may be called as soon as New is.
+// Deps are a Placement's dependencies; all but Providers are required. The functions
+// may be called from New on.
 type Deps struct {
 	Runtime Runtime
 	Node    Node
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
-	// Providers are asked beside those for processors, memory and devices.
+	// Providers are additional ones besides those for CPUs, memory and devices.
 	Providers []topology.Provider
 	// Pods are all pods of the node by UID, and Pod is one of them, if it is there.
 	Pods func() map[types.UID]Pod
 	Pod  func(types.UID) (Pod, bool)
-	// Known reports whether none is missing any more, as some are after the start.
+	// Known reports whether Pods is complete, which it is not right after the start.
 	Known func() bool
 	// Active are the pods that hold resources.
 	Active func() []*corev1.Pod
 }
 
-// Config says what is given. DataDir, SysRoot and Capacity are required.
+// Config of a Placement. DataDir, SysRoot and Capacity are required.
 type Config struct {
-	DataDir string // where it is noted who has what
-	SysRoot string // where the machine's topology is read
-	// Capacity is what the node has, Reserve what it keeps for itself of that, and
-	// Evicting what must stay free lest pods end.
+	DataDir string // folder of the checkpoints
+	SysRoot string // root of sysfs, for the machine's topology
+	// Capacity is the node's capacity, Reserve its reservations, and Evicting the
+	// hard eviction thresholds.
 	Capacity corev1.ResourceList
 	Reserve  reserve.Config
 	Evicting corev1.ResourceList
 
-	CPUs     cpumanager.Config    // the zero value: nobody has any for itself
+	CPUs     cpumanager.Config    // the zero value: policy none
 	Memory   memorymanager.Config // likewise
-	Topology topology.Config      // the zero value: nobody looks
-	// Devices says where plugins are served; without a Dir they are not. New fills in
-	// all but the folders and how sockets are reached.
+	Topology topology.Config      // the zero value: policy none
+	// Devices has the folders of plugins; without a Dir plugins are not served. New
+	// fills in everything except the folders, Listen and Dial.
 	Devices deviceplugin.Config
-	// Socket is where programs ask who has what; empty: nowhere.
+	// Socket is the path of the podresources socket; empty: not served.
 	Socket string
 }
 
-// Placement gives containers what they have for themselves.
+// Placement allocates exclusive resources to containers.
 type Placement struct {
 	Deps
 	*topology.Manager
 	cfg       Config
-	machine   *numa.Machine          // nil: nobody wants to know of it
+	machine   *numa.Machine          // nil: not needed
 	cpus      *cpumanager.Manager    // nil: policy none
 	memory    *memorymanager.Manager // nil: policy None
 	devices   *deviceplugin.Manager  // nil: no plugins
-	pinner    *cpumanager.Pinner     // nil: all containers are on all processors
-	resources *podresources.Server   // nil: nobody may ask
-	// leftover is the file of a policy that is off now, whose containers are still
-	// where it put them.
+	pinner    *cpumanager.Pinner     // nil: no CPUs are pinned
+	resources *podresources.Server   // nil: not served
+	// leftover is the checkpoint of policy static, which is off now, but whose
+	// containers are still pinned.
 	leftover checkpoint.File
 }
 
-// New reads the machine only where somebody wants to know of it.
+// New reads the machine's topology only if a manager needs it.
 func New(deps Deps, cfg Config) (*Placement, error) {
 	p := &Placement{Deps: deps, cfg: cfg}
 	providers := slices.Clone(deps.Providers)
@@ -148,7 +148,7 @@ func (p *Placement) readMachine() (err error) {
 	if !cfg.CPUs.Off() || !p.leftover.Exists() {
 		p.leftover = ""
 	}
-	if cfg.Memory.Off() { // containers keep what they have until they start again
+	if cfg.Memory.Off() { // containers stay pinned until they restart
 		if err := checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)).Remove(); err != nil {
 			return err
 		}
@@ -160,8 +160,8 @@ func (p *Placement) readMachine() (err error) {
 	return err
 }
 
-// Processors are those of the node that may be given out, even if this process may not
-// run on all of them; 0: nobody has counted them.
+// Processors returns the number of the node's CPUs, even if this process may not run
+// on all of them; 0: unknown.
 func (p *Placement) Processors() int {
 	if p.machine == nil {
 		return 0
@@ -169,7 +169,7 @@ func (p *Placement) Processors() int {
 	return len(p.machine.CPUs)
 }
 
-// newProviders makes those that are switched on.
+// newProviders creates the enabled providers.
 func (p *Placement) newProviders() (out []topology.Provider, err error) {
 	if p.leftover != "" {
 		p.pinner = p.newPinner(func(types.UID, string) cpuset.CPUSet { return p.machine.All() })
@@ -212,14 +212,14 @@ func (p *Placement) newMemory() (err error) {
 	return err
 }
 
-// Run serves plugins and those who ask, and keeps containers on their processors,
+// Run serves plugins and the podresources API, and keeps containers on their CPUs,
 // until ctx ends.
 func (p *Placement) Run(ctx context.Context) {
 	guard.Together(ctx, p.serveDevices, p.serveHoldings, p.pin)
 }
 
-// Found tells the providers what the containers were made with that the runtime has
-// after a start, of pods that run.
+// Found passes the containers that the runtime has after a start, of running pods, to
+// the providers.
 func (p *Placement) Found(containers []*cri.Container) {
 	slices.SortFunc(containers, func(a, b *cri.Container) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
 	runs := map[types.UID]bool{}
@@ -237,9 +237,8 @@ func (p *Placement) Found(containers []*cri.Container) {
 
 func podOf(c *cri.Container) types.UID { return types.UID(spec.IdentityOf(c.Labels).UID) }
 
-// Infeasible says why the pod can never have what next asks for while it runs: its
-// processors, or its memory, were given out when it was let in. The messages are
-// upstream's.
+// Infeasible returns why the running pod cannot be resized to next: its CPUs or
+// memory were allocated at admission. The messages are upstream's.
 func (p *Placement) Infeasible(pod, next *corev1.Pod) string {
 	if status.QOS(next) != corev1.PodQOSGuaranteed {
 		return ""

@@ -1,6 +1,5 @@
-// Package podresources answers programs on the node that ask which pod has which
-// processors, memory and devices for itself: kubelet's API for monitoring and
-// device agents (podresources v1), on a socket of its own.
+// Package podresources serves kubelet's podresources API (v1), which tells monitoring
+// and device agents on the node the exclusive CPUs, memory and devices of each pod.
 package podresources
 
 import (
@@ -20,35 +19,36 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// Requests that are answered in a second, and at once (upstream's figures).
+// Rate limit and burst of requests (upstream's values).
 const (
 	queriesPerSecond = 100
 	burst            = 10
 )
 
-// Device is one of a resource.
+// Device is a device of a resource.
 type Device struct {
 	Resource, ID string
-	Nodes        topology.Nodes // near which it is; none: it does not say
+	Nodes        topology.Nodes // its NUMA nodes; none: unknown
 }
 
-// Memory is some of one kind, on NUMA nodes.
+// Memory is memory or huge pages on NUMA nodes.
 type Memory struct {
 	Type  string // memory or hugepages-…
 	Bytes uint64
 	Nodes topology.Nodes
 }
 
-// Share is what a container has for itself, or what there is for all.
+// Share is the exclusive resources of a container, or the allocatable resources of
+// the node.
 type Share struct {
 	Devices []Device
 	CPUs    []int
 	Memory  []Memory
 }
 
-// Source knows who has what.
+// Source provides the allocations.
 type Source interface {
-	// Pods are those that hold resources.
+	// Pods returns the pods that hold resources.
 	Pods() []*corev1.Pod
 	Container(uid types.UID, name string) Share
 	Allocatable() Share
@@ -62,13 +62,13 @@ type Server struct {
 	metrics *metrics
 }
 
-// New makes the service and registers its metrics.
+// New creates the server and registers its metrics.
 func New(source Source, r prometheus.Registerer) (*Server, error) {
 	m, err := newMetrics(r)
 	return &Server{source: source, limit: rate.NewLimiter(queriesPerSecond, burst), metrics: m}, err
 }
 
-// Run answers on the socket at path until ctx ends.
+// Run serves on the socket at path until ctx ends.
 func (s *Server) Run(ctx context.Context, path string) error {
 	l, err := socket.Listen(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Server) Run(ctx context.Context, path string) error {
 	return socket.Serve(ctx, l, func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) })
 }
 
-// allowed counts a request, and refuses it where there are too many.
+// allowed counts a request, and rejects it above the rate limit.
 func (s *Server) allowed(of counters) error {
 	s.metrics.total.WithLabelValues(version).Inc()
 	of.requests.WithLabelValues(version).Inc()
@@ -88,7 +88,7 @@ func (s *Server) allowed(of counters) error {
 	return nil
 }
 
-// List implements the API: what the containers of all pods have.
+// List implements the API: the resources of the containers of all pods.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	if err := s.allowed(s.metrics.list); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 	return out, nil
 }
 
-// Get implements the API: what the containers of one pod have.
+// Get implements the API: the resources of the containers of one pod.
 func (s *Server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	if err := s.allowed(s.metrics.get); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func (s *Server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.G
 	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found", req.PodName, req.PodNamespace)
 }
 
-// GetAllocatableResources implements the API: what there is for all, be it taken
-// or not.
+// GetAllocatableResources implements the API: the allocatable resources, allocated or
+// not.
 func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	if err := s.allowed(s.metrics.allocatable); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResour
 	return &api.AllocatableResourcesResponse{Devices: devices(all.Devices), CpuIds: cpus(all.CPUs), Memory: memory(all.Memory)}, nil
 }
 
-// pod leaves out containers that only run before the others.
+// pod omits init containers except sidecars.
 func (s *Server) pod(pod *corev1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *corev1.Container) {

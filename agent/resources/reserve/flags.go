@@ -49,13 +49,13 @@ func (a *amounts) Set(text string) error {
 		}
 		q, err := resource.ParseQuantity(value)
 		if err != nil {
-			return fmt.Errorf("%s: %q is no amount such as 500Mi", name, value)
+			return fmt.Errorf("%s: %q is not an amount such as 500Mi", name, value)
 		}
 		if q.Sign() < 0 {
-			return fmt.Errorf("%s: %q is below 0", name, value)
+			return fmt.Errorf("%s: %q is negative", name, value)
 		}
 		if _, twice := out[corev1.ResourceName(name)]; twice {
-			return fmt.Errorf("%s stands there twice", name)
+			return fmt.Errorf("%s is given twice", name)
 		}
 		out[corev1.ResourceName(name)] = q
 	}
@@ -92,7 +92,7 @@ func (p *processors) Type() string { return "cpus" }
 func (p *processors) Set(text string) error {
 	set, err := cpuset.Parse(strings.TrimSpace(text))
 	if err != nil {
-		return fmt.Errorf("%q is no list of processors such as 0-1,4", text)
+		return fmt.Errorf("%q is not a list of CPUs such as 0-1,4", text)
 	}
 	*p.to = set
 	return nil

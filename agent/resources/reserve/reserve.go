@@ -1,6 +1,5 @@
-// Package reserve is what a node keeps for itself: pods get its capacity less what
-// is reserved for Kubernetes' own processes, for the system's, and less what must
-// stay free lest pods be evicted.
+// Package reserve computes node allocatable: the capacity minus the reservations for
+// Kubernetes' own and system processes, and minus the hard eviction thresholds.
 package reserve
 
 import (
@@ -15,11 +14,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// PID is the resource of process ids in the two reservations; a node has no
-// capacity of that name.
+// PID is the resource of process IDs in the two reservations; a node has no capacity
+// of that name.
 const PID = corev1.ResourceName("pid")
 
-// What may be enforced by cgroups.
+// What cgroups can enforce.
 const (
 	EnforcePods               = "pods"
 	EnforceSystem             = "system-reserved"
@@ -29,14 +28,14 @@ const (
 	EnforceNone               = "none"
 )
 
-// Config is what is reserved and by which cgroups it is enforced. The zero value
+// Config is the reservations and the cgroups that enforce them. The zero value
 // reserves nothing. Use Flags and Check.
 type Config struct {
-	// KubeReserved is for the agent and the container runtime, SystemReserved for
-	// all else that is no pod: cpu, memory, ephemeral-storage and pid.
+	// KubeReserved is for the agent and the container runtime, SystemReserved for all
+	// other processes that are not pods: cpu, memory, ephemeral-storage and pid.
 	KubeReserved, SystemReserved corev1.ResourceList
-	// ReservedCPUs are processors that no pod gets for itself; they take the place
-	// of the cpu of both reservations.
+	// ReservedCPUs are CPUs that are never exclusive; they replace the cpu of both
+	// reservations.
 	ReservedCPUs cpuset.CPUSet
 
 	EnforceNodeAllocatable []string // Enforce…; Flags: pods
@@ -44,12 +43,12 @@ type Config struct {
 	KubeReservedCgroup, SystemReservedCgroup string
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.Var(&amounts{&c.KubeReserved}, "kube-reserved", "Resources reserved for monopod and the container runtime, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
 	f.Var(&amounts{&c.SystemReserved}, "system-reserved", "Resources reserved for all other processes that are not pods, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
 	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus", "CPUs reserved for the system and monopod, for example 0-1,4. Replaces cpu in --kube-reserved and --system-reserved.")
-	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods}, "Comma-separated list of what cgroups limit to its share: "+strings.Join(enforceable(), ", ")+"; none or \"\" for nothing.")
+	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods}, "Comma-separated list of the limits to enforce by cgroups: "+strings.Join(enforceable(), ", ")+"; none or \"\" for nothing.")
 	f.StringVar(&c.KubeReservedCgroup, "kube-reserved-cgroup", "", "Absolute name of the cgroup that --enforce-node-allocatable=kube-reserved limits, for example /podruntime.slice.")
 	f.StringVar(&c.SystemReservedCgroup, "system-reserved-cgroup", "", "Absolute name of the cgroup that --enforce-node-allocatable=system-reserved limits, for example /system.slice.")
 }
@@ -58,18 +57,18 @@ func enforceable() []string {
 	return []string{EnforcePods, EnforceSystem, EnforceSystemCompressible, EnforceKube, EnforceKubeCompressible}
 }
 
-// Check says what is wrong with the flags' values.
+// Check validates the flags.
 func (c *Config) Check() error {
 	var errs []error
 	for i, name := range c.EnforceNodeAllocatable {
 		switch {
 		case name == EnforceNone && len(c.EnforceNodeAllocatable) > 1:
-			errs = append(errs, errors.New("--enforce-node-allocatable: none cannot stand beside others"))
+			errs = append(errs, errors.New("--enforce-node-allocatable: none cannot be combined with other values"))
 		case name == EnforceNone || name == "":
 		case !slices.Contains(enforceable(), name):
-			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: there is no %q; known: %s, none", name, strings.Join(enforceable(), ", ")))
+			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: unknown value %q; known: %s, none", name, strings.Join(enforceable(), ", ")))
 		case slices.Contains(c.EnforceNodeAllocatable[:i], name):
-			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: %s stands there twice", name))
+			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: %s is given twice", name))
 		}
 	}
 	errs = append(errs, c.needs(c.KubeReservedCgroup, "kube-reserved-cgroup", EnforceKube, EnforceKubeCompressible),
@@ -80,16 +79,17 @@ func (c *Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// needs checks that what is enforced has its cgroup, and is enforced in one way.
+// needs checks that an enforced reservation has its cgroup and is enforced in one
+// way.
 func (c *Config) needs(cgroup, flag, whole, compressible string) error {
 	a, b := c.Enforces(whole), c.Enforces(compressible)
 	switch {
 	case a && b:
-		return fmt.Errorf("--enforce-node-allocatable: %s and %s exclude each other", whole, compressible)
+		return fmt.Errorf("--enforce-node-allocatable: %s and %s are mutually exclusive", whole, compressible)
 	case a && cgroup == "":
-		return fmt.Errorf("--%s: is required by --enforce-node-allocatable=%s", flag, whole)
+		return fmt.Errorf("--%s is required by --enforce-node-allocatable=%s", flag, whole)
 	case b && cgroup == "":
-		return fmt.Errorf("--%s: is required by --enforce-node-allocatable=%s", flag, compressible)
+		return fmt.Errorf("--%s is required by --enforce-node-allocatable=%s", flag, compressible)
 	}
 	return nil
 }
@@ -97,8 +97,7 @@ func (c *Config) needs(cgroup, flag, whole, compressible string) error {
 // Enforces reports whether --enforce-node-allocatable names what.
 func (c *Config) Enforces(what string) bool { return slices.Contains(c.EnforceNodeAllocatable, what) }
 
-// Reserved are both reservations together. Processors set aside by number count
-// as the system's.
+// Reserved returns the sum of both reservations. ReservedCPUs count as the system's.
 func (c *Config) Reserved() corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for _, list := range []corev1.ResourceList{c.Kube(), c.System()} {
@@ -111,7 +110,7 @@ func (c *Config) Reserved() corev1.ResourceList {
 	return sum
 }
 
-// Kube is KubeReserved, without cpu where ReservedCPUs takes its place.
+// Kube returns KubeReserved, without cpu if ReservedCPUs replaces it.
 func (c *Config) Kube() corev1.ResourceList {
 	list := c.KubeReserved.DeepCopy()
 	if !c.ReservedCPUs.IsEmpty() {
@@ -120,7 +119,8 @@ func (c *Config) Kube() corev1.ResourceList {
 	return list
 }
 
-// System is SystemReserved, its cpu being ReservedCPUs where there are any.
+// System returns SystemReserved, with the number of ReservedCPUs as cpu if there are
+// any.
 func (c *Config) System() corev1.ResourceList {
 	list := c.SystemReserved.DeepCopy()
 	if n := c.ReservedCPUs.Size(); n > 0 {
@@ -132,10 +132,9 @@ func (c *Config) System() corev1.ResourceList {
 	return list
 }
 
-// Allocatable is what pods may have of capacity: what is left of it without the
-// reservations and without eviction, the amounts of memory and ephemeral-storage
-// below which pods are evicted at once. Huge pages are no memory for others.
-// Nothing is below 0.
+// Allocatable returns capacity minus the reservations and minus eviction, the hard
+// thresholds of memory and ephemeral-storage. The memory of huge pages is subtracted
+// too. No amount is negative.
 func (c *Config) Allocatable(capacity, eviction corev1.ResourceList) corev1.ResourceList {
 	out := capacity.DeepCopy()
 	for _, list := range []corev1.ResourceList{c.Reserved(), eviction, hugePages(capacity)} {
@@ -154,7 +153,7 @@ func (c *Config) Allocatable(capacity, eviction corev1.ResourceList) corev1.Reso
 	return out
 }
 
-// hugePages is the memory that huge pages take.
+// hugePages returns the memory of huge pages.
 func hugePages(capacity corev1.ResourceList) corev1.ResourceList {
 	var sum resource.Quantity
 	for name, q := range capacity {
@@ -165,7 +164,7 @@ func hugePages(capacity corev1.ResourceList) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceMemory: sum}
 }
 
-// Fits says what the node does not have that is reserved.
+// Fits returns the reservations that exceed the node's capacity.
 func (c *Config) Fits(capacity corev1.ResourceList) error {
 	var errs []error
 	for name, q := range c.Reserved() {

@@ -13,15 +13,15 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// The policies: what becomes of a pod whose resources do not lie together.
+// The policies: how to handle a pod whose resources cannot be aligned.
 const (
-	None       = "none"             // nobody looks
-	BestEffort = "best-effort"      // it is let in all the same
-	Restricted = "restricted"       // it is refused, if they could have lain better on an empty machine
-	SingleNode = "single-numa-node" // it is refused, if they are not on one node
+	None       = "none"             // no alignment
+	BestEffort = "best-effort"      // it is admitted anyway
+	Restricted = "restricted"       // it is rejected if they could be aligned better on an empty machine
+	SingleNode = "single-numa-node" // it is rejected if they are not on one node
 )
 
-// The scopes: whose resources are to lie together.
+// The scopes of alignment.
 const (
 	ScopeContainer = "container"
 	ScopePod       = "pod"
@@ -35,25 +35,25 @@ const (
 	maxNodes = 8
 )
 
-// Config is what kubelet's flags of the topology manager say. The zero value is
+// Config is the values of kubelet's flags of the topology manager. The zero value is
 // policy none.
 type Config struct {
 	Policy, Scope string
 	Options       map[string]string
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "topology-manager-policy", None, "Topology manager policy, for the alignment of exclusive CPUs, memory and devices: none, best-effort, restricted or single-numa-node.")
 	f.StringVar(&c.Scope, "topology-manager-scope", ScopeContainer, "Scope to which the policy applies: container or pod.")
 	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, "Options of the topology manager policy: "+optionClosest+"=true prefers NUMA nodes that are close to each other, "+optionNodes+"=N allows machines with up to N NUMA nodes (default 8).")
 }
 
-// Check says what is wrong with the flags' values.
+// Check validates the flags.
 func (c *Config) Check() error {
 	var errs []error
 	if !slices.Contains([]string{None, BestEffort, Restricted, SingleNode}, c.Policy) {
-		errs = append(errs, fmt.Errorf("--topology-manager-policy: there is no %q; known: none, best-effort, restricted, single-numa-node", c.Policy))
+		errs = append(errs, fmt.Errorf("--topology-manager-policy: unknown policy %q; known: none, best-effort, restricted, single-numa-node", c.Policy))
 	}
 	if c.Scope != ScopeContainer && c.Scope != ScopePod {
 		errs = append(errs, fmt.Errorf("--topology-manager-scope: %q is neither container nor pod", c.Scope))
@@ -70,7 +70,7 @@ func (c *Config) Check() error {
 				err = fmt.Errorf("%s: %q is not a number from %d to 64", name, value, maxNodes)
 			}
 		default:
-			err = fmt.Errorf("there is no %q; known: %s", name, strings.Join([]string{optionNodes, optionClosest}, ", "))
+			err = fmt.Errorf("unknown option %q; known: %s", name, strings.Join([]string{optionNodes, optionClosest}, ", "))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--topology-manager-policy-options: %w", err))
@@ -79,7 +79,7 @@ func (c *Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// Off reports whether nobody has to look where anything lies.
+// Off reports whether the policy is none.
 func (c *Config) Off() bool { return c.Policy == None || c.Policy == "" }
 
 func (c *Config) closest() bool {
@@ -87,7 +87,7 @@ func (c *Config) closest() bool {
 	return on && c.Policy != SingleNode
 }
 
-// fits says why this machine is beyond the policy.
+// fits returns why the policy does not support this machine.
 func (c *Config) fits(m *numa.Machine) error {
 	limit := maxNodes
 	if n, err := strconv.Atoi(c.Options[optionNodes]); err == nil {

@@ -15,13 +15,13 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// The reasons of pods refused (upstream's).
+// The reasons of rejected pods (upstream's).
 const (
 	ReasonAffinity   = "TopologyAffinityError"
 	ReasonUnexpected = "UnexpectedAdmissionError"
 )
 
-// Deps are what a Manager works with.
+// Deps are a Manager's dependencies.
 type Deps struct {
 	Machine   *numa.Machine // required unless the policy is none
 	Providers []Provider    // asked in this order
@@ -29,7 +29,7 @@ type Deps struct {
 	Metrics   prometheus.Registerer
 }
 
-// Manager lets pods in for which there is a place.
+// Manager admits pods whose resources can be allocated.
 type Manager struct {
 	cfg       Config
 	providers []Provider
@@ -43,7 +43,7 @@ type metrics struct {
 	took             prometheus.Histogram
 }
 
-// New checks that the machine is one that the policy can deal with.
+// New checks that the policy supports the machine.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, providers: deps.Providers, clock: deps.Clock}
 	if cfg.Off() {
@@ -55,11 +55,11 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	m.places = newPlaces(deps.Machine, cfg.closest())
 	m.metrics = &metrics{
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_topology_manager_admission_requests_total", Help: "Pods asked about where their resources are to lie."}),
+			Name: "kubelet_topology_manager_admission_requests_total", Help: "Admission requests that required topology alignment."}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_topology_manager_admission_errors_total", Help: "Pods refused because their resources could not lie together."}),
+			Name: "kubelet_topology_manager_admission_errors_total", Help: "Admission requests rejected because resources could not be aligned."}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Milliseconds it took to let a pod in.", Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
+			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration of admission requests in milliseconds.", Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
 	}
 	for _, c := range []prometheus.Collector{m.metrics.requests, m.metrics.errors, m.metrics.took} {
 		if err := deps.Metrics.Register(c); err != nil {
@@ -69,8 +69,8 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Admit has every container of the pod given what it asks for. It says why that
-// cannot be; the pod then has nothing. One goroutine calls it.
+// Admit allocates the resources of every container of the pod. On failure it returns
+// the reason and releases everything. Only one goroutine may call it.
 func (m *Manager) Admit(ctx context.Context, pod *corev1.Pod) *status.Failure {
 	if len(m.providers) == 0 {
 		return nil
@@ -106,7 +106,7 @@ func (m *Manager) count(start time.Time, err error) {
 // errAffinity is upstream's message.
 var errAffinity = errors.New("Resources cannot be allocated with Topology locality") //nolint:staticcheck // clients match on it
 
-// Refused puts an error of Allocate into the words of a pod's status.
+// Refused converts an error of Allocate into a pod's status.
 func Refused(err error) *status.Failure {
 	f := &status.Failure{Reason: ReasonUnexpected, Message: fmt.Sprintf("Pod was rejected: Allocate failed due to %v, which is unexpected", err)}
 	if r := Refusal(nil); errors.As(err, &r) {
@@ -117,7 +117,7 @@ func Refused(err error) *status.Failure {
 	return f
 }
 
-// admit asks about the pod as a whole, or about one container after the other.
+// admit allocates for the whole pod, or for one container after the other.
 func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	whole := Hint{Preferred: true}
 	if m.cfg.Scope == ScopePod && !m.cfg.Off() {
@@ -137,7 +137,7 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// give has the providers allocate for one container.
+// give makes the providers allocate for one container.
 func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
 	if m.cfg.Scope != ScopePod && !m.cfg.Off() {
 		own, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
@@ -154,7 +154,7 @@ func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	return nil
 }
 
-// decide merges what the providers say; ok: the policy can live with it.
+// decide merges the providers' hints; ok: the policy accepts the result.
 func (m *Manager) decide(ask func(Provider) map[string][]Hint) (hint Hint, ok bool) {
 	answers := make([]map[string][]Hint, 0, len(m.providers))
 	for _, p := range m.providers {
@@ -163,7 +163,7 @@ func (m *Manager) decide(ask func(Provider) map[string][]Hint) (hint Hint, ok bo
 	return m.places.decide(m.cfg.Policy, collect(answers))
 }
 
-// decide is the policy.
+// decide applies the policy.
 func (p places) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
 	switch policy {
 	case SingleNode:
@@ -179,7 +179,7 @@ func (p places) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
 	return p.merge(lists), true
 }
 
-// Allotment is what all providers put into the config of a container.
+// Allotment merges the allotments of all providers for a container.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error) {
 	var sum Allotment
 	for _, p := range m.providers {
@@ -192,21 +192,21 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return sum, nil
 }
 
-// Recover has the providers look at what containers were made with.
+// Recover passes the existing containers to the providers.
 func (m *Manager) Recover(made []Made) {
 	for _, p := range m.providers {
 		p.Recover(made)
 	}
 }
 
-// Release takes back what the pod has.
+// Release releases the pod's resources.
 func (m *Manager) Release(uid types.UID) {
 	for _, p := range m.providers {
 		p.Release(uid)
 	}
 }
 
-// Retain takes back what pods have that are not alive.
+// Retain releases the resources of pods that are not alive.
 func (m *Manager) Retain(alive func(types.UID) bool) {
 	for _, p := range m.providers {
 		p.Retain(alive)

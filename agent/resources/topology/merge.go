@@ -7,11 +7,11 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// places are the machine's nodes, and which of two sets of them is better.
+// places is the machine's nodes, and the order of sets of them.
 type places struct {
 	all       Nodes
 	distances map[int]map[int]int
-	closest   bool // of sets of one size the one whose nodes are nearer to each other
+	closest   bool // prefer the closer one of two sets of the same size
 }
 
 func newPlaces(m *numa.Machine, closest bool) places {
@@ -23,8 +23,8 @@ func newPlaces(m *numa.Machine, closest bool) places {
 	return p
 }
 
-// better is the set of fewer nodes, else the one closer together, where that
-// counts, else the one with the lower nodes.
+// better returns the set with fewer nodes, then the closer one if closest is set,
+// then the one with the lower node IDs.
 func (p places) better(a, b Nodes) Nodes {
 	if a.Count() != b.Count() {
 		if a.Count() < b.Count() {
@@ -43,8 +43,8 @@ func (p places) better(a, b Nodes) Nodes {
 	return min(a, b)
 }
 
-// spread is the sum of the distances between all nodes; of sets of one size it
-// compares as their average does.
+// spread returns the sum of the distances between all nodes; for sets of the same
+// size this orders like the average.
 func (p places) spread(n Nodes) int {
 	sum := 0
 	for _, from := range n.IDs() {
@@ -55,13 +55,13 @@ func (p places) spread(n Nodes) int {
 	return sum
 }
 
-// collect turns what the providers say into one list of hints for each resource.
+// collect turns the providers' hints into one list for each resource.
 func collect(answers []map[string][]Hint) [][]Hint {
 	var out [][]Hint
 	for _, answer := range answers {
 		for _, resource := range slices.Sorted(maps.Keys(answer)) {
 			switch hints := answer[resource]; {
-			case hints == nil: // anywhere
+			case hints == nil: // any node
 			case len(hints) == 0:
 				out = append(out, []Hint{{}})
 			default:
@@ -72,8 +72,7 @@ func collect(answers []map[string][]Hint) [][]Hint {
 	return out
 }
 
-// single leaves the hints that name one node, and those to which it does not
-// matter, if they are as good as can be.
+// single keeps the preferred hints with one node or without nodes.
 func single(lists [][]Hint) [][]Hint {
 	out := make([][]Hint, len(lists))
 	for i, hints := range lists {
@@ -86,8 +85,8 @@ func single(lists [][]Hint) [][]Hint {
 	return out
 }
 
-// merge finds the nodes that are best for all resources: it takes one hint of each
-// and looks at what they have in common. Where nothing fits, it is all nodes, not
+// merge finds the best nodes for all resources: it tries every combination of one
+// hint for each and intersects them. If nothing fits, the result is all nodes, not
 // preferred.
 func (p places) merge(lists [][]Hint) Hint {
 	if slices.ContainsFunc(lists, func(l []Hint) bool { return len(l) == 0 }) {
@@ -122,7 +121,7 @@ func (p places) merge(lists [][]Hint) Hint {
 	return best
 }
 
-// widest is the least number of nodes that the resource needs which needs most.
+// widest returns the largest of the minimum numbers of nodes that the resources need.
 func widest(lists [][]Hint) int {
 	most := 0
 	for _, hints := range lists {
@@ -137,9 +136,9 @@ func widest(lists [][]Hint) int {
 	return most
 }
 
-// beats reports whether a is better than b. Among hints that are not preferred those
-// are best whose number of nodes is wanted, then those that have fewer, the more
-// the better, then those that have more.
+// beats reports whether a is better than b. Among hints that are not preferred, those
+// with the wanted number of nodes are best, then those with fewer, more nodes first,
+// then those with more.
 func (p places) beats(a, b Hint, wanted int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred

@@ -142,9 +142,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{Config{None, ScopeContainer, nil}, ""},
 		{Config{SingleNode, ScopePod, map[string]string{optionClosest: "true", optionNodes: "16"}}, ""},
-		{Config{"x", ScopePod, nil}, `--topology-manager-policy: there is no "x"`},
+		{Config{"x", ScopePod, nil}, `--topology-manager-policy: unknown policy "x"`},
 		{Config{None, "node", nil}, `--topology-manager-scope: "node" is neither`},
-		{Config{None, ScopePod, map[string]string{"x": "1"}}, `there is no "x"; known: max-allowable-numa-nodes`},
+		{Config{None, ScopePod, map[string]string{"x": "1"}}, `unknown option "x"; known: max-allowable-numa-nodes`},
 		{Config{None, ScopePod, map[string]string{optionClosest: "x"}}, `prefer-closest-numa-nodes: "x" is neither true nor false`},
 		{Config{None, ScopePod, map[string]string{optionNodes: "7"}}, `max-allowable-numa-nodes: "7" is not a number from 8 to 64`},
 	} {

@@ -1,15 +1,14 @@
-// Package topology gives containers what they have for themselves, so that it lies
-// together: processors, memory, devices. Those who give it out are Providers; the
-// Manager asks each where it could serve a container from, decides by its policy
-// which NUMA nodes are best for all of them, or that none are and the pod is
-// refused, and then has each provider allocate.
+// Package topology aligns the exclusive resources of containers: CPUs, memory and
+// devices. Providers allocate them. The Manager collects the hints of all providers,
+// decides by its policy which NUMA nodes are best for all of them, or rejects the
+// pod, and then makes each provider allocate.
 //
-//   - Nodes, Hint: where something could come from.
-//   - Provider, Allotment: who gives, and what comes of it in a container's config.
-//   - Config, Manager: the policy, and the one place that the agent talks to.
+//   - Nodes, Hint: from which NUMA nodes a request can be served.
+//   - Provider, Allotment: an allocator, and its part of a container's config.
+//   - Config, Manager: the policy, and the interface to the agent.
 //   - merge.go: the decision, which is pure.
 //
-// With policy none nobody is asked for hints.
+// With policy none no hints are collected.
 package topology
 
 import (
@@ -26,11 +25,11 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// Nodes is a set of NUMA nodes: bit n is the node with the id n. The empty set
-// means that it does not matter.
+// Nodes is a set of NUMA nodes: bit n is the node with the ID n. The empty set means
+// no preference.
 type Nodes uint64
 
-// NewNodes is the set of the ids, which are below 64.
+// NewNodes returns the set of the IDs, which must be below 64.
 func NewNodes(ids ...int) Nodes {
 	var n Nodes
 	for _, id := range ids {
@@ -42,10 +41,10 @@ func NewNodes(ids ...int) Nodes {
 // Has reports whether the node is in the set.
 func (n Nodes) Has(id int) bool { return n&(1<<id) != 0 }
 
-// Count is how many nodes there are.
+// Count returns the number of nodes in the set.
 func (n Nodes) Count() int { return bits.OnesCount64(uint64(n)) }
 
-// IDs are the nodes in order.
+// IDs returns the nodes in order.
 func (n Nodes) IDs() []int {
 	var out []int
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
@@ -54,7 +53,7 @@ func (n Nodes) IDs() []int {
 	return out
 }
 
-// String is the set as cpuset.mems takes it: 0,1.
+// String returns the set in the format of cpuset.mems: 0,1.
 func (n Nodes) String() string {
 	var out []string
 	for _, id := range n.IDs() {
@@ -63,7 +62,8 @@ func (n Nodes) String() string {
 	return strings.Join(out, ",")
 }
 
-// Subsets are all non-empty subsets, the smaller first among those of one top node.
+// Subsets returns all non-empty subsets, smaller ones first among those with the same
+// highest node.
 func (n Nodes) Subsets() []Nodes {
 	var out []Nodes
 	for s := (0 - n) & n; s != 0; s = (s - n) & n {
@@ -72,55 +72,55 @@ func (n Nodes) Subsets() []Nodes {
 	return out
 }
 
-// Hint is a place from which a provider could serve a request.
+// Hint is a set of nodes from which a provider can serve a request.
 type Hint struct {
 	Nodes     Nodes
-	Preferred bool // it spans no more nodes than such a request must
+	Preferred bool // it has no more nodes than such a request needs
 }
 
-// Provider gives containers what they have for themselves. All methods may be
-// called at once; Hints, PodHints and Allocate come from one goroutine, which must
-// not be held up for long.
+// Provider allocates exclusive resources to containers. All methods are safe for
+// concurrent use; Hints, PodHints and Allocate are called from one goroutine, which
+// must not be blocked for long.
 type Provider interface {
-	// Hints are, for each resource of the provider that c asks for, the places it
-	// could come from. No entry and a nil list mean that any place will do; an empty
-	// list that isn't nil, that there is none. A container that has its share already
-	// gets hints for that share.
+	// Hints returns, for each resource of the provider that c requests, the nodes
+	// that can serve it. No entry or a nil list means no preference; an empty list
+	// that isn't nil means that the request cannot be served. A container that
+	// already has its share gets hints for that share.
 	Hints(pod *corev1.Pod, c *corev1.Container) map[string][]Hint
-	// PodHints is Hints for all the pod's containers together, for scope pod.
+	// PodHints is Hints for all of the pod's containers together, for scope pod.
 	PodHints(pod *corev1.Pod) map[string][]Hint
-	// Allocate gives c what it asks for, from near the hint's nodes if that can be.
-	// It is called when the pod is let in, for each init container and container in
-	// the order of the spec, and again after the agent has restarted: one that has
-	// its share keeps it. An error refuses the pod; one that is a Refusal with its
-	// reason. What is given must be remembered across a restart before it returns.
+	// Allocate allocates what c requests, from the hint's nodes if possible. It is
+	// called at the pod's admission, for each init container and container in the
+	// order of the spec, and again after a restart of the agent: a container that has
+	// its share keeps it. An error rejects the pod; a Refusal provides the reason.
+	// The allocation must survive a restart before Allocate returns.
 	Allocate(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error
-	// Allotment is what comes into the config of a container that is about to be
-	// made, be it for the first time or again. It is called for every container,
-	// ephemeral ones too.
+	// Allotment returns the provider's part of the config of a container that is
+	// about to be created, for the first time or again. It is called for every
+	// container, including ephemeral ones.
 	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error)
-	// Recover is told once after a start, before Retain, what containers were made
-	// with; of each container of a pod the newest comes first. One that does not know
-	// who has what, since its file is not there or was damaged, takes it from its notes
-	// among the annotations of the Allotments.
+	// Recover is called once after a start, before Retain, with the existing
+	// containers; of each container of a pod the newest instance comes first. A
+	// provider whose checkpoint is missing or damaged restores its allocations from
+	// the annotations of its Allotments.
 	Recover(made []Made)
-	// Release takes back what a pod has whose containers are dead, or that was
-	// refused. Of one that has nothing, it does nothing.
+	// Release releases the resources of a pod whose containers are dead, or that was
+	// rejected. It is a no-op for a pod without any.
 	Release(uid types.UID)
 	// Retain releases the pods for which alive is false. It is called once after a
-	// start, as soon as the pods are known that are to run, and before they are let
-	// in.
+	// start, when the node's pods are known, and before they are admitted.
 	Retain(alive func(types.UID) bool)
 }
 
-// Made is a container that the runtime has.
+// Made is a container that exists in the runtime.
 type Made struct {
 	Pod         types.UID
 	Container   string
 	Annotations map[string]string
 }
 
-// TakeBack gives take the notes under key, and says where one cannot be had any more.
+// TakeBack calls take with each container's annotation key, and logs those that
+// cannot be restored.
 func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note string) error) {
 	for _, c := range made {
 		note := c.Annotations[key]
@@ -128,32 +128,32 @@ func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note s
 			continue
 		}
 		if err := take(c, note); err != nil {
-			log.Warn("a container is given anew what it was made with", zap.String("annotation", key),
+			log.Warn("cannot restore the exclusive resources of a container from its annotation, they are allocated anew", zap.String("annotation", key),
 				zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
 		}
 	}
 }
 
-// Refusal is an error of Allocate with a reason of its own; others are
+// Refusal is an error of Allocate with a reason; other errors become
 // UnexpectedAdmissionError.
 type Refusal interface {
 	error
 	Reason() string
 }
 
-// Allotment is what a container's config has for what it was given. The zero value
-// changes nothing.
+// Allotment is the part of a container's config for its exclusive resources. The zero
+// value changes nothing.
 type Allotment struct {
 	CPUs, Mems  string // cpuset.cpus and cpuset.mems; empty: all
-	Exclusive   bool   // CPUs are for this container alone
+	Exclusive   bool   // CPUs are exclusive
 	Devices     []*cri.Device
 	Mounts      []*cri.Mount
-	Envs        []env.Var         // those that the spec has too are left out
-	Annotations map[string]string // the providers' own notes among them
+	Envs        []env.Var         // those that the spec also sets are omitted
+	Annotations map[string]string // including the providers' own
 	CDI         []*cri.CDIDevice
 }
 
-// add puts what another provider gives beside it.
+// add merges the allotment of another provider.
 func (a *Allotment) add(b Allotment) {
 	if b.CPUs != "" {
 		a.CPUs = b.CPUs

@@ -1,8 +1,8 @@
-// Package userns gives pods ranges of the host's users, so that root in one is
-// nobody outside.
+// Package userns assigns ranges of the host's user IDs to pods, so that root in a pod
+// is unprivileged outside.
 //
 // A range is recorded in the pod's folder and is free again when that folder is
-// gone: there is no other state.
+// removed. There is no other state.
 package userns
 
 import (
@@ -19,20 +19,18 @@ import (
 	"monopod/agent/resources/checkpoint"
 )
 
-// Length is how many users a pod has, as with kubelet: all that a program may
-// expect.
+// Length is the number of user IDs of a pod, as with kubelet.
 const Length = 65536
 
-// Ranges hands out the users from Length on, in blocks. Its methods may be called
-// at once.
+// Ranges assigns blocks of user IDs, from Length on. It is safe for concurrent use.
 type Ranges struct {
-	dir   string // the pods' folders lie in it
-	count int    // of ranges
+	dir   string // parent of the pods' folders
+	count int    // number of ranges
 
-	mu sync.Mutex // held while a range is looked for and recorded
+	mu sync.Mutex // held while a range is chosen and recorded
 }
 
-// New is for the pods with folders below dir, count at most at a time.
+// New returns Ranges for at most count pods with folders below dir.
 func New(dir string, count int) *Ranges { return &Ranges{dir: dir, count: count} }
 
 // block is the record: users First … First+Length−1 of the host are 0 … of the pod,
@@ -42,10 +40,10 @@ type block struct {
 	Length uint32 `json:"length"`
 }
 
-// Shared is the namespace of a pod that shares the host's users.
+// Shared returns the namespace of a pod with the host's users.
 func Shared() *cri.UserNamespace { return &cri.UserNamespace{Mode: cri.NamespaceMode_NODE} }
 
-// Get is the namespace of the pod: the one recorded, else a new one.
+// Get returns the namespace of the pod: the recorded one, or else a new one.
 func (r *Ranges) Get(pod types.UID) (*cri.UserNamespace, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +62,7 @@ func (r *Ranges) file(pod string) checkpoint.File {
 	return checkpoint.File(filepath.Join(r.dir, pod, "userns"))
 }
 
-// read is the first user of the pod's range.
+// read returns the first user ID of the pod's range.
 func (r *Ranges) read(pod string) (first uint32, found bool, err error) {
 	var b block
 	found, err = r.file(pod).Load(&b)
@@ -93,8 +91,8 @@ func (r *Ranges) take(pod string) (uint32, error) {
 	return 0, errors.New("could not find an empty slot to allocate a user namespace")
 }
 
-// used are the ranges of all pods. A record that cannot be read holds up who asks:
-// two pods must not share users.
+// used returns the ranges of all pods. It fails if a record cannot be read, because
+// two pods must not share user IDs.
 func (r *Ranges) used() (map[uint32]bool, error) {
 	folders, err := os.ReadDir(r.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,4 +1,4 @@
-// Package systemd makes slices through systemd's D-Bus interface.
+// Package systemd manages slices through systemd's D-Bus interface.
 package systemd
 
 import (
@@ -14,19 +14,19 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-// Manager is systemd's own. The connection is made when it is first needed, and
-// anew after it broke, which it does when systemd executes itself again.
+// Manager is a client of systemd's manager. It connects on first use, and again after
+// the connection broke, which happens when systemd re-executes itself.
 type Manager struct {
 	dial func(context.Context) (*dbus.Conn, error)
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	conn *dbus.Conn
 }
 
 var _ cgroup.Units = (*Manager)(nil)
 
-// New returns the manager of this machine. Dial makes a connection to it; nil: over
-// the system's bus, or else, for root, systemd's own socket.
+// New returns the manager of this machine. dial connects to it; nil: over the system
+// bus, or else, for root, systemd's private socket.
 func New(dial func(context.Context) (*dbus.Conn, error)) *Manager {
 	if dial == nil {
 		dial = dbus.NewWithContext
@@ -44,10 +44,10 @@ func (m *Manager) Close() {
 	}
 }
 
-// patience is how long systemd has for one job; upstream gives it 30 s, too.
+// patience is the timeout of a job; upstream's is 30 s too.
 const patience = 30 * time.Second
 
-// What systemd says of units.
+// Error names of systemd.
 const (
 	unitExists = "org.freedesktop.systemd1.UnitExists"
 	noSuchUnit = "org.freedesktop.systemd1.NoSuchUnit"
@@ -65,7 +65,7 @@ func (m *Manager) Start(slice string, properties []cgroup.Property) error {
 	return err
 }
 
-// changeable are the properties that a slice which runs may be given.
+// changeable returns the properties that can be set on a running slice.
 func changeable(properties []cgroup.Property) []cgroup.Property {
 	var out []cgroup.Property
 	for _, p := range properties {
@@ -99,7 +99,7 @@ func (m *Manager) Stop(slice string) error {
 	return err
 }
 
-// job has systemd do something and waits until it is done.
+// job starts a job of systemd and waits until it is done.
 func (m *Manager) job(verb, slice string, start func(context.Context, *dbus.Conn, chan<- string) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -148,7 +148,7 @@ func explain(verb, slice string, err error) error {
 	return fmt.Errorf("systemd: %s %s: %w", verb, slice, err)
 }
 
-// is reports whether systemd answered with that error.
+// is reports whether err is the D-Bus error of that name.
 func is(err error, name string) bool {
 	var answer godbus.Error
 	return errors.As(err, &answer) && answer.Name == name

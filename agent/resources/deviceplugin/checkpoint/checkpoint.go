@@ -1,7 +1,6 @@
-// Package checkpoint is the file in which kubelet, and so Monopod, remembers which
-// container has which devices: kubelet_internal_checkpoint, the same bytes that
-// kubelet would write. The checksum covers how spew prints Data, names of types
-// included, so the types here are called as upstream's are.
+// Package checkpoint reads and writes kubelet's checkpoint of allocated devices,
+// kubelet_internal_checkpoint, with the same bytes as kubelet. The checksum covers
+// spew's output of Data, including type names, so the types have upstream's names.
 package checkpoint
 
 import (
@@ -20,16 +19,16 @@ import (
 // FileName is the name of the file in the folder of the plugins' sockets.
 const FileName = "kubelet_internal_checkpoint"
 
-// ErrDamaged is of a file that is not what was written.
+// ErrDamaged means that the content of the file is not what was written.
 var ErrDamaged = errors.New("checkpoint of devices is damaged")
 
-// NoNUMANode is the key in DevicesPerNUMA of devices that are near no NUMA node.
+// NoNUMANode is the key in DevicesPerNUMA of devices without a NUMA node.
 const NoNUMANode = -1
 
-// DevicesPerNUMA are ids of devices by the NUMA node that they are near.
+// DevicesPerNUMA are device IDs by NUMA node.
 type DevicesPerNUMA map[int64][]string
 
-// PodDevicesEntry is what one container has of one resource.
+// PodDevicesEntry is one container's devices of one resource.
 type PodDevicesEntry struct {
 	PodUID        string
 	ContainerName string
@@ -43,7 +42,7 @@ type checkpointData struct {
 	RegisteredDevices map[string][]string
 }
 
-// Data is all that the file says.
+// Data is the content of the file.
 type Data struct {
 	Entries    []PodDevicesEntry
 	Registered map[string][]string // healthy devices by resource
@@ -60,13 +59,13 @@ func checksum(d checkpointData) uint64 {
 	return uint64(h.Sum32())
 }
 
-// Encode is the content of the file.
+// Encode returns the content of the file.
 func Encode(d Data) ([]byte, error) {
 	data := checkpointData{PodDeviceEntries: d.Entries, RegisteredDevices: d.Registered}
 	return json.Marshal(file{Data: data, Checksum: checksum(data)})
 }
 
-// Decode reads the content of the file, or says ErrDamaged.
+// Decode parses the content of the file. It fails with ErrDamaged.
 func Decode(b []byte) (Data, error) {
 	var f file
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -92,8 +91,8 @@ func StartOver(dir string, why error) (lost, err error) {
 	return checkpoint.File(filepath.Join(dir, FileName)).StartOver(why, "which devices containers have is taken from the runtime")
 }
 
-// Write puts content in the place of the file in dir: after a loss of power it is
-// the old or the new one.
+// Write atomically replaces the file in dir: after a power failure it is the old or
+// the new one.
 func Write(dir string, content []byte) error {
 	return checkpoint.File(filepath.Join(dir, FileName)).Write(content)
 }

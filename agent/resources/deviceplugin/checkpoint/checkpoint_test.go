@@ -51,7 +51,7 @@ func TestStartOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, damage := Read(dir)
-	if lost, err := StartOver(dir, damage); err != nil || !errors.Is(lost, ErrDamaged) || !strings.Contains(lost.Error(), "nothing needs to be done") {
+	if lost, err := StartOver(dir, damage); err != nil || !errors.Is(lost, ErrDamaged) || !strings.Contains(lost.Error(), "no action is needed") {
 		t.Errorf("lost %v, error %v", lost, err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, FileName+".damaged")); err != nil || string(b) != "half" {

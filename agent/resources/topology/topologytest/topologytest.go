@@ -1,5 +1,4 @@
-// Package topologytest helps to test who gives containers what they have for
-// themselves.
+// Package topologytest helps to test topology.Providers.
 package topologytest
 
 import (
@@ -44,7 +43,7 @@ func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hin
 	return nil
 }
 
-// Allotted is what each container of the pod has: "c1=0".
+// Allotted returns the allotments of the pod's containers: "c1=0".
 func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(topology.Allotment) string) []string {
 	t.Helper()
 	var out []string
@@ -58,7 +57,7 @@ func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(topo
 	return out
 }
 
-// Made is what each container of the pod is made with.
+// Made returns the containers of the pod as created.
 func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Made {
 	t.Helper()
 	var out []topology.Made
@@ -72,7 +71,7 @@ func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Made {
 	return out
 }
 
-// As is made, but of another pod.
+// As returns made with another pod's UID.
 func As(uid types.UID, made []topology.Made) []topology.Made {
 	out := slices.Clone(made)
 	for i := range out {
