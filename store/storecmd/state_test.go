@@ -53,7 +53,7 @@ func TestStateIsGuarded(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
 		t.Fatal(err)
 	}
-	for said(logs, "written anew from memory") == 0 {
+	for said(logs, "rewritten from memory") == 0 {
 		time.Sleep(time.Millisecond) // the kernel tells of it
 	}
 	if got := <-told; !strings.Contains(got, "nothing is missing") {
