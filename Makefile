@@ -12,7 +12,7 @@ PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./tes
 
 # Linking a hundred test programs without symbols that nobody reads takes a third less
 # time (traces keep their lines), and vet has run before.
-TESTFLAGS = -race -vet=off -ldflags='-s -w' -timeout 60m
+TESTFLAGS = -race -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 
 .PHONY: build run test lint bench clean kubectl web openapi
 
