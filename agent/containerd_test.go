@@ -54,7 +54,7 @@ func openReal(t *testing.T) *real {
 
 func (r *real) startContainerd() {
 	log := zaptest.NewLogger(r, zaptest.Level(zap.WarnLevel))
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: r.dir, Log: log})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: r.dir, Log: log, Executable: harness.Build(r).Monopod(harness.Plain)})
 	if err != nil {
 		r.Fatal(err)
 	}

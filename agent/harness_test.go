@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/agent"
-	"monopod/agent/network/cni"
 	"monopod/agent/pressure/eviction"
 	"monopod/agent/runtime/fake"
 	"monopod/agent/storage/mount"
@@ -33,15 +31,7 @@ import (
 	"monopod/store"
 )
 
-// TestMain lets the test binary be the CNI plugin, as monopod is.
-func TestMain(m *testing.M) {
-	if cni.Invoked(os.Args[0]) {
-		os.Exit(cni.Main(os.Args[0]))
-	}
-	// Else each plugin that containerd runs sleeps a second when it is done.
-	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // latency is what every call of the runtime takes.
 const latency = time.Millisecond

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap/zaptest"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/network/cni"
 	"monopod/agent/pressure/oom"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
@@ -23,16 +22,10 @@ import (
 	"monopod/testdata/web/image"
 )
 
-// TestMain lets the test binary be the CNI plugin, as monopod is.
 func TestMain(m *testing.M) {
-	if cni.Invoked(os.Args[0]) {
-		os.Exit(cni.Main(os.Args[0]))
-	}
 	if dir := os.Getenv(childDir); dir != "" {
 		os.Exit(keepChild(dir))
 	}
-	// The race detector would keep every call of the plugin for a second at its end.
-	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	goleak.VerifyTestMain(m)
 }
 
@@ -74,7 +67,7 @@ func startNode(t testing.TB) *node {
 func (n *node) start() {
 	n.t.Helper()
 	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: log})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: log, Executable: plugin(n.t)})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -123,8 +116,8 @@ func readKernel(t testing.TB) *oom.Log {
 func (n *node) startElsewhere() {
 	n.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), childDir+"="+n.dataDir), os.Stderr
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: zap.NewNop()})
+	cmd.Env, cmd.Stderr = append(os.Environ(), childDir+"="+n.dataDir, childPlugin+"="+plugin(n.t)), os.Stderr
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: zap.NewNop(), Executable: plugin(n.t)})
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -138,11 +131,19 @@ func (n *node) startElsewhere() {
 	n.connect(child, zap.NewNop())
 }
 
-// childDir makes the test binary keep a containerd for that data folder.
-const childDir = "MONOPOD_TEST_CHILD_DIR"
+// childDir makes the test binary keep a containerd for that data folder, with the network
+// plugin that childPlugin names.
+const (
+	childDir    = "MONOPOD_TEST_CHILD_DIR"
+	childPlugin = "MONOPOD_TEST_CHILD_PLUGIN"
+)
+
+// plugin is the program that containerd runs as network plugin: monopod without the race
+// detector, which would triple the time that each of its four runs for a pod takes.
+func plugin(t testing.TB) string { return harness.Build(t).Monopod(harness.Plain) }
 
 func keepChild(dataDir string) int {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: dataDir, Log: zap.NewNop()})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: dataDir, Log: zap.NewNop(), Executable: os.Getenv(childPlugin)})
 	if err == nil {
 		err = child.Run(context.Background())
 	}
