@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	// RequestTimeout is how long a call may take, beside what its request asks to wait for
-	// (upstream: runtimeRequestTimeout).
+	// RequestTimeout is the deadline of a call, in addition to the time that its
+	// request asks to wait (upstream: runtimeRequestTimeout).
 	RequestTimeout = 2 * time.Minute
-	// importTimeout is for an archive of images, which may be large and the disk slow.
+	// importTimeout is the deadline of importing an archive of images, which may be
+	// large and the disk slow.
 	importTimeout = 30 * time.Minute
 )
 
-// Bounded is a runtime whose calls all end: one that has no answer in time is
-// Unavailable, as of a runtime that went away. A pull has no deadline, since who asks
-// for it watches its progress, nor has a command that may run for ever. saw, unless it
-// is nil, hears of every call that has ended.
+// Bounded returns a runtime whose calls have deadlines: a call without an answer in
+// time fails with Unavailable. A pull has no deadline, because its caller watches the
+// progress, and neither has a command without a timeout. saw, unless it is nil, is
+// called after every call.
 func Bounded(r Runtime, saw Observer) Runtime {
 	if saw == nil {
 		saw = func(string, time.Duration, error) {}
@@ -28,7 +29,7 @@ func Bounded(r Runtime, saw Observer) Runtime {
 	return bounded{r, saw}
 }
 
-// Observer gets each call that has ended, how long it took, and its error.
+// Observer receives each finished call, its duration and its error.
 type Observer func(call string, took time.Duration, err error)
 
 type bounded struct {
@@ -36,7 +37,7 @@ type bounded struct {
 	saw Observer
 }
 
-// within calls f, which must heed its context, and gives up after limit.
+// within calls f, which must obey its context, and gives up after limit.
 func within[T any](ctx context.Context, b bounded, call string, limit time.Duration, f func(context.Context) (T, error)) (out T, err error) {
 	began := time.Now()
 	defer func() { b.saw(call, time.Since(began), err) }()
@@ -49,7 +50,7 @@ func within[T any](ctx context.Context, b bounded, call string, limit time.Durat
 	return out, err
 }
 
-// done is within for calls that answer nothing.
+// done is within for calls without a result.
 func done(ctx context.Context, b bounded, call string, limit time.Duration, f func(context.Context) error) error {
 	_, err := within(ctx, b, call, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
@@ -138,7 +139,7 @@ func (b bounded) ListContainerStats(ctx context.Context, filter *cri.ContainerSt
 	})
 }
 
-// execResult is what a command left.
+// execResult is the result of a command.
 type execResult struct {
 	stdout, stderr []byte
 	exitCode       int32

@@ -1,5 +1,6 @@
-// Package abilities is what a runtime can do of what CRI has no words to ask for:
-// one that cannot leaves it out without a word, so only its version tells.
+// Package abilities returns features of a runtime that CRI does not report. A runtime
+// without such a feature ignores the request silently, so only its version is a
+// reliable sign.
 package abilities
 
 import (
@@ -9,15 +10,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Abilities are what pods may ask for.
+// Abilities are the features that pods may use.
 type Abilities struct {
-	Images        bool // volumes that show an image: containerd 2.1
-	ImageSubPaths bool // folders of such alone: containerd 2.2
-	CDI           bool // devices that device plugins name by CDI: containerd 2.0; 1.7 where it is switched on, which it does not tell
+	Images        bool // image volumes: containerd 2.1
+	ImageSubPaths bool // their subPaths: containerd 2.2
+	CDI           bool // CDI devices of device plugins: containerd 2.0; 1.7 only if enabled, which it does not report
 }
 
-// Of a runtime by its version; of one that cannot be read nothing is believed. The
-// fake runtime can all of it.
+// Of returns the abilities of a runtime by its version; an unknown version has none.
+// The fake runtime has all.
 func Of(v *cri.VersionResponse) Abilities {
 	if v.GetRuntimeName() != "containerd" {
 		return Abilities{Images: true, ImageSubPaths: true, CDI: true}
@@ -30,8 +31,8 @@ func Of(v *cri.VersionResponse) Abilities {
 	return Abilities{Images: from(2, 1), ImageSubPaths: from(2, 2), CDI: from(2, 0)}
 }
 
-// MountsImages says why a runtime cannot mount images, if it cannot: it would show
-// an empty folder.
+// MountsImages returns an error if the runtime cannot mount images: the mount would
+// be an empty folder.
 func MountsImages(v *cri.VersionResponse) error {
 	if Of(v).Images {
 		return nil
@@ -39,8 +40,8 @@ func MountsImages(v *cri.VersionResponse) error {
 	return fmt.Errorf("%s %s cannot mount images, containerd 2.1 and later can", v.GetRuntimeName(), v.GetRuntimeVersion())
 }
 
-// MountsImageFolders says why a runtime cannot mount one folder of an image, if it
-// cannot: it would show the whole image.
+// MountsImageFolders returns an error if the runtime cannot mount a folder of an
+// image: the mount would be the whole image.
 func MountsImageFolders(v *cri.VersionResponse) error {
 	if Of(v).ImageSubPaths {
 		return nil

@@ -36,21 +36,21 @@ const (
 	stopping = 5 * time.Second
 )
 
-// ChildConfig says which containerd to run for whom.
+// ChildConfig of a Child.
 type ChildConfig struct {
 	DataDir    string         // monopod's
 	Program    string         // containerd; empty: the one in PATH
 	Executable string         // monopod itself, as CNI plugin; empty: the running one
-	MaxPods    int            // of the node, so that all have an address; 0: 110
+	MaxPods    int            // of the node, for the size of the pod network; 0: 110
 	Systemd    bool           // makes containers' cgroups, as slices' scopes; else runc does
 	Services   []netip.Prefix // the ranges of Services' addresses
 	Log        *zap.Logger
 	Clock      clock.Clock // nil: the real one
 }
 
-// Child is a containerd of our own below <data-dir>/containerd, with a pod
-// network of its own. What it runs outlives it: after a stop, also a crash, of
-// containerd and monopod the pods go on, and the next start takes them over.
+// Child is Monopod's own containerd below <data-dir>/containerd, with its own pod
+// network. Pods survive it: after a stop or crash of containerd and monopod they keep
+// running, and the next start adopts them.
 type Child struct {
 	config      ChildConfig
 	layout      layout
@@ -59,7 +59,7 @@ type Child struct {
 	network     cni.Network // set by prepare
 }
 
-// NewChild checks that there is a containerd to run and makes its folders.
+// NewChild checks that containerd is installed and creates its folders.
 func NewChild(config ChildConfig) (*Child, error) {
 	dataDir, err := filepath.Abs(config.DataDir)
 	if err != nil {
@@ -94,31 +94,31 @@ func findProgram(program string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Socket is where the child will listen.
+// Socket returns the path at which the child listens.
 func (c *Child) Socket() string { return c.layout.socket }
 
-// Snapshotter is the one that the child uses: for Config.Snapshotter.
+// Snapshotter returns the child's snapshotter, for Config.Snapshotter.
 func (c *Child) Snapshotter() string { return c.snapshotter }
 
-// StateDir is where containers lie while they run: for Config.StateDir.
+// StateDir returns the folder of running containers, for Config.StateDir.
 func (c *Child) StateDir() string { return c.layout.state }
 
-// Run keeps containerd running until ctx ends, then stops it and leaves its pods
-// alone; where there are none, it takes the pod network down. It fails only before
-// the first start; later deaths are logged, and containerd is started again after
-// 100 ms, doubling up to 3 s.
+// Run keeps containerd running until ctx ends, then stops it without its pods; if
+// there are no pods, it removes the pod network. It fails only before the first
+// start; later deaths are logged, and containerd is restarted after 100 ms, doubling
+// up to 3 s.
 func (c *Child) Run(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("prepare containerd: %w", err)
 	}
 	c.supervise(ctx)
 	if err := c.network.RemoveIdle(); err != nil {
-		c.config.Log.Warn("the pod network is left in place", zap.Error(err))
+		c.config.Log.Warn("failed to remove the pod network", zap.Error(err))
 	}
 	return nil
 }
 
-// supervise starts containerd again and again until ctx ends.
+// supervise restarts containerd until ctx ends.
 func (c *Child) supervise(ctx context.Context) {
 	for retry := (backoff.Retry{First: firstBackoff, Most: lastBackoff}); ; {
 		began := c.config.Clock.Now()
@@ -135,13 +135,13 @@ func (c *Child) supervise(ctx context.Context) {
 			return
 		}
 		if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.network.Reclaim()); err != nil {
-			c.config.Log.Warn("what containerd left half made stays", zap.Error(err))
+			c.config.Log.Warn("failed to clean up partially created containers", zap.Error(err))
 		}
 	}
 }
 
-// prepare makes everything ready for the first start: an earlier containerd of
-// this data folder is gone, network and config are in place.
+// prepare prepares the first start: it stops an earlier containerd of this data
+// folder and writes network and config.
 func (c *Child) prepare(ctx context.Context) error {
 	if err := c.stopLeftover(ctx); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (c *Child) prepare(ctx context.Context) error {
 	return os.WriteFile(c.layout.config, []byte(text), 0o600)
 }
 
-// clearOldBoot removes the state of pods that ran before the machine was booted:
-// elsewhere it lies in /run and is gone by itself.
+// clearOldBoot removes the state of pods from before the last boot, which other
+// containerds keep in /run.
 func (c *Child) clearOldBoot() error {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Child) clearOldBoot() error {
 	if err != nil {
 		return err
 	}
-	if len(mounts) == 0 { // else something runs there after all
+	if len(mounts) == 0 { // otherwise something is still running there
 		if err := errors.Join(os.RemoveAll(c.layout.state), os.RemoveAll(c.tasks(c.layout.root))); err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func (c *Child) clearOldBoot() error {
 	return os.WriteFile(c.layout.boot, boot, 0o600)
 }
 
-// runTidied is runOnce, with what an earlier containerd held given back.
+// runTidied is runOnce, and releases the leases of an earlier containerd.
 func (c *Child) runTidied(ctx context.Context) error {
 	during, stop := context.WithCancel(ctx)
 	var tidied sync.WaitGroup
@@ -206,9 +206,9 @@ func (c *Child) runTidied(ctx context.Context) error {
 	return c.runOnce(ctx)
 }
 
-// runOnce starts containerd and waits for its end; it is asked to end when ctx
-// does. Should monopod be killed, the kernel sends containerd SIGTERM: it does so
-// when the thread ends that started it, so this goroutine keeps its thread.
+// runOnce starts containerd and waits for its end; it stops containerd when ctx ends.
+// If monopod is killed, the kernel sends SIGTERM to containerd. The kernel does this
+// when the thread that started it ends, so this goroutine keeps its thread.
 func (c *Child) runOnce(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -217,28 +217,28 @@ func (c *Child) runOnce(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ())
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = stopping
-	// Its own group: a Ctrl-C for monopod is not for containerd.
+	// A separate process group, so that Ctrl-C does not reach containerd.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	if err := writePID(c.layout.pid, cmd.Process.Pid); err != nil {
-		c.config.Log.Warn("a containerd that outlives monopod will not be found again", zap.Error(err))
+		c.config.Log.Warn("cannot record the PID of containerd: the next start cannot find it if it outlives monopod", zap.Error(err))
 	}
 	err := cmd.Wait()
 	return errors.Join(err, os.Remove(c.layout.pid))
 }
 
-// childEnv is env without what systemd tells monopod alone.
+// childEnv returns env without the variables that systemd sets only for monopod.
 func childEnv(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		return strings.HasPrefix(v, "NOTIFY_SOCKET=") || strings.HasPrefix(v, "LISTEN_")
 	})
 }
 
-// Discard takes down what outlives Run: shims that containerd did not see to their
-// end, mounts of the child, its bridge and nftables tables. Pods must be gone
-// (RemoveAll) and Run have returned. Files stay.
+// Discard removes everything that survives Run: orphaned shims, mounts of the child,
+// its bridge and nftables tables. The pods must be removed (RemoveAll) and Run must
+// have returned. Files stay.
 func (c *Child) Discard() error {
 	errs := []error{c.endShims(context.Background()), mount.Kernel{}.UnmountBelow(c.layout.dir)}
 	if c.network.Bridge != "" {

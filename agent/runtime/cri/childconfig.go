@@ -16,7 +16,7 @@ import (
 	"monopod/agent/network/cni"
 )
 
-// childSettings are what its config depends on.
+// childSettings are the parameters of the child's config.
 type childSettings struct {
 	Major           int
 	Root, State     string
@@ -32,8 +32,9 @@ type childSettings struct {
 	Systemd         bool   // makes containers' cgroups
 }
 
-// Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x, which would look at
-// what every container uses each second; the agent looks when somebody asks.
+// Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x, which would otherwise
+// sample the usage of every container each second; the agent reads usage only on
+// request.
 var configs = map[bool]string{false: `version = 2
 root = {{q .Root}}
 state = {{q .State}}
@@ -102,8 +103,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.bt
     use_internal_loopback = true
 `}
 
-// What shims mount for a moment is where containerd's own is, which tidies it at
-// its start; else it were in /tmp.
+// Temporary mounts of shims are next to those of containerd, which cleans them up at
+// start; by default they would be in /tmp.
 const commonConfig = `{{define "common"}}
 temp = {{q (print .Root "/tmpmounts")}}
 [grpc]
@@ -126,7 +127,7 @@ func (s childSettings) render() (string, error) {
 	return out.String(), err
 }
 
-// settings looks at the host and the program to find out what suits them.
+// settings derives the settings from the host and the program.
 func (c *Child) settings(major int, network cni.Network) childSettings {
 	s := childSettings{
 		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
@@ -134,7 +135,7 @@ func (c *Child) settings(major int, network cni.Network) childSettings {
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
 		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
 	}
-	// Programs beside containerd belong to it.
+	// Programs next to containerd belong to it.
 	s.Shim = beside(c.program, "containerd-shim-runc-v2")
 	s.Runc = beside(c.program, "runc")
 	return s
@@ -176,8 +177,8 @@ func hasAppArmor() bool {
 	return err == nil && strings.HasPrefix(string(data), "Y")
 }
 
-// chooseSnapshotter is overlayfs where a folder below dir can be an overlay's
-// upper layer; else native, which copies.
+// chooseSnapshotter returns overlayfs if a folder below dir can be an overlay's upper
+// layer; otherwise native, which copies.
 func chooseSnapshotter(dir string) (string, error) {
 	tmp, err := os.MkdirTemp(dir, "overlay")
 	if err != nil {

@@ -44,7 +44,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resou
 	return err
 }
 
-// RemoveContainer is CRI's, but ends also what CRI does not know to run.
+// RemoveContainer is CRI's, and also stops tasks that CRI does not know.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	err := r.removed(ctx, func() error {
 		_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
@@ -56,7 +56,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// ListContainers is CRI's, but knows of every exit whose event was sent.
+// ListContainers is CRI's, with every exit whose event was sent.
 func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
 	resp, err := r.pods.ListContainers(ctx, &cri.ListContainersRequest{Filter: filter})
 	if err != nil {
@@ -70,9 +70,9 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilte
 	return resp.Containers, nil
 }
 
-// ContainerStatus is CRI's, but never older than the events sent: of a container
-// whose exit is known it waits for CRI to know it too, a moment at most, and
-// then says what the event said.
+// ContainerStatus is CRI's, but never older than the events sent: if the exit of a
+// container is known, it waits shortly for CRI to report it too, and otherwise
+// returns the exit of the event.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		resp, err := r.pods.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})

@@ -27,25 +27,24 @@ const (
 	topicOOM    = "/tasks/oom"
 	topicMarker = "/monopod/subscribed" // our own, see follower.mark
 
-	// buffered events wait here; beyond them, in containerd.
+	// buffered is the size of the event buffer; more events wait in containerd.
 	buffered = 256
-	// patience is how long Events waits for a containerd that is away.
+	// patience is how long Events waits for an unavailable containerd.
 	patience = 2 * time.Second
-	// A stream that ends before it has begun is opened again after minRespite, doubled
+	// A stream that fails before it has begun is reopened after minRespite, doubled
 	// each time up to maxRespite.
 	minRespite = 20 * time.Millisecond
 	maxRespite = time.Second
 )
 
-// Events returns when containerd has begun to send: what happens after the call
-// is not missed. If containerd is away for longer than 2 s, it returns all the
-// same, and the first event will be EventResync. The channel is closed when ctx
-// ends or the Runtime is closed.
+// Events returns when containerd's stream has begun, so no later event is missed. If
+// containerd is unavailable for more than 2 s, it returns anyway, and the first event
+// is EventResync. The channel is closed when ctx ends or the Runtime is closed.
 func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	ctx, cancel := context.WithCancel(inNamespace(ctx))
 	stop := context.AfterFunc(r.life, cancel)
 	f := &follower{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
-	guard.Logging(r.config.Log).Go(&r.streams, "containerd events", func() { // its end closes out: the agent asks anew
+	guard.Logging(r.config.Log).Go(&r.streams, "containerd events", func() { // its end closes out: the agent calls Events again
 		defer stop()
 		defer cancel()
 		f.run(ctx)
@@ -65,12 +64,12 @@ func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 type follower struct {
 	r     *Runtime
 	out   chan runtime.Event
-	ready chan struct{} // closed when the first stream stands
+	ready chan struct{} // closed when the first stream has begun
 	began time.Time
 	stood bool // the stream that broke had begun
 }
 
-// run opens the stream again whenever it breaks.
+// run reopens the stream whenever it breaks.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.out)
 	var beside sync.WaitGroup
@@ -83,7 +82,7 @@ func (f *follower) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.r.config.Log.Info("containerd's events broke off", zap.Error(err))
+		f.r.config.Log.Info("the event stream of containerd broke", zap.Error(err))
 		if f.stood {
 			f.stood = false
 			retry.Reset()
@@ -127,9 +126,9 @@ func (f *follower) follow(ctx context.Context, first bool) error {
 	}
 }
 
-// mark publishes an event of our own over and over until it is told to stop:
-// containerd does not say when a subscription begins, but once the marker comes
-// back, it has. stop waits for the end and may be called again.
+// mark publishes a marker event repeatedly until stop is called: containerd does not
+// report when a subscription begins, but it has begun once the marker arrives. stop
+// waits for the end and may be called again.
 func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (marker string, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	task := &apievents.TaskPaused{ContainerID: rand.Text()}
@@ -163,7 +162,7 @@ func (f *follower) stands(ctx context.Context, first bool) {
 	}
 }
 
-// learn asks for what was there before. What it misses is asked for one by one.
+// learn lists the existing containers. Those that it misses are looked up one by one.
 func (f *follower) learn(ctx context.Context) {
 	if sandboxes, err := f.r.ListPodSandbox(ctx, nil); err == nil {
 		for _, s := range sandboxes {
@@ -197,7 +196,7 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 		o, ok = f.r.lookup(ctx, id)
 	}
 	if !ok {
-		return // a sandbox in the making, a process of exec, someone else's container
+		return // a sandbox that is being created, a process of exec, another client's container
 	}
 	e.SandboxID, e.PodUID = o.sandbox, o.pod
 	if id != o.sandbox {
@@ -216,8 +215,8 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 	f.send(ctx, e)
 }
 
-// translate reads what containerd says; id is empty where it is about no
-// container's first process, pid is the one that exited.
+// translate converts an event of containerd; id is empty if it is not about a
+// container's first process, pid is the process that exited.
 func translate(envelope *types.Envelope) (e runtime.Event, id string, pid int, err error) {
 	e.At = envelope.Timestamp.AsTime()
 	value := envelope.Event.GetValue()
@@ -237,14 +236,14 @@ func translate(envelope *types.Envelope) (e runtime.Event, id string, pid int, e
 		if exit.ExitedAt.IsValid() {
 			e.At = exit.ExitedAt.AsTime()
 		}
-		if exit.ID == exit.ContainerID { // else a process of exec
+		if exit.ID == exit.ContainerID { // otherwise a process of exec
 			id = exit.ContainerID
 		}
 	}
 	return e, id, pid, err
 }
 
-// lookup asks CRI whose a container is that we have not seen being made.
+// lookup asks CRI for the owner of a container whose creation was not seen.
 func (r *Runtime) lookup(ctx context.Context, id string) (owner, bool) {
 	if id == "" {
 		return owner{}, false

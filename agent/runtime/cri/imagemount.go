@@ -14,10 +14,10 @@ import (
 	"monopod/agent/runtime/abilities"
 )
 
-// nameImages has every image that is to be mounted known by its ID, too. CRI
-// does that itself when it pulls one; of one that was imported it knows the ID, but
-// mounts by containerd's name. A containerd that would leave the mount out, or show
-// more than is asked for, is not asked.
+// nameImages adds the ID as a name to every image that is mounted. CRI does this
+// itself for pulled images, but not for imported ones, although it mounts by
+// containerd's name. It fails for a containerd that would omit the mount or mount too
+// much.
 func (r *Runtime) nameImages(ctx context.Context, mounts []*cri.Mount) error {
 	for _, m := range mounts {
 		if m.Image == nil {

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// Labels by which CRI knows images as its own, and keeps them. containerd 1.6
-	// does not know the second: pinned adds it to what CRI says.
+	// Labels by which CRI recognizes its images, and keeps them. containerd 1.6 does
+	// not know the second: pin adds it to CRI's answers.
 	labelManaged = "io.cri-containerd.image"
 	labelPinned  = "io.cri-containerd.pinned"
 
 	defaultSnapshotter = "overlayfs"
-	// noticed is how long CRI may take to see an imported image.
+	// noticed is how long CRI may take to list an imported image.
 	noticed = 10 * time.Second
 )
 
@@ -48,7 +48,7 @@ func (r *Runtime) ImageStatus(ctx context.Context, name string) (*cri.Image, err
 	return resp.Image, r.pin(ctx, resp.Image)
 }
 
-// pin sets Pinned where the label says so.
+// pin sets Pinned on images with the label.
 func (r *Runtime) pin(ctx context.Context, list ...*cri.Image) error {
 	pinned, err := r.client.ImageService().List(inNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *Runtime) importFrom(ctx context.Context, archive io.Reader) ([]string, 
 		return nil, err
 	}
 	defer tar.Close()
-	nsCtx, done, err := r.client.WithLease(inNamespace(ctx)) // else what is not yet named could be collected
+	nsCtx, done, err := r.client.WithLease(inNamespace(ctx)) // otherwise unnamed content could be garbage-collected
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -125,8 +125,8 @@ func (r *Runtime) importFrom(ctx context.Context, archive io.Reader) ([]string, 
 	return names, nil
 }
 
-// unpack makes the image's snapshot and waits until CRI has noticed the image,
-// which it does by containerd's events.
+// unpack creates the image's snapshot and waits until CRI has learned of the image
+// from containerd's events.
 func (r *Runtime) unpack(ctx context.Context, img images.Image) error {
 	full := containerd.NewImage(r.client, img)
 	if err := full.Unpack(ctx, r.snapshotter(ctx)); err != nil {
@@ -149,7 +149,7 @@ func (r *Runtime) unpack(ctx context.Context, img images.Image) error {
 	}
 }
 
-// snapshotter is the configured one, or what CRI (1.6) says that it uses.
+// snapshotter returns the configured one, or the one that CRI (1.6) reports.
 func (r *Runtime) snapshotter(ctx context.Context) string {
 	if r.config.Snapshotter != "" {
 		return r.config.Snapshotter
@@ -160,8 +160,8 @@ func (r *Runtime) snapshotter(ctx context.Context) string {
 	return defaultSnapshotter
 }
 
-// settings are the parts of CRI's configuration that matter to us. containerd
-// 2.x does not tell them.
+// settings are the parts of CRI's configuration that matter here. containerd 2.x does
+// not report them.
 type settings struct {
 	SandboxImage string `json:"sandboxImage"`
 	Containerd   struct {
@@ -172,14 +172,14 @@ type settings struct {
 func (r *Runtime) settings(ctx context.Context) (s settings) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err == nil {
-		// Told for people to read: what is not there or not as expected stays empty.
+		// This output is meant for humans: missing or unexpected fields stay empty.
 		_ = json.Unmarshal([]byte(resp.Info["config"]), &s)
 	}
 	return s
 }
 
-// ensurePause brings our sandbox image under its own name and, where somebody
-// else configured containerd, under the name that it wants, unless it has one.
+// ensurePause imports our sandbox image under its own name and, for a containerd with
+// another configuration, under the configured name unless that image exists.
 func (r *Runtime) ensurePause(ctx context.Context) error {
 	return r.pause.do(func() error {
 		var missing []image.Image

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// owner is whose a container or sandbox is.
+// owner is the sandbox and pod of a container, and its exit.
 type owner struct {
 	sandbox string // its own ID for a sandbox
 	pod     string // UID
 	exit    *exit  // nil while it lives
-	oom     bool   // something in it was killed for want of memory
-	cgroup  string // where its own is; empty where that is not known
+	oom     bool   // a process in it was OOM-killed
+	cgroup  string // its own cgroup; empty if unknown
 }
 
 type exit struct {
@@ -20,8 +20,8 @@ type exit struct {
 	at   time.Time
 }
 
-// known remembers whose every container is, since containerd's events tell only
-// its ID, and which have exited, since CRI learns that later than we do.
+// known records the owner of every container, because containerd's events contain
+// only its ID, and the exited containers, because CRI learns of an exit later.
 type known struct {
 	mu  sync.Mutex // guards all
 	all map[string]owner
@@ -64,8 +64,7 @@ func (k *known) exited(id string, e exit) {
 	}
 }
 
-// starved marks what is known as killed for want of memory; first says that it was
-// not before.
+// starved marks a known container as OOM-killed; first means that it was not before.
 func (k *known) starved(id string) (first bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

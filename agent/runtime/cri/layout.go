@@ -10,8 +10,8 @@ import (
 // ".ttrpc" that containerd adds.
 const maxSocketPath = 107 - len(".ttrpc")
 
-// layout is where a child containerd keeps its things, all below the data folder
-// but for a socket whose path would be too long.
+// layout is the paths of a child containerd, all below the data folder except a
+// socket whose path would be too long.
 type layout struct {
 	id     string // of the instance
 	dir    string // <data-dir>/containerd
@@ -23,7 +23,7 @@ type layout struct {
 	boot   string // holds the boot ID under which state was made
 	hosts  string // registry mirrors: containerd's hosts.toml
 	cni    string
-	cdi    string // the user's, of devices that are this node's alone
+	cdi    string // the user's CDI specs of this node
 }
 
 // newLayout wants an absolute path.
@@ -42,14 +42,13 @@ func newLayout(dataDir string) layout {
 	return l
 }
 
-// InstanceID tells instances with different data folders apart, in the names of
-// what a machine has only once: links, nftables tables, cgroups. It is eight
-// hexadecimal digits, the same for the same absolute path.
+// InstanceID identifies the instance of a data folder in the names of links, nftables
+// tables and cgroups. It is eight hexadecimal digits, derived from the absolute path.
 func InstanceID(dataDir string) string {
 	sum := sha256.Sum256([]byte(filepath.Clean(dataDir)))
 	return hex.EncodeToString(sum[:4])
 }
 
-// CgroupRoot is where the cgroups of an instance's pods are: one place for each data
-// folder, as several instances may share the machine.
+// CgroupRoot returns the parent of the cgroups of an instance's pods. Each data
+// folder has its own, because several instances may share the machine.
 func CgroupRoot(dataDir string) string { return "/monopod-" + InstanceID(dataDir) }

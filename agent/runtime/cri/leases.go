@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// endLeases gives back, once containerd has come to rest, what its predecessor held
-// for calls that died with it: it would keep snapshots and content for a day.
+// endLeases deletes, once containerd is idle, the leases of calls that died with its
+// predecessor, which would keep snapshots and content for a day.
 func (c *Child) endLeases(ctx context.Context) {
 	began := c.config.Clock.Now()
 	select {
@@ -19,7 +19,7 @@ func (c *Child) endLeases(ctx context.Context) {
 	case <-c.config.Clock.After(settled):
 	}
 	if err := c.deleteLeases(ctx, began); err != nil && ctx.Err() == nil {
-		c.config.Log.Warn("leases of an earlier containerd stay for a day", zap.Error(err))
+		c.config.Log.Warn("failed to delete the leases of an earlier containerd, they expire after a day", zap.Error(err))
 	}
 }
 

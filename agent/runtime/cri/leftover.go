@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one that may have ended, with its PID given to another since: the
-// start time (in clock ticks after boot) tells them apart.
+// process identifies a process by PID and start time (in clock ticks after boot),
+// because the PID may have been reused.
 type process struct {
 	pid   int
 	start string
@@ -25,7 +25,7 @@ func writePID(file string, pid int) error {
 	if err != nil {
 		return err
 	}
-	whole := file + ".new" // nobody reads half of it
+	whole := file + ".new" // no reader sees a partial file
 	if err := os.WriteFile(whole, fmt.Appendf(nil, "%d %s\n", pid, start), 0o600); err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// stopLeftover ends the containerd that a killed monopod has left, if any: its
-// config may be an older one. The pods do not notice.
+// stopLeftover stops the containerd of a killed monopod, if any, because its config
+// may be outdated. Pods are not affected.
 func (c *Child) stopLeftover(ctx context.Context) error {
 	p, runs := readPID(c.layout.pid)
 	if !runs {
@@ -80,7 +80,7 @@ func (c *Child) stopLeftover(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("containerd of an earlier run does not end: process %d", p.pid)
+	return fmt.Errorf("the containerd of an earlier run does not stop: process %d", p.pid)
 }
 
 func (c *Child) awaitEnd(ctx context.Context, p process) (gone bool, err error) {

@@ -16,7 +16,7 @@ type lineLog struct {
 	rest []byte // a line that has not ended yet
 }
 
-// maxLine keeps output without line ends from piling up.
+// maxLine bounds the buffer of output without newlines.
 const maxLine = 64 << 10
 
 func (l *lineLog) Write(p []byte) (int, error) {
@@ -34,16 +34,16 @@ func (l *lineLog) Write(p []byte) (int, error) {
 	}
 }
 
-// klogPattern is a line of CRI's streaming server, such as of each kubectl exec,
-// which tries a WebSocket before SPDY: its caller is told, too.
+// klogPattern matches lines of CRI's streaming server, such as those of each kubectl
+// exec, which tries a WebSocket before SPDY. The caller gets the error too.
 var klogPattern = regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^ \]]+\] (.*)$`)
 
 var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
 
-// parseLine reads a line of logrus' text format. Levels go down by one: each pod's
-// end is a warning to containerd, and what it calls an error is mostly the answer
-// to a call, which the caller deals with. What is not logrus' is an error, such as
-// a panic.
+// parseLine reads a line of logrus' text format. Levels are lowered by one:
+// containerd logs a warning for each pod's end, and most of its errors are results of
+// calls, which the caller handles. A line that is not logrus' is an error, such as a
+// panic.
 func parseLine(line string) (zapcore.Level, string) {
 	m := linePattern.FindStringSubmatch(line)
 	if m == nil {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// Auto asks Locate to decide.
+	// Auto makes Locate decide.
 	Auto = "auto"
-	// hostSocket is where a containerd of the host listens.
+	// hostSocket is the socket of the host's containerd.
 	hostSocket = "/run/containerd/containerd.sock"
 	// probing is how long the host's containerd has to answer.
 	probing = 2 * time.Second
 )
 
-// Locate says what --containerd=want means: the socket to use, or own where a
-// Child of the data folder shall run. With "auto" that is, in this order:
+// Locate resolves --containerd=want to the socket to use, or own if a Child of the
+// data folder must run. With "auto" that is, in this order:
 //
 //  1. an own child, if there has been one: its pods are there;
 //  2. the host's containerd, if its CRI and its pod network are ready;

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceID is what the kernel knows a namespace by.
+// namespaceID identifies a namespace in the kernel.
 type namespaceID struct{ dev, inode uint64 }
 
-// clearNamespaces removes the pods' network namespaces that nothing lives in: a
-// containerd that was killed while it made or removed a sandbox has forgotten
-// them. No containerd may run; a dead sandbox does without its namespace.
+// clearNamespaces removes the pods' network namespaces without processes, which a
+// containerd leaks if it is killed while it creates or removes a sandbox. No
+// containerd may run; a dead sandbox does not need its namespace.
 func (c *Child) clearNamespaces() error {
 	files, err := filepath.Glob(filepath.Join(c.layout.state, "*", "netns", "*"))
 	if err != nil || len(files) == 0 {
@@ -36,12 +36,12 @@ func (c *Child) clearNamespaces() error {
 	return errors.Join(errs...)
 }
 
-// livedIn are the network namespaces of all processes.
+// livedIn returns the network namespaces of all processes.
 func livedIn() (map[namespaceID]bool, error) {
 	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	lived := map[namespaceID]bool{}
 	for _, link := range links {
-		if id, ok := namespaceOf(link); ok { // else the process has ended
+		if id, ok := namespaceOf(link); ok { // otherwise the process has ended
 			lived[id] = true
 		}
 	}

@@ -12,11 +12,11 @@ import (
 
 const (
 	reasonOOM = "OOMKilled"
-	// sigkilled is the exit code of what the kernel killed.
+	// sigkilled is the exit code of a killed process.
 	sigkilled = 128 + 9
 )
 
-// watchKernel tells of the containers in which the kernel killed a process.
+// watchKernel reports the containers in which the kernel OOM-killed a process.
 func (f *follower) watchKernel(ctx context.Context) {
 	for kill := range f.r.config.Kernel.Watch(ctx) {
 		for name := range strings.SplitSeq(kill.Cgroup, "/") {
@@ -28,8 +28,8 @@ func (f *follower) watchKernel(ctx context.Context) {
 	}
 }
 
-// containerID is whose a cgroup of that name is: the systemd driver wraps the ID
-// up.
+// containerID returns the container of a cgroup's folder: the systemd driver adds a
+// prefix and suffix to the ID.
 func containerID(folder string) string {
 	if scope, ok := strings.CutSuffix(folder, ".scope"); ok {
 		return scope[strings.LastIndexByte(scope, '-')+1:]
@@ -37,8 +37,7 @@ func containerID(folder string) string {
 	return folder
 }
 
-// explain says before an exit that it was for want of memory, if the kernel says
-// so.
+// explain sends an OOM event before the exit if the kernel reports an OOM kill.
 func (f *follower) explain(ctx context.Context, exit runtime.Event, pid int) {
 	id := exit.ContainerID
 	if id == "" || exit.ExitCode != sigkilled || !f.r.starved(id, pid) || !f.r.known.starved(id) {
@@ -48,8 +47,8 @@ func (f *follower) explain(ctx context.Context, exit runtime.Event, pid int) {
 	f.send(ctx, exit)
 }
 
-// starved asks the kernel: its log, or where that must not be read, the counter of
-// the container's cgroup.
+// starved checks for an OOM kill in the kernel's log or, without permission to read
+// it, in the counter of the container's cgroup.
 func (r *Runtime) starved(id string, pid int) bool {
 	if r.config.Kernel != nil {
 		return r.config.Kernel.Killed(id, pid)
@@ -58,8 +57,7 @@ func (r *Runtime) starved(id string, pid int) bool {
 	return o.cgroup != "" && cgroup.Starved("/sys/fs/cgroup", o.cgroup, id)
 }
 
-// reasoned gives the status of a dead container the reason that containerd may have
-// lost.
+// reasoned sets the reason OOMKilled of a dead container if containerd missed it.
 func (r *Runtime) reasoned(s *cri.ContainerStatus) *cri.ContainerStatus {
 	if s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode == 0 || s.Reason != "" && s.Reason != "Error" {
 		return s

@@ -10,9 +10,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mayPass says why a pod with users of its own cannot run: to the machine they are
-// others, who must be let through to where its containers lie. runc's own words
-// would be "error preparing rootfs: permission denied".
+// mayPass returns why a pod with a user namespace cannot run: its users must be able
+// to traverse the folders above its containers. runc's own words would be "error
+// preparing rootfs: permission denied".
 func (r *Runtime) mayPass(config *cri.PodSandboxConfig) error {
 	users := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 	if r.config.StateDir == "" || users == nil || users.Mode != cri.NamespaceMode_POD {
@@ -28,7 +28,8 @@ func (r *Runtime) mayPass(config *cri.PodSandboxConfig) error {
 	return status.Errorf(codes.FailedPrecondition, "hostUsers: false: users of the pod's own cannot get to their containers through %s, which is closed to others: chmod o+x %[1]s", closed)
 }
 
-// barrier is the folder on the way to path that others may not pass; empty: none.
+// barrier returns the first folder above path that other users cannot traverse;
+// empty: none.
 func barrier(path string) (closed string, err error) {
 	for ; ; path = filepath.Dir(path) {
 		info, err := os.Stat(path)
@@ -44,5 +45,5 @@ func barrier(path string) (closed string, err error) {
 	}
 }
 
-// mayPassOther lets everybody through a folder.
+// mayPassOther is the permission of other users to traverse a folder.
 const mayPassOther fs.FileMode = 0o001

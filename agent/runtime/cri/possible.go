@@ -19,10 +19,10 @@ import (
 // remedy ends the errors of a machine that cannot run containers.
 const remedy = "or run with --runtime=fake, which keeps pods in memory"
 
-// install says how to get the programs that are missing.
+// install is the remedy for missing programs.
 const install = "install containerd and runc (with apt, dnf or apk), " + remedy
 
-// machine is what Possible looks at.
+// machine is the input of Possible.
 type machine struct {
 	user   int
 	may    func(capability int) bool
@@ -30,8 +30,8 @@ type machine struct {
 	exists func(path string) bool
 }
 
-// Possible says what this machine lacks for pods in containers, as far as that is
-// plain before anything is started; want is --containerd.
+// Possible returns why this machine cannot run containers, as far as that can be
+// checked before anything is started; want is --containerd.
 func Possible(want string) error {
 	return machine{
 		user:   os.Geteuid(),
@@ -71,7 +71,7 @@ func mayUse(capability int) bool {
 }
 
 const (
-	// awaited is how long a socket that was named has to answer after the start;
+	// awaited is how long a given socket has to answer after the start, because
 	// containerd and monopod may be started together.
 	awaited = 10 * time.Second
 	// betweenCalls is the time between two attempts.
@@ -79,7 +79,7 @@ const (
 )
 
 // Await waits until the CRI of containerd answers at socket. It gives up after 10 s,
-// and at once where it can be no other than it is.
+// and at once if waiting cannot help.
 func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logger) error {
 	conn, err := dial(socket)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package cri is runtime.Runtime over containerd: one gRPC connection that carries
-// CRI for the pods, and containerd's own services for events and image import.
-// It runs unchanged on containerd 1.6 and 2.x.
+// Package cri implements runtime.Runtime over containerd: one gRPC connection for
+// CRI, and for containerd's own services for events and image import. It supports
+// containerd 1.6 and 2.x.
 //
-// Runtime needs no more than a socket. Where no containerd runs, Child starts and
-// supervises one below the data folder; Locate decides which of the two it is.
+// Runtime needs only a socket. If no containerd runs, Child starts and supervises one
+// below the data folder; Locate decides.
 package cri
 
 import (
@@ -27,30 +27,30 @@ import (
 )
 
 const (
-	// namespace is where containerd's CRI keeps its things.
+	// namespace is the containerd namespace of CRI.
 	namespace = "k8s.io"
-	// maxMessage is what kubelet allows for one answer of the runtime.
+	// maxMessage is kubelet's limit for an answer of the runtime.
 	maxMessage = 16 << 20
-	// lag is how long CRI may need to learn of an exit whose event is here already;
-	// measured 20 to 70 ms, and seconds for a shim that was killed.
+	// lag is how long CRI may take to learn of an exit after its event; measured 20
+	// to 70 ms, and seconds for a killed shim.
 	lag = 300 * time.Millisecond
 )
 
-// Config says which containerd. Log is required.
+// Config of a Runtime. Log is required.
 type Config struct {
 	Socket      string // its path
 	Snapshotter string // for imported images; empty: what CRI says it uses, else overlayfs
-	// StateDir is where a containerd of our own has the containers; pods with users of
-	// their own need to get there. Empty: it is somebody else's.
+	// StateDir is the folder in which our own containerd has the containers; pods
+	// with user namespaces must be able to traverse it. Empty: another containerd.
 	StateDir string
-	// Kernel knows of the processes that were killed for want of memory, which
-	// containerd does not always; nil: only containerd does. Who opened it runs it.
+	// Kernel reports OOM kills, some of which containerd misses; nil: only containerd
+	// reports them. Whoever opened it runs it.
 	Kernel *oom.Log
 	Log    *zap.Logger
 }
 
-// Runtime is a connection to containerd. Its methods may be called at once; they
-// fail with Unavailable while containerd is away, and it reconnects by itself.
+// Runtime is a connection to containerd. It is safe for concurrent use. Its methods
+// fail with Unavailable while containerd is down, and it reconnects automatically.
 type Runtime struct {
 	config  Config
 	conn    *grpc.ClientConn
@@ -67,7 +67,8 @@ type Runtime struct {
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// New connects when first used, so it does not wait for containerd.
+// New returns a Runtime that connects on first use, so it does not wait for
+// containerd.
 func New(config Config) (*Runtime, error) {
 	conn, err := dial(config.Socket)
 	if err != nil {
@@ -109,7 +110,7 @@ func inNamespace(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, namespace)
 }
 
-// present is err, unless it only says that something is not there.
+// present returns err, or nil for NotFound.
 func present(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return nil
@@ -122,8 +123,8 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	return r.pods.Version(ctx, &cri.VersionRequest{})
 }
 
-// Status is CRI's. The first that finds the runtime ready also brings it the
-// sandbox image, so that the first pod does not wait for that.
+// Status is CRI's. The first call that finds the runtime ready also imports the
+// sandbox image, so that the first pod does not wait for it.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
@@ -146,7 +147,7 @@ func condition(s *cri.RuntimeStatus, name string) bool {
 	return false
 }
 
-// once runs a function until it has succeeded once.
+// once retries a function until it has succeeded.
 type once struct {
 	mu   sync.Mutex // held while the function runs: others wait for its outcome
 	done bool

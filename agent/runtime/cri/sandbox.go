@@ -6,7 +6,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RunPodSandbox brings the sandbox image first, where it is missing.
+// RunPodSandbox first imports the sandbox image if it is missing.
 func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	if err := r.mayPass(config); err != nil {
 		return "", err
@@ -62,8 +62,8 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilt
 	return resp.Items, nil
 }
 
-// RemoveAll stops and removes every sandbox, with little grace. It is for
-// throwing an instance away; a normal stop leaves pods running.
+// RemoveAll stops and removes every sandbox, with a short grace period. It is for
+// discarding an instance; a normal stop leaves pods running.
 func (r *Runtime) RemoveAll(ctx context.Context) error {
 	sandboxes, err := r.ListPodSandbox(ctx, nil)
 	if err != nil {

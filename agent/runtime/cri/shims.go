@@ -19,9 +19,9 @@ import (
 type shim struct {
 	pid    int
 	id     string // of the container it was started for
-	helper bool   // it only starts or removes one
-	empty  bool   // it has no processes, but for inits
-	inits  []int  // processes of containers that were made and never started
+	helper bool   // it only starts or removes a shim
+	empty  bool   // it has no processes except inits
+	inits  []int  // processes of containers that were created and never started
 }
 
 // endShims ends the shims in which nothing runs, or only what was never started: their containerd was killed before
@@ -57,8 +57,8 @@ func (c *Child) endShims(ctx context.Context) error {
 	return errors.Join(append(errs, c.clearBundles(alive))...)
 }
 
-// clearBundles removes the folders of containers that no shim has begun to make:
-// it would have written down its runtime. containerd fails to, at each start.
+// clearBundles removes the folders of containers that no shim has begun to create:
+// the file with its runtime is missing. containerd fails to do so at each start.
 func (c *Child) clearBundles(alive map[string]bool) error {
 	bundles, err := filepath.Glob(filepath.Join(c.tasks(c.layout.state), "*"))
 	if err != nil {
@@ -86,8 +86,8 @@ const (
 	glance  = 10 * time.Millisecond
 )
 
-// endShim ends the process and removes the socket that it had outside of the data
-// folder (containerd 1.6 and 1.7).
+// endShim stops the process and removes its socket outside of the data folder
+// (containerd 1.6 and 1.7).
 func (c *Child) endShim(s shim) error {
 	for _, pid := range append(s.inits, s.pid) {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -99,7 +99,8 @@ func (c *Child) endShim(s shim) error {
 	return nil
 }
 
-// shims are those of this containerd, whose socket they are told.
+// shims returns the shims of this containerd, identified by its socket in their
+// arguments.
 func (c *Child) shims() ([]shim, error) {
 	processes, err := procfs.AllProcs()
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *Child) shims() ([]shim, error) {
 	for _, p := range processes {
 		args, err := p.CmdLine()
 		if err != nil || !slices.Contains(args, c.layout.socket) {
-			continue // another's, or it has ended
+			continue // another containerd's, or it has ended
 		}
 		if i := slices.Index(args, "-id"); i > 0 && i+1 < len(args) {
 			last := args[len(args)-1]
@@ -122,7 +123,7 @@ func (c *Child) shims() ([]shim, error) {
 	parents, inits := map[int]bool{}, map[int][]int{}
 	for _, p := range processes {
 		stat, err := p.Stat()
-		if err == nil && stat.State == "Z" { // it ended, and the shim is too hung to see
+		if err == nil && stat.State == "Z" { // it ended, but the shim hangs and has not reaped it
 			continue
 		}
 		if args, _ := p.CmdLine(); err == nil && len(args) == 2 && filepath.Base(args[0]) == "runc" && args[1] == "init" {

@@ -13,9 +13,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A containerd that is killed within the start of a container may leave a task of
-// which CRI knows nothing: the container cannot start, since its task exists already,
-// and cannot be removed, since its task runs.
+// A containerd that is killed while it starts a container may leave a task that CRI
+// does not know: the container can neither start, because its task exists, nor be
+// removed, because its task runs.
 
 // removed is the removal of what may have such tasks in it: where they are in the way
 // they end first.
@@ -34,7 +34,7 @@ func (r *Runtime) removed(ctx context.Context, remove func() error, strays func(
 	return present(remove())
 }
 
-// strays are the containers of a sandbox that do not run.
+// strays returns the containers of a sandbox that do not run according to CRI.
 func (r *Runtime) strays(ctx context.Context, sandboxID string) ([]string, error) {
 	list, err := r.ListContainers(ctx, &cri.ContainerFilter{PodSandboxId: sandboxID})
 	var ids []string
@@ -46,7 +46,7 @@ func (r *Runtime) strays(ctx context.Context, sandboxID string) ([]string, error
 	return ids, err
 }
 
-// endTask kills the processes of a container, whatever CRI says of it.
+// endTask kills the processes of a container, whatever state CRI reports.
 func (r *Runtime) endTask(ctx context.Context, id string) error {
 	ctx = inNamespace(ctx)
 	c, err := r.client.LoadContainer(ctx, id)

@@ -21,10 +21,10 @@
 // Config.Loopback pods get addresses in 127.0.0.0/8, on which their servers
 // really listen, so that curl works too.
 //
-// Nothing is kept on disk: the state lives as long as the Runtime, across
-// restarts of the agent above it. Everything runs in a testing/synctest bubble,
-// except Exec, Attach and PortForward, whose streams are real connections to a
-// loopback server that starts with the first of them.
+// Nothing is stored on disk: the state exists as long as the Runtime, across restarts
+// of the agent above it. Everything runs in a testing/synctest bubble, except Exec,
+// Attach and PortForward, whose streams are real connections to a loopback server
+// that starts with the first of them.
 package fake
 
 import (
@@ -45,7 +45,7 @@ import (
 	"monopod/agent/runtime"
 )
 
-// Config is what can be chosen; its zero value works.
+// Config of a Runtime; its zero value works.
 type Config struct {
 	Clock clock.Clock // nil: the real one
 
@@ -55,8 +55,8 @@ type Config struct {
 	// Fail, if set, is asked before every call and can make it fail. op is the name
 	// of the method; id is the sandbox, container or image that it is about,
 	// "namespace/name" of the pod for RunPodSandbox, the container's name for
-	// CreateContainer, the path for ImportImages. It must not call the Runtime. ErrLost
-	// and ErrTaskExists stand for more than themselves.
+	// CreateContainer, the path for ImportImages. It must not call the Runtime.
+	// ErrLost and ErrTaskExists have special effects.
 	Fail func(op, id string) error
 
 	// Block, if set, is called before every call, with what Fail is asked; it may wait
@@ -135,7 +135,7 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status says that all is well; make it fail to say otherwise.
+// Status reports a ready runtime; use Config.Fail for other results.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	if err := r.begin(ctx, "Status", ""); err != nil {
 		return nil, err

@@ -8,14 +8,14 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Held is what a runtime holds of one pod.
+// Held is the sandboxes and containers of one pod in a runtime.
 type Held struct {
 	Identity   spec.Identity
 	sandboxes  map[string]bool // ready
 	containers map[string]cri.ContainerState
 }
 
-// ByPod sorts what a runtime lists.
+// ByPod groups sandboxes and containers by pod.
 func ByPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.UID]*Held {
 	found := map[types.UID]*Held{}
 	of := func(labels map[string]string) *Held {
@@ -36,7 +36,7 @@ func ByPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.U
 	return found
 }
 
-// Matches reports whether seen is what the runtime has; nil: it has nothing.
+// Matches reports whether seen is up to date; a nil Held has nothing.
 func (h *Held) Matches(seen *status.Observed) bool {
 	if h == nil {
 		h = &Held{}
@@ -61,8 +61,8 @@ func (h *Held) Matches(seen *status.Observed) bool {
 	return true
 }
 
-// Reconcile keeps what was known, as events told it, and the runtime does not say yet,
-// or forgot: an end, a killed child, an address.
+// Reconcile keeps facts known from events that the runtime does not list yet, or no
+// longer lists: an exit, an OOM kill, an address.
 func Reconcile(next, known *status.Observed) {
 	for i := range next.Containers {
 		c := &next.Containers[i]

@@ -1,4 +1,5 @@
-// Package inventory reads from a container runtime what it holds of a node's pods.
+// Package inventory reads the sandboxes and containers of a node's pods from a
+// container runtime.
 package inventory
 
 import (
@@ -16,7 +17,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Runtime is the part of the agent's runtime that tells what there is.
+// Runtime is the part of the agent's runtime that lists.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error)
 	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error)
@@ -24,16 +25,15 @@ type Runtime interface {
 	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
 }
 
-// Reader asks for what one agent has made.
+// Reader reads the sandboxes and containers of one agent.
 type Reader struct {
 	Runtime  Runtime
 	Instance string // of the agent
-	// Ended is given each container read that has ended, several at a time; nil: nobody
-	// cares.
+	// Ended is called for each terminated container, concurrently; may be nil.
 	Ended func(*status.Container)
 }
 
-// All lists what there is of all pods.
+// All lists the sandboxes and containers of all pods.
 func (r Reader) All(ctx context.Context) ([]*cri.PodSandbox, []*cri.Container, error) {
 	return r.list(ctx, map[string]string{spec.LabelInstance: r.Instance})
 }
@@ -47,7 +47,7 @@ func (r Reader) list(ctx context.Context, labels map[string]string) ([]*cri.PodS
 	return sandboxes, containers, err
 }
 
-// Pod is all there is of one pod.
+// Pod returns the observed state of one pod.
 func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error) {
 	sandboxes, containers, err := r.list(ctx, map[string]string{spec.LabelPodUID: string(uid), spec.LabelInstance: r.Instance})
 	if err != nil {
@@ -56,8 +56,8 @@ func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error)
 	return r.read(ctx, sandboxes, containers)
 }
 
-// read asks for the status of each sandbox and container; what is gone by then is
-// left out.
+// read gets the status of each sandbox and container, except those that are gone by
+// then.
 func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox, containers []*cri.Container) (status.Observed, error) {
 	var out status.Observed
 	var mu sync.Mutex // guards out
@@ -91,7 +91,7 @@ func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox, container
 	return out, err
 }
 
-// Sandbox is one with that id; nil: there is none.
+// Sandbox returns the sandbox with the ID; nil: there is none.
 func (r Reader) Sandbox(ctx context.Context, id string) (*status.Sandbox, error) {
 	s, err := r.Runtime.PodSandboxStatus(ctx, id)
 	if isNotFound(err) {
@@ -118,7 +118,7 @@ func addresses(s *cri.PodSandboxStatus) []string {
 	return out
 }
 
-// Container is one with that id, in the sandbox; nil: there is none.
+// Container returns the container with the ID in the sandbox; nil: there is none.
 func (r Reader) Container(ctx context.Context, id, sandbox string) (*status.Container, error) {
 	s, err := r.Runtime.ContainerStatus(ctx, id)
 	if isNotFound(err) {

@@ -1,6 +1,5 @@
-// Package pleg says whether a node still learns what becomes of its pods: from the
-// runtime's stream of events, or from a list of all there is (upstream's pod
-// lifecycle event generator, PLEG).
+// Package pleg reports whether a node still observes its pods, through the runtime's
+// event stream or through relists (upstream's pod lifecycle event generator, PLEG).
 package pleg
 
 import (
@@ -13,21 +12,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Threshold is how long nothing may be learned (upstream: genericPlegRelistThreshold).
+// Threshold is the maximum time without an observation (upstream:
+// genericPlegRelistThreshold).
 const Threshold = 3 * time.Minute
 
-// Health is of one node. It begins without a stream.
+// Health is the PLEG health of one node. It begins without a stream.
 type Health struct {
 	clock    clock.PassiveClock
 	duration prometheus.Histogram
 	interval prometheus.Histogram
 	lastSeen prometheus.Gauge
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	streaming bool
-	active    time.Time // when something was learned last, or might have been
-	relisting time.Time // when the list was asked for that has not come; zero: none
-	relisted  time.Time // when the last one had come
+	active    time.Time // the last time at which changes were observed
+	relisting time.Time // start of the pending relist; zero: none
+	relisted  time.Time // end of the last relist
 }
 
 // New registers metrics with upstream's names.
@@ -35,23 +35,23 @@ func New(clk clock.PassiveClock, metrics prometheus.Registerer) (*Health, error)
 	h := &Health{
 		clock: clk, active: clk.Now(),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pleg_relist_duration_seconds", Help: "How long it took to list the pods of the runtime."}),
+			Name: "kubelet_pleg_relist_duration_seconds", Help: "Duration in seconds of relisting the pods of the runtime."}),
 		interval: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pleg_relist_interval_seconds", Help: "Time between two lists.", Buckets: []float64{1, 10, 60, 120, 240, 300, 360, 600}}),
+			Name: "kubelet_pleg_relist_interval_seconds", Help: "Interval in seconds between relists.", Buckets: []float64{1, 10, 60, 120, 240, 300, 360, 600}}),
 		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_pleg_last_seen_seconds", Help: "When the pods of the runtime were listed last, in seconds since 1970."}),
+			Name: "kubelet_pleg_last_seen_seconds", Help: "Time of the last relist, in seconds since 1970."}),
 	}
 	return h, errors.Join(metrics.Register(h.duration), metrics.Register(h.interval), metrics.Register(h.lastSeen))
 }
 
-// Streaming says that events come from now on, or that they no longer do.
+// Streaming records whether the event stream works.
 func (h *Health) Streaming(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.streaming, h.active = on, h.clock.Now()
 }
 
-// Relist says that the runtime is asked for a list; done, that the answer has come.
+// Relist records the start of a relist; done records its end.
 func (h *Health) Relist() (done func(error)) {
 	began := h.clock.Now()
 	h.mu.Lock()
@@ -76,8 +76,8 @@ func (h *Health) listed(began time.Time, err error) {
 	h.lastSeen.Set(float64(now.Unix()))
 }
 
-// Check is nil while changes are learned of: events come, or the last list is not
-// too old, and none is waited for too long.
+// Check returns nil while changes are observed: the stream works, or the last relist
+// is recent, and no relist takes too long.
 func (h *Health) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

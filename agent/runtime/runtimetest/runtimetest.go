@@ -1,5 +1,5 @@
-// Package runtimetest is the contract of runtime.Runtime: what the agent counts
-// on, asked of a runtime from outside. The fake and containerd both pass it.
+// Package runtimetest is the contract of runtime.Runtime: the behaviour that the
+// agent relies on, tested from outside. The fake and containerd both pass it.
 package runtimetest
 
 import (
@@ -29,12 +29,11 @@ type Env struct {
 	// LogDir is a directory on this host that the runtime can write to.
 	LogDir string
 
-	// Adjust, if set, has the last word on every sandbox: a cgroup parent, the
-	// host's network where there is no other.
+	// Adjust, if set, changes the config of every sandbox: a cgroup parent, or the
+	// host network if there is no other.
 	Adjust func(*cri.PodSandboxConfig)
 
-	// WithoutMemoryLimits says why this machine cannot limit memory; empty where it
-	// can.
+	// WithoutMemoryLimits is why this machine cannot limit memory; empty if it can.
 	WithoutMemoryLimits string
 }
 

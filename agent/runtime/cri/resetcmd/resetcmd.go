@@ -1,4 +1,5 @@
-// Package resetcmd is `monopod reset`: it stops what `serve` leaves running.
+// Package resetcmd is `monopod reset`, which stops everything that `serve` leaves
+// running.
 package resetcmd
 
 import (
@@ -38,7 +39,7 @@ func New(dataDir string) *cobra.Command {
 // resetTime bounds the stopping of all pods.
 const resetTime = 2 * time.Minute
 
-// reset stops all pods of the data folder and takes down what is outside of it.
+// reset stops all pods of the data folder and removes everything outside of it.
 func reset(ctx context.Context, dataDir string) error {
 	dir, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -67,13 +68,13 @@ func reset(ctx context.Context, dataDir string) error {
 	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", cri.CgroupRoot(dir)))
 }
 
-// hold keeps monopod from starting on a data folder. Its state may be in etcd, or
-// damaged: neither matters here.
+// hold prevents monopod from starting on a data folder, whether its state is in the
+// file, in etcd, or damaged.
 func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
 	if _, err := os.Stat(state); err != nil {
 		if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
-			return nil, fmt.Errorf("--data-dir: %s is no folder of monopod: %w", dir, err)
+			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w", dir, err)
 		}
 	}
 	return bolt.Hold(state)
