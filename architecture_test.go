@@ -1,0 +1,55 @@
+package main_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	namedFile = regexp.MustCompile("`([a-z/_]+\\.go)`((?:,? `[A-Za-z]+`)+)")
+	namedFunc = regexp.MustCompile("`([A-Za-z]+)`")
+)
+
+// The walks of docs/architecture.md name files and the functions to read in them.
+func TestTheWalksNameWhatThereIs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	steps := namedFile.FindAllStringSubmatch(text, -1)
+	if len(steps) < 40 {
+		t.Fatalf("only %d steps are found", len(steps))
+	}
+	for _, step := range steps {
+		there := functions(t, step[1])
+		for _, name := range namedFunc.FindAllStringSubmatch(step[2], -1) {
+			if !there[name[1]] {
+				t.Errorf("%s has no function %s", step[1], name[1])
+			}
+		}
+	}
+}
+
+// functions are the names of a file's functions and methods.
+func functions(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	names := map[string]bool{}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			names[f.Name.Name] = true
+		}
+	}
+	return names
+}
