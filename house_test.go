@@ -32,16 +32,14 @@ var floors = []string{"agent"}
 // exceptions are the places that are yet to be rebuilt, with the size that they must not
 // exceed. The list only shrinks: an entry that is within the limit is an error.
 var exceptions = map[string]int{
-	"agent/node/registrar.Registrar fields": 21,
-	"agent/pressure/evictor.Evictor fields": 21,
-	"agent/runtime/cri files":               21,
-	"agent/runtime/cri lines":               2343,
-	"agent/runtime/cri.Runtime methods":     46,
-	"agent/runtime/fake lines":              3024,
-	"agent/runtime/fake.Runtime methods":    72,
-	"apiserver/registry.Registry methods":   53,
-	"apiserver/registry/admission lines":    2002,
-	"store/bolt lines":                      2354,
+	"agent/runtime/cri files":             21,
+	"agent/runtime/cri lines":             2343,
+	"agent/runtime/cri.Runtime methods":   46,
+	"agent/runtime/fake lines":            3024,
+	"agent/runtime/fake.Runtime methods":  72,
+	"apiserver/registry.Registry methods": 53,
+	"apiserver/registry/admission lines":  2002,
+	"store/bolt lines":                    2354,
 }
 
 // measure is one thing that has a limit.

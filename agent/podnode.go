@@ -8,6 +8,7 @@ import (
 	"monopod/agent/pod"
 	"monopod/agent/pod/containers"
 	"monopod/agent/pod/images"
+	"monopod/agent/pod/observe"
 	"monopod/agent/pod/probe"
 	"monopod/agent/pod/sandbox"
 	"monopod/agent/pod/spec"
@@ -31,8 +32,12 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	rotate, place := a.upkeep.rotate, a.upkeep.placement
 	memory := m.capacity[corev1.ResourceMemory]
 	n := &pod.Node{
-		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard, Inventory: a.loop.relister.inventory,
-		HostIPs: m.hostIPs, Allocatable: m.allocatable, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
+		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
+		HostIPs: m.hostIPs, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
+		Observers: observe.Node{
+			Clock: d.Clock, Runtime: a.loop.relister.inventory, Owners: a.owners, HostIPs: m.hostIPs, Allocatable: m.allocatable,
+			Flushed: a.Flushed, Log: a.logs.Path,
+		},
 		Images: images.Node{
 			Client: d.Client, Runtime: d.Runtime, Puller: a.images.pulls, Clock: d.Clock, Guard: a.guard,
 			Imported: a.images.preload.First, Changed: a.node.ImagesChanged, Lost: a.node.Poke,
@@ -54,10 +59,10 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 			Caller:  probe.Caller{Exec: d.Runtime, Dial: d.Dial},
 			Started: func() { a.metrics.Started(); rotate.Poke() }, Running: rotate.Poke,
 		},
-		Placement: place, Statuses: a.status, Owners: a.owners,
+		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
 			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(startsAtOnce, longestStart).Take,
-			Flushed: a.Flushed, Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
+			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
 		},
 	}
 	if a.cgroups != nil {

@@ -24,7 +24,7 @@ type devices struct {
 }
 
 func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
-	return &devices{placement: node.Placement, id: id, pace: p, announced: map[string]bool{}}
+	return &devices{placement: node.Placement, id: id, pace: p}
 }
 
 // prepare has the plugins prepare what the containers were given, before the first of
@@ -42,6 +42,9 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 		return false, topology.Refused(err), nil
 	}
 	if !d.announced[absent.Resource] {
+		if d.announced == nil {
+			d.announced = map[string]bool{}
+		}
 		d.announced[absent.Resource] = true
 		d.id.Warn("WaitingForDevicePlugin", "%v: the pod waits for it", absent)
 	}

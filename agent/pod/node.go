@@ -16,7 +16,6 @@ import (
 	"monopod/agent/pod/sandbox"
 	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
-	"monopod/agent/runtime/inventory"
 	"monopod/apiserver/client"
 	"monopod/apiserver/process/guard"
 )
@@ -29,22 +28,18 @@ type Node struct {
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Guard   *guard.Guard
-	// Inventory reads what the runtime has.
-	Inventory inventory.Reader
-
-	HostIPs     []string
-	Allocatable corev1.ResourceList
-	Memory      int64 // of the machine
+	HostIPs []string
+	Memory  int64 // of the machine
 	// SyncFrequency is about how often a pod is looked at though nothing happened.
 	SyncFrequency time.Duration
 
+	Observers  observe.Node
 	Images     images.Node
 	Volumes    volumes.Node
 	Sandboxes  sandbox.Node
 	Containers containers.Node
 	Placement  Placement
 	Statuses   Statuses
-	Owners     observe.Owners
 	Hooks      Hooks
 }
 
@@ -70,8 +65,7 @@ type Statuses interface {
 	Flush(ctx context.Context, pod types.UID) error
 }
 
-// Hooks are functions of the node that a pod calls. They must not wait, but for Turn and
-// Flushed.
+// Hooks are functions of the node that a pod calls. They must not wait, but for Turn.
 type Hooks struct {
 	// Event writes an event about a pod, or one of its containers.
 	Event func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
@@ -83,8 +77,6 @@ type Hooks struct {
 	// Turn waits until the pod may start from nothing, or ctx ends; done gives the turn
 	// back.
 	Turn func(ctx context.Context) (done func())
-	// Flushed waits until the log of a container that ended is whole.
-	Flushed func(ctx context.Context, c *status.Container)
 	// Unmounted hears that nothing of the pod runs, and that its volumes are unmounted.
 	Unmounted func(pod types.UID)
 	// Unavailable hears that the runtime did not answer.

@@ -79,7 +79,7 @@ func TestResizer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, p, id := &node{err: errors.New("no")}, &pace.Pace{}, quiet(t)
-		o := observe.New(observe.Deps{Pod: "u", Clock: clock.RealClock{}, Owners: &inventory.Owners{}})
+		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &inventory.Owners{}}, id, nil)
 		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
 		all := &Node{Clock: clock.RealClock{}, Runtime: n}
 		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}

@@ -55,7 +55,7 @@ type Options struct {
 func New(life context.Context, node *Node, object *corev1.Pod, o Options) *Pod {
 	p := &Pod{node: node, inbox: newInbox(), gate: newGate(), done: make(chan struct{})}
 	p.id = &identity.Pod{
-		UID: object.UID, Namespace: object.Namespace, Name: object.Name, Static: o.Static, Life: life,
+		UID: object.UID, Object: object, Static: o.Static, Life: life,
 		Log: node.Log.With(zap.String("namespace", object.Namespace), zap.String("pod", object.Name), zap.String("uid", string(object.UID))),
 		Event: func(container, eventType, reason, format string, args ...any) {
 			node.Hooks.Event(p.current.Load(), container, eventType, reason, format, args...)
@@ -81,7 +81,7 @@ func (p *Pod) Ended() { close(p.done) }
 func (p *Pod) UID() types.UID { return p.id.UID }
 
 // FullName is the pod's namespace and name, as health shows them.
-func (p *Pod) FullName() string { return p.id.Namespace + "/" + p.id.Name }
+func (p *Pod) FullName() string { return p.id.Object.Namespace + "/" + p.id.Object.Name }
 
 // Static says that the pod comes from a file; the API has only its mirror.
 func (p *Pod) Static() bool { return p.id.Static }
@@ -195,7 +195,7 @@ func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 	if p.Ending() || !p.inbox.fail(why, &grace) {
 		return false
 	}
-	p.node.Log.Warn("evicting a pod", zap.String("namespace", p.id.Namespace), zap.String("pod", p.id.Name), zap.String("reason", why.Reason), zap.String("message", why.Message))
+	p.node.Log.Warn("evicting a pod", zap.String("namespace", p.id.Object.Namespace), zap.String("pod", p.id.Object.Name), zap.String("reason", why.Reason), zap.String("message", why.Message))
 	p.id.Warn(why.Reason, "%s", why.Message)
 	return true
 }

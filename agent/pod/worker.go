@@ -48,12 +48,7 @@ func newWorker(p *Pod) *worker {
 	node, id, object := p.node, p.id, p.Object()
 	w := &worker{self: p, node: node, id: id, pace: &pace.Pace{}}
 	w.desired = newDesired(object, p.Allocated())
-	w.observer = observe.New(observe.Deps{
-		Pod: id.UID, Clock: node.Clock, Runtime: node.Inventory, Owners: node.Owners, HostIPs: node.HostIPs, Allocatable: node.Allocatable,
-		Pending: p.inbox.events,
-		Flushed: func(c *status.Container) { node.Hooks.Flushed(id.Life, c) },
-		Log:     func(c *status.Container) string { return node.Containers.Logs.Path(object, c) },
-	})
+	w.observer = observe.New(&node.Observers, id, p.inbox.events)
 	w.images = images.New(&node.Images, id, func(key string, r images.Result) {
 		p.inbox.put(func(n *news) {
 			if n.pulled == nil {

@@ -72,6 +72,12 @@ type Config struct {
 	LeaseDuration   time.Duration
 }
 
+// images are those that the node shows.
+type images struct {
+	list  []corev1.ContainerImage
+	stale bool // it must be read again
+}
+
 // Registrar keeps the Node object and its lease.
 type Registrar struct {
 	Deps
@@ -82,8 +88,7 @@ type Registrar struct {
 	mu      sync.Mutex // guards what follows
 	stored  *corev1.Node
 	lacks   lacks // why pods are not limited
-	stale   bool  // the list of images must be read again
-	images  []corev1.ContainerImage
+	images  images
 	can     *cri.StatusResponse // what the runtime said last
 	written time.Time           // the last status write
 }
@@ -95,7 +100,7 @@ func New(deps Deps, cfg Config) (*Registrar, error) {
 		return nil, err
 	}
 	info.KubeletVersion = KubeletVersion
-	return &Registrar{Deps: deps, cfg: cfg, info: info, wake: make(chan struct{}, 1), stale: true}, nil
+	return &Registrar{Deps: deps, cfg: cfg, info: info, wake: make(chan struct{}, 1), images: images{stale: true}}, nil
 }
 
 // Run registers the node, then keeps its lease and status until ctx ends.
@@ -143,7 +148,7 @@ func (r *Registrar) Event(eventType, reason, format string, args ...any) {
 // ImagesChanged has the images listed anew.
 func (r *Registrar) ImagesChanged() {
 	r.mu.Lock()
-	r.stale = true
+	r.images.stale = true
 	r.mu.Unlock()
 	r.Poke()
 }

@@ -34,7 +34,7 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images
+	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images.list
 	s.RuntimeHandlers, s.Features = capabilities(r.can)
 	s.DeclaredFeatures = declared()
 	s.Conditions = append(r.pressures(), ready)
@@ -103,22 +103,22 @@ func notReady(want string, list []*cri.RuntimeCondition, i int) string {
 // when they changed.
 func (r *Registrar) describe(ctx context.Context) {
 	r.mu.Lock()
-	version, stale := r.info.ContainerRuntimeVersion, r.stale
+	version, stale := r.info.ContainerRuntimeVersion, r.images.stale
 	r.mu.Unlock()
 	if version == "" {
 		if v, err := r.Runtime.Version(ctx); err == nil {
 			version = v.RuntimeName + "://" + v.RuntimeVersion
 		}
 	}
-	var images []corev1.ContainerImage
+	var list []corev1.ContainerImage
 	if stale {
-		images = r.listImages(ctx)
+		list = r.listImages(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.info.ContainerRuntimeVersion = version
-	if images != nil {
-		r.images, r.stale = images, false
+	if list != nil {
+		r.images = images{list: list}
 	}
 }
 

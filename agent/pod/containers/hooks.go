@@ -35,7 +35,7 @@ type Hooks struct {
 
 // NewHooks has the hooks of a pod.
 func NewHooks(node *Node, pod *identity.Pod, o *observe.Observer) *Hooks {
-	return &Hooks{node: node, pod: pod, observer: o, ran: map[string]bool{}}
+	return &Hooks{node: node, pod: pod, observer: o}
 }
 
 // run runs a lifecycle handler.
@@ -95,6 +95,9 @@ func (h *Hooks) take(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ran := h.ran[id]
+	if h.ran == nil {
+		h.ran = map[string]bool{}
+	}
 	h.ran[id] = true
 	return ran
 }

@@ -29,10 +29,25 @@ type pending struct {
 // is says whether the start of the instance is pending.
 func (p *pending) is(id string) bool { return p != nil && p.id == id }
 
+// await notes that the outcome of a start is to be found out.
+func (s *Starter) await(container, id string) {
+	if s.pending == nil {
+		s.pending = map[string]*pending{}
+	}
+	s.pending[container] = &pending{id: id}
+}
+
+// settled notes that it is found out. A pod at rest keeps no empty map.
+func (s *Starter) settled(container string) {
+	if delete(s.pending, container); len(s.pending) == 0 {
+		s.pending = nil
+	}
+}
+
 // launch starts a container that was made. What became of it is what the runtime says
 // of it then, not only what it answers.
 func (s *Starter) launch(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
-	s.pending[c.Name] = &pending{id: id}
+	s.await(c.Name, id)
 	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
 	if err := s.Observer.Refresh(ctx, id); err != nil {
 		return errors.Join(startErr, err) // once it answers, Settle finds out
@@ -59,7 +74,7 @@ func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	}
 	now := s.Observer.Seen().ByID(id)
 	if now == nil || now.State != status.Running {
-		delete(s.pending, c.Name)
+		s.settled(c.Name)
 		s.Wake() // it has ended already
 		return nil
 	}
@@ -69,7 +84,7 @@ func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 			return err
 		}
 	}
-	delete(s.pending, c.Name)
+	s.settled(c.Name)
 	s.Probes.Watch(pod, now, false)
 	return nil
 }
@@ -86,7 +101,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	}
 	s.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	s.Stopper.killing(now, "FailedPostStartHook")
-	delete(s.pending, c.Name)
+	s.settled(c.Name)
 	if err := s.Stopper.one(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
 		return err
 	}
@@ -99,7 +114,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
 	now := s.Observer.Seen().ByID(id)
 	if !cutoff.Lost(startErr) {
-		delete(s.pending, name)
+		s.settled(name)
 	}
 	switch {
 	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.anew[name] < maxAnew:
@@ -171,11 +186,14 @@ func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 // makeAnew removes an instance that never ran, so that it is made again.
 func (s *Starter) makeAnew(name, id string) error {
 	s.pod.Log.Info("container is made anew, its start was cut off", zap.String("container", name), zap.String("id", id))
-	s.pending[name] = &pending{id: id} // until it is gone
+	s.await(name, id) // until it is gone
 	if err := s.discard(id); err != nil {
 		return err
 	}
-	delete(s.pending, name)
+	s.settled(name)
+	if s.anew == nil {
+		s.anew = map[string]int{}
+	}
 	s.anew[name]++
 	return nil
 }

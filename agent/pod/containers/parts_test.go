@@ -66,8 +66,7 @@ func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, 
 	m.began = time.Now()
 	node := &Node{Runtime: m, Clock: clock.RealClock{}, Caller: probe.Caller{Exec: m}}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
-	o := observe.New(observe.Deps{
-		Pod: "u", Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}, Pending: func() []runtime.Event { return nil }})
+	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, func() []runtime.Event { return nil })
 	for i, name := range ids {
 		o.ContainerMade(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
 	}
@@ -147,7 +146,7 @@ func TestBackOff(t *testing.T) {
 			time.Sleep(want)
 			s.attempt("c", last.FinishedAt)
 		}
-		s.anew["c"] = 1
+		s.anew = map[string]int{"c": 1}
 		if err := s.backOff(pod, "c", &status.Container{State: status.Exited, FinishedAt: time.Now()}); err != nil {
 			t.Errorf("made anew: %v", err)
 		}

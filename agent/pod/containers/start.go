@@ -51,14 +51,14 @@ type Starter struct {
 
 	crashes   backoff.Backoff
 	announced map[string]bool     // containers for whose back-off there is an event
-	pending   map[string]*pending // by container
+	pending   map[string]*pending // by container; nil: none
 	anew      map[string]int      // how often a container was made anew since it last started
 }
 
 // NewStarter starts containers of a pod.
 func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
 	return &Starter{
-		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{}, anew: map[string]int{},
+		node: node, pod: pod, Parts: parts,
 		maker: maker{node: node, pod: pod, observer: parts.Observer, images: parts.Images, volumes: parts.Volumes, sandbox: parts.Sandbox},
 	}
 }
@@ -117,6 +117,9 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	}
 	name := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) // as kubelet's messages have it
 	if !s.announced[container] {
+		if s.announced == nil {
+			s.announced = map[string]bool{}
+		}
 		s.announced[container] = true
 		s.pod.Event(container, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", container, name)
 	}

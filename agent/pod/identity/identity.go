@@ -19,9 +19,9 @@ import (
 
 // Pod is one pod of the node. It is plain data and safe for concurrent use.
 type Pod struct {
-	UID       types.UID
-	Namespace string
-	Name      string
+	UID types.UID
+	// Object is the first version of the pod, for what no version changes: its name.
+	Object *corev1.Pod
 	// Static: the pod comes from a file; the API has only its mirror.
 	Static bool
 	// Life ends with the agent. It is for calls that news of the pod must not cut off.

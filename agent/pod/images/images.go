@@ -64,7 +64,7 @@ type Images struct {
 	node   *Node
 	pod    *identity.Pod
 	done   func(key string, r Result)
-	states map[string]*state
+	states map[string]*state // by key; nil: none
 	pulls  sync.WaitGroup
 }
 
@@ -77,7 +77,7 @@ type state struct {
 // New are the images of a pod. done hears, on any goroutine, of a pull that ended, which
 // is then given to Pulled.
 func New(node *Node, pod *identity.Pod, done func(key string, r Result)) *Images {
-	return &Images{node: node, pod: pod, done: done, states: map[string]*state{}}
+	return &Images{node: node, pod: pod, done: done}
 }
 
 // need is what wants an image: a container for itself, or one of its volumes.
@@ -124,7 +124,7 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 	st := s.states[n.key]
 	if st == nil {
 		st = &state{}
-		s.states[n.key] = st
+		s.set(n.key, st)
 	}
 	if st.image != nil {
 		return st.image, nil
@@ -149,6 +149,13 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 		s.pull(pod, n, sandbox)
 	}
 	return nil, blocked(st.Said())
+}
+
+func (s *Images) set(key string, st *state) {
+	if s.states == nil {
+		s.states = map[string]*state{}
+	}
+	s.states[key] = st
 }
 
 // blocked is how a container waits for an image.
@@ -249,7 +256,7 @@ func (s *Images) Look(ctx context.Context, list []*corev1.Container) map[string]
 // Found takes over images that are there, by container.
 func (s *Images) Found(images map[string]*cri.Image) {
 	for name, img := range images {
-		s.states[name] = &state{image: img}
+		s.set(name, &state{image: img})
 	}
 }
 
@@ -262,7 +269,12 @@ func (s *Images) Arrived() {
 }
 
 // Started forgets the image of a container that runs: the next instance looks anew.
-func (s *Images) Started(container string) { delete(s.states, container) }
+// A pod at rest keeps no empty map.
+func (s *Images) Started(container string) {
+	if delete(s.states, container); len(s.states) == 0 {
+		s.states = nil
+	}
+}
 
 // Forget has all that a container needs looked for again.
 func (s *Images) Forget(pod *corev1.Pod, c *corev1.Container) {

@@ -14,9 +14,9 @@ import (
 // SandboxMade notes a sandbox that was just made, and reads what the runtime knows of
 // it, its addresses first of all.
 func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) error {
-	o.deps.Owners.Add(id, o.deps.Pod)
-	o.seen.Sandboxes = append(o.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: o.deps.Clock.Now()})
-	made, err := o.deps.Runtime.Sandbox(ctx, id)
+	o.node.Owners.Add(id, o.id.UID)
+	o.seen.Sandboxes = append(o.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: o.node.Clock.Now()})
+	made, err := o.runtime().Sandbox(ctx, id)
 	if err == nil && made != nil {
 		o.seen.Sandboxes[len(o.seen.Sandboxes)-1] = *made
 	}
@@ -34,8 +34,8 @@ func (o *Observer) SandboxStopped(id string) {
 
 // ContainerMade notes a container that was just made.
 func (o *Observer) ContainerMade(c status.Container) {
-	o.deps.Owners.Add(c.ID, o.deps.Pod)
-	c.CreatedAt = o.deps.Clock.Now()
+	o.node.Owners.Add(c.ID, o.id.UID)
+	c.CreatedAt = o.node.Clock.Now()
 	o.seen.Containers = append(o.seen.Containers, c)
 }
 
@@ -43,7 +43,7 @@ func (o *Observer) ContainerMade(c status.Container) {
 // as its event told.
 func (o *Observer) Refresh(ctx context.Context, id string) error {
 	old := o.seen.ByID(id)
-	c, err := o.deps.Runtime.Container(ctx, id, old.SandboxID)
+	c, err := o.runtime().Container(ctx, id, old.SandboxID)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (o *Observer) Refresh(ctx context.Context, id string) error {
 func (o *Observer) StartFailed(id string, why error) {
 	if c := o.seen.ByID(id); c != nil && c.State != status.Exited {
 		c.State, c.ExitCode, c.Reason, c.Message = status.Exited, 128, StartError, why.Error()
-		c.FinishedAt = o.deps.Clock.Now()
+		c.FinishedAt = o.node.Clock.Now()
 	}
 }
 
@@ -73,19 +73,19 @@ var ErrAlive = errors.New("container still runs after its stop")
 // Stopped notes how a container ended that was stopped, unless its event has told: the
 // events that came meanwhile come first, they know best.
 func (o *Observer) Stopped(ctx context.Context, id string) error {
-	for _, ev := range o.deps.Pending() {
+	for _, ev := range o.pending() {
 		o.Apply(ev)
 	}
 	c := o.seen.ByID(id)
 	if c == nil || c.State == status.Exited || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	now, err := o.deps.Runtime.Container(ctx, id, c.SandboxID)
+	now, err := o.runtime().Container(ctx, id, c.SandboxID)
 	if err != nil {
 		return err
 	}
 	if now == nil {
-		c.Lose(o.deps.Clock.Now())
+		c.Lose(o.node.Clock.Now())
 		return nil
 	}
 	now.Resources = c.Resources

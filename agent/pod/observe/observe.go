@@ -14,6 +14,7 @@ import (
 
 	"monopod/agent/logs"
 	"monopod/agent/pod/env"
+	"monopod/agent/pod/identity"
 	"monopod/agent/pod/resize"
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
@@ -32,27 +33,28 @@ type Owners interface {
 	Keep(pod types.UID, exists func(id string) bool)
 }
 
-// Deps are what an Observer works with; all are required.
-type Deps struct {
-	Pod     types.UID
+// Node is what the observers of all pods of a node have in common; all is required.
+type Node struct {
 	Clock   clock.PassiveClock
 	Runtime inventory.Reader // without its Ended
 	Owners  Owners
 	// HostIPs and Allocatable are the node's.
 	HostIPs     []string
 	Allocatable corev1.ResourceList
-	// Pending takes the events that have come and are not applied yet.
-	Pending func() []runtime.Event
 	// Flushed waits until the log of a container that ended is whole.
-	Flushed func(*status.Container)
+	Flushed func(ctx context.Context, c *status.Container)
 	// Log is where the log of an instance lies.
-	Log func(*status.Container) string
+	Log func(pod *corev1.Pod, c *status.Container) string
 }
 
 // Observer has what the runtime has of one pod. Snapshot, Changes and Removed may be
 // used on any goroutine, all else belongs to the worker's.
 type Observer struct {
-	deps  Deps
+	node *Node
+	id   *identity.Pod
+	// pending takes the events that have come and are not applied yet.
+	pending func() []runtime.Event
+
 	seen  status.Observed
 	stale bool // seen must be read anew
 	known bool // seen was right once: what is new in it was not adopted
@@ -62,11 +64,17 @@ type Observer struct {
 	news     chan struct{}                   // closed and replaced with each snapshot
 }
 
-// New observes a pod of which nothing is known.
-func New(deps Deps) *Observer {
-	o := &Observer{deps: deps, news: make(chan struct{})}
-	o.deps.Runtime.Ended = o.readMessage
-	return o
+// New observes a pod of which nothing is known. pending takes the runtime's events that
+// have come and are not applied yet.
+func New(node *Node, id *identity.Pod, pending func() []runtime.Event) *Observer {
+	return &Observer{node: node, id: id, pending: pending, news: make(chan struct{})}
+}
+
+// runtime reads what the runtime has.
+func (o *Observer) runtime() inventory.Reader {
+	r := o.node.Runtime
+	r.Ended = o.readMessage
+	return r
 }
 
 // Seen is what is known now, to be read only.
@@ -115,7 +123,7 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 		o.known = true
 		return false, false, nil
 	}
-	next, err := o.deps.Runtime.Pod(ctx, o.deps.Pod)
+	next, err := o.runtime().Pod(ctx, o.id.UID)
 	if err != nil {
 		return false, false, err
 	}
@@ -123,10 +131,10 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 	first = !o.known
 	o.seen, o.stale, o.known = next, false, true
 	for i := range o.seen.Sandboxes {
-		o.deps.Owners.Add(o.seen.Sandboxes[i].ID, o.deps.Pod)
+		o.node.Owners.Add(o.seen.Sandboxes[i].ID, o.id.UID)
 	}
 	for i := range o.seen.Containers {
-		o.deps.Owners.Add(o.seen.Containers[i].ID, o.deps.Pod)
+		o.node.Owners.Add(o.seen.Containers[i].ID, o.id.UID)
 	}
 	return true, first, nil
 }
@@ -180,8 +188,8 @@ func (o *Observer) readMessage(c *status.Container) {
 		return
 	}
 	if c.MessagePolicy == string(corev1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0 {
-		o.deps.Flushed(c)
-		c.Message = logs.Fallback(o.deps.Log(c))
+		o.node.Flushed(o.id.Life, c)
+		c.Message = logs.Fallback(o.node.Log(o.id.Object, c))
 	}
 }
 
@@ -196,13 +204,13 @@ func (o *Observer) Tidy() (exists func(id string) bool) {
 		ids[o.seen.Sandboxes[i].ID] = true
 	}
 	exists = func(id string) bool { return ids[id] }
-	o.deps.Owners.Keep(o.deps.Pod, exists)
+	o.node.Owners.Keep(o.id.UID, exists)
 	return exists
 }
 
 // Facts are what field references of the pod may ask for.
 func (o *Observer) Facts(pod *corev1.Pod) env.Facts {
-	f := env.Facts{Pod: pod, HostIPs: o.deps.HostIPs, Allocatable: o.deps.Allocatable}
+	f := env.Facts{Pod: pod, HostIPs: o.node.HostIPs, Allocatable: o.node.Allocatable}
 	if pod.Spec.HostNetwork {
 		f.PodIPs = f.HostIPs
 	} else if s := o.seen.Sandbox(); s != nil {

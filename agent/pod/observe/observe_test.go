@@ -12,6 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/status"
 	"monopod/agent/runtime"
@@ -49,11 +50,9 @@ func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerS
 
 func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *inventory.Owners) {
 	owners := &inventory.Owners{}
-	return observe.New(observe.Deps{
-		Pod: "u", Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: inventory.Reader{Runtime: m}, Owners: owners,
-		HostIPs: []string{"192.0.2.1"}, Pending: func() []runtime.Event { return pending }, Flushed: func(*status.Container) {},
-		Log: func(*status.Container) string { return "" },
-	}), owners
+	return observe.New(&observe.Node{
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: inventory.Reader{Runtime: m}, Owners: owners, HostIPs: []string{"192.0.2.1"},
+	}, &identity.Pod{UID: "u"}, func() []runtime.Event { return pending }), owners
 }
 
 func TestLook(t *testing.T) {

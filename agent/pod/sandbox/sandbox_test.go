@@ -67,9 +67,10 @@ func (m *machine) Get(types.UID) (*cri.UserNamespace, error) {
 func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.Pace) {
 	t.Helper()
 	dir, p := t.TempDir(), &pace.Pace{}
-	o := observe.New(observe.Deps{Pod: "u", Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}})
+	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
+	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, nil)
 	return sandbox.New(&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m, Resolv: &cri.DNSConfig{}, Logs: func(*corev1.Pod) string { return dir }},
-		&identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}, o, p), o, p
+		id, o, p), o, p
 }
 
 func TestMake(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,8 +91,7 @@ type Evictor struct {
 	tracker eviction.Tracker
 	walk    time.Time // folders are not walked again before then
 
-	mu       sync.RWMutex // guards the fields below
-	pressure []corev1.NodeConditionType
+	pressure atomic.Pointer[[]corev1.NodeConditionType] // for readers on other goroutines; nil: none yet
 }
 
 const (
@@ -143,10 +142,8 @@ func (e *Evictor) Look() (due []eviction.Met) {
 	seen := e.Signals()
 	due, pressure := e.tracker.Update(e.policy, seen, e.Clock.Now())
 	e.expect(e.policy.Left(seen))
-	e.mu.Lock()
-	changed := !slices.Equal(e.pressure, pressure)
-	e.pressure = pressure
-	e.mu.Unlock()
+	changed := !slices.Equal(e.Pressure(), pressure)
+	e.pressure.Store(&pressure)
 	if changed {
 		e.Log.Info("pressure on the node changed", zap.Any("conditions", pressure))
 		e.Node.Poke()
@@ -156,9 +153,10 @@ func (e *Evictor) Look() (due []eviction.Met) {
 
 // Pressure returns the node's pressure conditions.
 func (e *Evictor) Pressure() []corev1.NodeConditionType {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.pressure
+	if p := e.pressure.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // Admit rejects pods that the node would have to evict next. Pods that ran before
