@@ -120,7 +120,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.pods.wait()
 	a.status.Wait()
 	parts.Wait()
-	a.loop.relister.asking.Wait()
+	a.loop.wait()
 	if a.cgroups != nil {
 		a.cgroups.Close()
 	}
@@ -134,12 +134,11 @@ type part struct {
 }
 
 func (a *Agent) parts() []part {
-	return []part{
-		{"node", a.node.Run}, {"source", a.source.Run}, {"volumes", a.provideVolumes}, {"manifests", a.loop.statics.manifests.Run},
-		{"mirrors", a.loop.mirrors.Run}, {"preload", a.images.preload.Run}, {"collector", a.upkeep.collect.Run}, {"logs", a.upkeep.rotate.Run},
-		{"eviction", a.upkeep.evict.Run}, {"memory", a.upkeep.evict.Watch}, {"drain", a.Drain.Run}, {"oom", a.watchOOM},
-		{"placement", a.upkeep.placement.Run}, {"admission", a.loop.admitter.run},
-	}
+	return append(a.loop.parts(), []part{
+		{"node", a.node.Run}, {"volumes", a.provideVolumes}, {"preload", a.images.preload.Run}, {"collector", a.upkeep.collect.Run},
+		{"logs", a.upkeep.rotate.Run}, {"eviction", a.upkeep.evict.Run}, {"memory", a.upkeep.evict.Watch}, {"drain", a.Drain.Run},
+		{"oom", a.watchOOM}, {"placement", a.upkeep.placement.Run},
+	}...)
 }
 
 // watchOOM tells of processes that the kernel killed because the whole machine was out of

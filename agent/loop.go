@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,6 +37,20 @@ type loop struct {
 	owners    *inventory.Owners
 	placement *placement.Placement
 	sweep     *sweeper
+	sweeping  sync.WaitGroup
+}
+
+// parts run beside the loop.
+func (l *loop) parts() []part {
+	return []part{
+		{"source", l.source.Run}, {"manifests", l.statics.manifests.Run}, {"mirrors", l.mirrors.Run}, {"admission", l.admitter.run},
+	}
+}
+
+// wait waits for what the loop and its parts have begun, after those have ended.
+func (l *loop) wait() {
+	l.relister.wait()
+	l.sweeping.Wait()
 }
 
 // run works until ctx ends.
@@ -103,9 +118,7 @@ func (l *loop) listed(ctx context.Context, answer list) {
 			l.orphans(ctx, found, nil)
 		}
 	}
-	if l.relister.again {
-		l.relister.relist(ctx)
-	}
+	l.relister.taken(ctx)
 }
 
 // orphans ends what the runtime runs for a pod that the node does not have or, being
@@ -171,7 +184,7 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 		}
 	}
 	if found != nil {
-		l.admitter.do(func() { l.guard.Go(&l.relister.asking, "sweep", l.sweep.run) }) // once all of them are judged
+		l.admitter.do(func() { l.guard.Go(&l.sweeping, "sweep", l.sweep.run) }) // once all of them are judged
 	}
 }
 

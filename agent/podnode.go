@@ -15,6 +15,7 @@ import (
 	"monopod/agent/pod/turns"
 	"monopod/agent/pod/volumes"
 	"monopod/agent/resources/userns"
+	"monopod/agent/runtime/inventory"
 	"monopod/agent/storage/token"
 )
 
@@ -35,7 +36,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
 		HostIPs: m.hostIPs, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
 		Observers: observe.Node{
-			Clock: d.Clock, Runtime: a.loop.relister.inventory, Owners: a.owners, HostIPs: m.hostIPs, Allocatable: m.allocatable,
+			Clock: d.Clock, Runtime: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners, HostIPs: m.hostIPs, Allocatable: m.allocatable,
 			Flushed: a.Flushed, Log: a.logs.Path,
 		},
 		Images: images.Node{

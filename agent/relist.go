@@ -131,6 +131,19 @@ func (r *relister) listed(l list) (found map[types.UID]*inventory.Held, ok bool)
 	return inventory.ByPod(l.sandboxes, l.containers), true
 }
 
+// taken asks once more where the answer, which the loop has taken, may be out of date.
+func (r *relister) taken(ctx context.Context) {
+	if r.again {
+		r.relist(ctx)
+	}
+}
+
+// check is nil while the node learns what becomes of its pods; see pleg.Health.
+func (r *relister) check() error { return r.pleg.Check() }
+
+// wait waits for what was asked, whose contexts have ended.
+func (r *relister) wait() { r.asking.Wait() }
+
 // ask asks the runtime for everything of ours.
 func (r *relister) ask(ctx context.Context) (l list) {
 	l.err = r.guard.Call("relist", func() (err error) {

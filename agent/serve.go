@@ -33,7 +33,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.Ser
 func (a *Agent) SyncLoop() error { return a.PLEG() }
 
 // PLEG is nil while the node learns what becomes of its pods; see pleg.Health.
-func (a *Agent) PLEG() error { return a.loop.relister.pleg.Check() }
+func (a *Agent) PLEG() error { return a.loop.relister.check() }
 
 // Pods implements server.Node.
 func (a *Agent) Pods() []*corev1.Pod { return a.pods.objects() }

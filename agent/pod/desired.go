@@ -46,6 +46,9 @@ func (d *desired) ask(next *corev1.Pod, fits func(had, pod *corev1.Pod) *status.
 	return asks, asks && d.deferred == nil
 }
 
+// remove notes that there is no such object any more.
+func (d *desired) remove() { d.gone = true }
+
 // fail has the pod end for a reason, within grace or, where that is nil, its own.
 func (d *desired) fail(why *status.Failure, grace *time.Duration) { d.failure, d.grace = why, grace }
 

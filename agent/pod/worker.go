@@ -149,7 +149,9 @@ func (w *worker) hear(n news) {
 	} else if w.desired.waitsForResources() {
 		w.ask(w.desired.asked)
 	}
-	w.desired.gone = w.desired.gone || n.gone
+	if n.gone {
+		w.desired.remove()
+	}
 	if n.relist {
 		w.observer.Doubt()
 	}
