@@ -49,7 +49,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if facts.Services, err = m.services(ctx, pod, facts); err != nil {
 		return nil, err
 	}
-	vars, err := env.Make(c, facts, identity.Objects{Context: ctx, Client: m.node.Client, Namespace: pod.Namespace})
+	vars, err := env.Make(c, facts, volumes.Objects{Context: ctx, Client: m.node.Client, Namespace: pod.Namespace})
 	if err != nil {
 		return nil, err
 	}

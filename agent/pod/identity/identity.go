@@ -10,10 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/process/guard"
 )
 
@@ -45,32 +43,6 @@ func (p *Pod) Call(part string, f func() error) error {
 		p.Panicked(part, panicked)
 	}
 	return err
-}
-
-// Objects reads the ConfigMaps and Secrets of one namespace; nil is one that does not
-// exist. It lives as long as one step.
-type Objects struct {
-	Context   context.Context
-	Client    client.Client
-	Namespace string
-}
-
-// ConfigMap is the one with that name.
-func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
-	cm, err := client.Get[*corev1.ConfigMap](o.Context, o.Client, o.Namespace, name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return cm, err
-}
-
-// Secret is the one with that name.
-func (o Objects) Secret(name string) (*corev1.Secret, error) {
-	s, err := client.Get[*corev1.Secret](o.Context, o.Client, o.Namespace, name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return s, err
 }
 
 // Gone says that the runtime does not know what it was asked about.

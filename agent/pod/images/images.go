@@ -11,6 +11,7 @@ import (
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 	"k8s.io/utils/clock"
@@ -207,14 +208,13 @@ func (s *Images) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*
 
 // secrets are those that the pod names; those that are not there are left out.
 func (s *Images) secrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
-	objects := identity.Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}
 	var out []*corev1.Secret
 	for _, ref := range pod.Spec.ImagePullSecrets {
-		secret, err := objects.Secret(ref.Name)
-		if err != nil {
+		secret, err := client.Get[*corev1.Secret](ctx, s.node.Client, pod.Namespace, ref.Name)
+		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("imagePullSecrets: %w", err)
 		}
-		if secret == nil {
+		if err != nil {
 			s.pod.Warn("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name)
 			continue
 		}

@@ -122,7 +122,7 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
 	return &volume.Set{
 		Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths,
-		Source: s.immutable.Over(identity.Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}),
+		Source: s.immutable.Over(Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}),
 		Claim: func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
 			return s.node.Claims.Volume(ctx, pod, v, ran)
 		},

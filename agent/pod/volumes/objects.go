@@ -1,0 +1,36 @@
+package volumes
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+)
+
+// Objects reads the ConfigMaps and Secrets of one namespace; nil is one that does not
+// exist. It lives as long as one step.
+type Objects struct {
+	Context   context.Context
+	Client    client.Client
+	Namespace string
+}
+
+// ConfigMap is the one with that name.
+func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
+	cm, err := client.Get[*corev1.ConfigMap](o.Context, o.Client, o.Namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return cm, err
+}
+
+// Secret is the one with that name.
+func (o Objects) Secret(name string) (*corev1.Secret, error) {
+	s, err := client.Get[*corev1.Secret](o.Context, o.Client, o.Namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return s, err
+}
