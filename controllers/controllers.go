@@ -1,9 +1,9 @@
 // Package controllers runs the controllers: which ones, in what order, how they
 // are doing.
 //
-// All is the table of them. A Manager starts those that Config names, restarts
-// the ones that fail, and tells health, metrics and configuration. Adding a
-// controller is one folder and one entry in All, with its flags.
+// All is the table of them. A Manager starts those that Config names, restarts the
+// ones that fail, and reports health, metrics and configuration. Adding a controller
+// is one folder and one entry in All, with its flags.
 package controllers
 
 import (

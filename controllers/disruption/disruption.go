@@ -76,8 +76,8 @@ func onBudget(old, new client.Object) []key {
 	return []key{{Key: follow.KeyOf(is)}}
 }
 
-// onPod wakes a pod that is said to be disrupted, and the budgets that guard it, or
-// did.
+// onPod wakes a pod with the condition DisruptionTarget, and the budgets that guard
+// it, or did.
 func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
 	out := onCondition(new)
 	pods := make([]*corev1.Pod, 0, 2)
@@ -101,7 +101,7 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	return out, nil
 }
 
-// onCondition wakes a pod that is said to be disrupted.
+// onCondition wakes a pod with the condition DisruptionTarget.
 func onCondition(new client.Object) []key {
 	if p, _ := new.(*corev1.Pod); p != nil {
 		if _, waits := staleIn(p, time.Time{}); waits {
@@ -169,7 +169,7 @@ func (c *Controller) guarded(ctx context.Context, b *policyv1.PodDisruptionBudge
 	return out, nil
 }
 
-// tell says what is odd about what the budget guards.
+// tell records Events about unusual pods of the budget.
 func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
 	if len(pods) == 0 {
 		c.events.Eventf(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
@@ -184,7 +184,7 @@ func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, w
 	}
 }
 
-// failed lets nothing be evicted while the count is not known.
+// failed allows no evictions while the count is unknown.
 func (c *Controller) failed(ctx context.Context, b *policyv1.PodDisruptionBudget, why error) error {
 	return c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
 		cur.Status.DisruptionsAllowed, cur.Status.ObservedGeneration = 0, cur.Generation

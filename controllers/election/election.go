@@ -184,8 +184,8 @@ func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder str
 	return e.cfg.Identity, nil
 }
 
-// mayTake reports whether the lease is this process', nobody's, or has not changed
-// for as long as its holder promised.
+// mayTake reports whether this process holds the lease, or it has no holder, or has
+// expired.
 func (e *Elector) mayTake(lease *coordinationv1.Lease) bool {
 	if lease.ResourceVersion != e.seen {
 		e.seen, e.seenAt = lease.ResourceVersion, e.cfg.Clock.Now()
@@ -236,7 +236,7 @@ func (e *Elector) replace(ctx context.Context, cur, next *coordinationv1.Lease) 
 	return err
 }
 
-// errTaken says that somebody else wrote the lease first.
+// errTaken means that another process wrote the lease first.
 var errTaken = errors.New("the lease changed meanwhile")
 
 // release gives the lease back, so that the next one need not wait for it to
@@ -251,6 +251,6 @@ func (e *Elector) release(ctx context.Context) {
 		err = e.replace(ctx, lease, next)
 	}
 	if err != nil {
-		e.cfg.Log.Warn("the controllers' lease was not given back", zap.Error(err))
+		e.cfg.Log.Warn("failed to release the controllers' lease", zap.Error(err))
 	}
 }

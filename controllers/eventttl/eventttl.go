@@ -98,9 +98,9 @@ func (c *Controller) sweep(ctx context.Context, _ string) (time.Duration, error)
 	return max(minSweep, happened(stays[0]).Add(c.cfg.TTL).Sub(now)), nil
 }
 
-// divide tells the events that go from those that stay, oldest first: what
-// happened before the limit, and, when more than most are left, the oldest of
-// them down to 7/8 of it.
+// divide separates the events to delete from those to keep, oldest first: events
+// before the limit and, if more than most remain, the oldest ones down to 7/8 of
+// most.
 func divide(events []*corev1.Event, limit time.Time, most int) (goes, stays []*corev1.Event) {
 	sorted := slices.Clone(events)
 	slices.SortFunc(sorted, func(a, b *corev1.Event) int {

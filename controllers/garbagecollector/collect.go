@@ -72,8 +72,8 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	return r.delete(ctx, i, obj, policy)
 }
 
-// warn tells of owners that are in another namespace: such references mean nothing,
-// and the object goes with the last owner that does.
+// warn reports owners in another namespace: such references are ignored, and the
+// object is deleted with the last valid owner.
 func (r *run) warn(obj client.Object) {
 	for _, ref := range obj.GetOwnerReferences() {
 		if ns, ok := r.index.namespace(ref.UID); ok && ns != obj.GetNamespace() {

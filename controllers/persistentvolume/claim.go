@@ -97,7 +97,7 @@ func (r *run) class(ctx context.Context, name string) (*storagev1.StorageClass, 
 	return class, err
 }
 
-// awaitPod tells whose turn it is: a user's, to make a pod, or the scheduler's.
+// awaitPod reports what the claim waits for: a pod, or the scheduler.
 func (r *run) awaitPod(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: c.Namespace})
 	if err != nil {

@@ -166,7 +166,7 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 	return err
 }
 
-// tell says of a waiting claim why it waits, once.
+// tell records, once, why a claim waits.
 func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
 	k := follow.KeyOf(c)
 	if r.told[k] == string(c.UID)+message {

@@ -1,6 +1,6 @@
-// Package podgc deletes pods that nobody else will: finished ones beyond a
-// threshold, those of nodes that are gone or out of service, and terminating
-// ones that never got a node.
+// Package podgc deletes pods that no other component deletes: finished ones beyond a
+// threshold, those of nodes that are gone or out of service, and terminating ones
+// that never got a node.
 package podgc
 
 import (
@@ -183,6 +183,6 @@ func (c *Controller) account(s *state, o *outcome, reason string) {
 		return
 	}
 	s.complained[o.pod.UID] = text
-	c.deps.Log.Warn("pod not deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
+	c.deps.Log.Warn("failed to delete a pod", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
 		zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason), zap.Error(o.err))
 }

@@ -32,10 +32,10 @@ func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string)
 	return err
 }
 
-// replaced: the pod with this UID is no more.
+// replaced reports whether the pod with this UID is gone.
 func replaced(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// fail sets phase Failed, and for an orphan says what happened to it.
+// fail sets phase Failed, and a condition that explains it for an orphaned pod.
 func (c *Controller) fail(ctx context.Context, pod *corev1.Pod, reason string) error {
 	_, err := client.Update(ctx, c.deps.Client, pod, "status", func(p *corev1.Pod) error {
 		p.UID = pod.UID // a pod of the same name conflicts

@@ -98,8 +98,8 @@ func (r *run) recheck(ctx context.Context, rs *appsv1.ReplicaSet) func() error {
 	return func() error { return err }
 }
 
-// errNotOrphan stops an adoption that somebody else was faster with.
-var errNotOrphan = errors.New("pod is no orphan any more")
+// errNotOrphan stops an adoption if another controller was faster.
+var errNotOrphan = errors.New("pod is no longer an orphan")
 
 // adopt makes rs the pod's controller; nil when the pod is gone or taken.
 func (r *run) adopt(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod, may func() error) (*corev1.Pod, error) {

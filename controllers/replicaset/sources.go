@@ -82,7 +82,7 @@ func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]follow.Key
 	return append(keys, more...), err
 }
 
-// formerOwner is the controller that a pod has no more.
+// formerOwner returns the controller that a pod no longer has.
 func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Key, error) {
 	before, after := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(is)
 	if before == nil || (after != nil && after.UID == before.UID) {

@@ -65,7 +65,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// changed wakes the namespace whose ConfigMap somebody touched.
+// changed wakes the namespace whose ConfigMap has changed.
 func changed(old, new client.Object) []string {
 	if new == nil {
 		return []string{old.GetNamespace()}

@@ -90,8 +90,8 @@ func (c *cache) tidy(name string) {
 
 func (c *cache) has(uid types.UID) bool { return c.pods[uid] != nil }
 
-// observe takes in what the API says of a pod and reports whether that made room
-// for others. A pod whose binding is in flight keeps its place.
+// observe updates the cache with a pod from the API and reports whether that made
+// room for others. A pod whose binding is in flight keeps its place.
 func (c *cache) observe(pod *corev1.Pod) (freed bool) {
 	old := c.pods[pod.UID]
 	if podstate.Finished(pod) {

@@ -266,7 +266,7 @@ func (r *run) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	return err
 }
 
-// giveUp takes back an assumption and lets others have the room.
+// giveUp forgets an assumed pod and wakes pods that wait for room.
 func (r *run) giveUp(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -172,7 +172,7 @@ func canBeMade(class *storagev1.StorageClass, node *corev1.Node) bool {
 	})
 }
 
-// errTaken: somebody else was faster.
+// errTaken means that another claim was faster.
 var errTaken = errors.New("the volume was given to another claim meanwhile")
 
 // settle has the open claims bound on the node: to volumes that are there, or to

@@ -64,7 +64,7 @@ func (r *run) unschedulable(ctx context.Context, pod *corev1.Pod, why string) er
 	return err
 }
 
-// gated says that the pod waits for its scheduling gates to be removed.
+// gated sets the condition of a pod that waits for its scheduling gates.
 func (r *run) gated(ctx context.Context, pod *corev1.Pod) error {
 	_, err := r.condition(ctx, pod, corev1.PodReasonSchedulingGated, "Scheduling is blocked due to non-empty scheduling gates")
 	return err

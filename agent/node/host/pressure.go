@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryTrigger: some process waited for memory 300 ms within two seconds, the
-// shortest window that needs no privilege.
+// memoryTrigger fires when some process waited 300 ms for memory within two seconds,
+// the shortest window that needs no privilege.
 const memoryTrigger = "some 300000 2000000"
 
-// WatchMemory calls short when processes have to wait for memory, at most every
-// two seconds, until ctx ends. It fails where the kernel has no such notice (PSI,
-// /proc/pressure/memory). Between notices it costs nothing: the goroutine sleeps in
-// the poller.
+// WatchMemory calls short when processes have to wait for memory, at most every two
+// seconds, until ctx ends. It fails if the kernel does not support it (PSI,
+// /proc/pressure/memory). The goroutine sleeps in the poller meanwhile.
 func WatchMemory(ctx context.Context, short func()) error {
 	return watchPressure(ctx, "/proc/pressure/memory", memoryTrigger, short)
 }
@@ -63,7 +62,7 @@ func notices(ctx context.Context, poll *os.File, notice func()) error {
 			case err != nil && !errors.Is(err, unix.EINTR):
 				failed = os.NewSyscallError("epoll_wait", err)
 			case n > 0 && events[0].Events&unix.EPOLLERR != 0:
-				failed = errors.New("the kernel ended its notices")
+				failed = errors.New("the kernel ended its memory pressure notifications")
 			}
 			done = woken || n > 0 || failed != nil
 			woken = true

@@ -14,10 +14,10 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// WatchUsage calls passed once all processes together use more memory by what left
-// said last, in bytes, until ctx ends; with 0 and less it waits for what left says
-// next. It fails where the kernel has no such notice, which is cgroup v1's. Between
-// notices it costs nothing.
+// WatchUsage calls passed when the memory usage of all processes has grown by the
+// last value from left, in bytes, until ctx ends; a value of 0 or less disables it
+// until the next one. It fails if the kernel does not support it, which needs cgroup
+// v1. The goroutine sleeps in the poller meanwhile.
 func WatchUsage(ctx context.Context, left <-chan int64, passed func()) error {
 	return watchUsage(ctx, "/sys/fs/cgroup/memory", left, passed)
 }
@@ -50,13 +50,13 @@ func watchUsage(ctx context.Context, dir string, left <-chan int64, passed func(
 	}
 }
 
-// bound is one notice that the kernel owes us; nil: none.
+// bound is a requested notification of the kernel; nil: none.
 type bound struct {
 	file *os.File      // an eventfd
 	done chan struct{} // closed when it was read, or closed
 }
 
-// newBound asks for a notice when usage has grown by more bytes.
+// newBound requests a notification when usage has grown by more bytes.
 func newBound(dir string, more int64) (*bound, error) {
 	usage, err := os.Open(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err != nil {
@@ -81,12 +81,12 @@ func newBound(dir string, more int64) (*bound, error) {
 	guard.Spawn(b.wait)
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.event_control"), []byte(order), 0); err != nil {
 		b.drop()
-		return nil, errors.Join(errors.New("ask for a notice of memory in use"), err)
+		return nil, errors.Join(errors.New("request a notification of memory usage"), err)
 	}
 	return b, nil
 }
 
-// wait sleeps in the poller until the kernel counts the eventfd up.
+// wait sleeps in the poller until the kernel increments the eventfd.
 func (b *bound) wait() error {
 	defer close(b.done)
 	var count [8]byte
@@ -101,7 +101,7 @@ func (b *bound) reached() <-chan struct{} {
 	return b.done
 }
 
-// drop takes the request back and waits for the reader.
+// drop cancels the request and waits for the reader.
 func (b *bound) drop() {
 	if b == nil {
 		return

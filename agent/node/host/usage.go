@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Usage is what the whole machine uses.
+// Usage is the usage of the whole machine.
 type Usage struct {
-	CPU        uint64 // ns since boot, all processors together, idle time aside
+	CPU        uint64 // ns since boot, sum of all CPUs, without idle time
 	Memory     uint64 // bytes, with the page cache
-	WorkingSet uint64 // bytes that the kernel could not give to others
+	WorkingSet uint64 // bytes that the kernel cannot reclaim
 	Available  uint64
 	RSS        uint64
 	SwapUsed   uint64

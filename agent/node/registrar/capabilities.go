@@ -9,10 +9,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// declared are the features of this agent that others may ask for by name.
+// declared returns the declared features of this agent.
 func declared() []string { return []string{restartallcontainers.RestartAllContainersOnContainerExits} }
 
-// capabilities are what the runtime says it can, as the node shows it.
+// capabilities returns the runtime's features and handlers for the node's status.
 func capabilities(resp *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, features *corev1.NodeFeatures) {
 	for _, h := range resp.GetRuntimeHandlers() {
 		out := corev1.NodeRuntimeHandler{Name: h.Name}

@@ -33,7 +33,7 @@ func others(all, own []corev1.NodeCondition) []corev1.NodeCondition {
 	return out
 }
 
-// unchanged compares all but heartbeats and the conditions of others.
+// unchanged compares everything except heartbeats and conditions of other components.
 func unchanged(stored, next *corev1.NodeStatus) bool {
 	a, b := stored.DeepCopy(), next.DeepCopy()
 	b.Conditions = append(b.Conditions, others(a.Conditions, b.Conditions)...)

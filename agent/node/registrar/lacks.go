@@ -7,13 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lacks are the reasons why cgroups are not limited, by whose they are.
+// lacks are the reasons why cgroups are not limited, by owner.
 type lacks struct {
 	of    map[string]string
 	count map[string]int // of each reason: most have the same
 }
 
-// note replaces the reason of one; empty: there is none.
+// note replaces the reason of an owner; empty: none.
 func (l *lacks) note(of, why string) {
 	if l.of == nil {
 		l.of, l.count = map[string]string{}, map[string]int{}
@@ -30,7 +30,7 @@ func (l *lacks) note(of, why string) {
 	}
 }
 
-// why is one of the reasons; empty: there is none.
+// why returns one of the reasons; empty: none.
 func (l *lacks) why() string {
 	if len(l.count) == 0 {
 		return ""
@@ -38,8 +38,8 @@ func (l *lacks) why() string {
 	return slices.Min(slices.Collect(maps.Keys(l.count)))
 }
 
-// Lacks notes why the cgroup of a pod, or of all of them, cannot be limited, which
-// is a condition of the node and an event, and no reason to refuse pods; nil: it is
+// Lacks records why the cgroup of a pod, or of all pods, cannot be limited. This
+// causes a condition of the node and an Event, but pods are not rejected; nil: it is
 // limited, or gone.
 func (r *Registrar) Lacks(of string, err error) {
 	why := ""
@@ -62,7 +62,7 @@ func (r *Registrar) Lacks(of string, err error) {
 	r.Poke()
 }
 
-// Lacking reports whether of lacks limits.
+// Lacking reports whether the cgroup of an owner is not limited.
 func (r *Registrar) Lacking(of string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

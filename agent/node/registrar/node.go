@@ -34,7 +34,7 @@ func (r *Registrar) labels() map[string]string {
 	return labels
 }
 
-// store creates the node or brings it up to date.
+// store creates or updates the node.
 func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	stored, err := r.registered(ctx)
 	if err != nil {
@@ -66,8 +66,7 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	return nil
 }
 
-// registered is the node as it is in the API, where others may have changed or
-// deleted it; there always is one.
+// registered returns the node from the API, and registers it again if it was deleted.
 func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	node, err := client.Get[*corev1.Node](ctx, r.Client, "", r.cfg.NodeName)
 	first := r.written.IsZero()

@@ -1,6 +1,6 @@
-// Package registrar keeps the Node object of an agent and its lease: it registers
-// the node, renews the lease, and stores the node's status when it has changed or
-// it is time. Labels, taints and conditions of others stay as they are.
+// Package registrar keeps the Node object of an agent and its lease: it registers the
+// node, renews the lease, and updates the node's status when it has changed or
+// periodically. Labels, taints and conditions of other components are kept.
 package registrar
 
 import (
@@ -18,22 +18,22 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// KubeletVersion is the Kubernetes the agent behaves as.
+// KubeletVersion is the version of Kubernetes that the agent implements.
 const KubeletVersion = "v1.37.2"
 
-// Runtime is the part of the agent's runtime that the status tells of.
+// Runtime is the part of the agent's runtime that the status shows.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 	ListImages(ctx context.Context) ([]*cri.Image, error)
 }
 
-// Recorder writes events; it must not wait.
+// Recorder writes events; it must not block.
 type Recorder interface {
 	Reference(ref corev1.ObjectReference, eventType, reason, format string, args ...any)
 }
 
-// Deps are what a Registrar works with. All are required; the functions are asked
+// Deps are a Registrar's dependencies. All are required; the functions are called
 // from Run on.
 type Deps struct {
 	Client   client.Client
@@ -41,34 +41,34 @@ type Deps struct {
 	Clock    clock.Clock
 	Log      *zap.Logger
 	Recorder Recorder
-	// Resources are what the node has, and what of it pods may have.
+	// Resources returns the node's capacity and allocatable.
 	Resources func() (capacity, allocatable corev1.ResourceList)
-	// Offer adds to the resources in next what device plugins offer; cur is what the
-	// API has. first: nothing was stored since the start.
+	// Offer adds the devices of plugins to the resources in next; cur is the status
+	// in the API. first: no status was written since the start.
 	Offer func(next, cur *corev1.NodeStatus, first bool)
-	// Pressure are the conditions of scarcity that the node is in.
+	// Pressure returns the node's pressure conditions.
 	Pressure func() []corev1.NodeConditionType
-	// Down reports whether the machine is about to go down.
+	// Down reports whether the machine is about to shut down.
 	Down func() bool
-	// Learns is nil while the node learns what becomes of its pods.
+	// Learns returns nil while the node observes its pods.
 	Learns func() error
-	// Ready is called with each look that finds the runtime ready.
+	// Ready is called after each check that finds the runtime ready.
 	Ready func(ctx context.Context)
 }
 
 // Config is about the node; all but Labels, Taints and StateRestored is required.
 type Config struct {
 	NodeName string
-	Port     int32 // of the node's own server; 0: there is none
+	Port     int32 // of the node's own server; 0: none
 	HostIPs  []string
 	Labels   map[string]string // more labels of the node
 	Taints   []corev1.Taint    // of a node that registers for the first time
-	// StateRestored says what happened when a snapshot took the place of the state
-	// before this start; empty: it did not. The node's condition of that name.
+	// StateRestored is the message of the node's condition of that name, if the state
+	// was restored from a snapshot at this start; empty: it was not.
 	StateRestored string
 
 	HeartbeatPeriod time.Duration // lease renewed, conditions checked
-	StatusPeriod    time.Duration // status written though nothing changed
+	StatusPeriod    time.Duration // status written without changes
 	LeaseDuration   time.Duration
 }
 
@@ -85,11 +85,11 @@ type Registrar struct {
 	info corev1.NodeSystemInfo
 	wake chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	stored  *corev1.Node
 	lacks   lacks // why pods are not limited
 	images  images
-	can     *cri.StatusResponse // what the runtime said last
+	can     *cri.StatusResponse // the runtime's last answer
 	written time.Time           // the last status write
 }
 
@@ -109,7 +109,7 @@ func (r *Registrar) Run(ctx context.Context) {
 	for {
 		wait := r.cfg.HeartbeatPeriod
 		if err := r.beat(ctx); err != nil && ctx.Err() == nil {
-			r.Log.Warn("node status not stored", zap.String("node", r.cfg.NodeName), zap.Error(err))
+			r.Log.Warn("failed to update the node status", zap.String("node", r.cfg.NodeName), zap.Error(err))
 			wait = retry.Next()
 		} else if retry.Reset(); !r.ready() {
 			wait = notReadyCheck
@@ -126,11 +126,11 @@ func (r *Registrar) Run(ctx context.Context) {
 	}
 }
 
-// notReadyCheck is how often a runtime that is not ready is asked again; one
-// that comes back says so itself.
+// notReadyCheck is how often a runtime that is not ready is checked again; one that
+// reconnects is noticed by its events.
 const notReadyCheck = 250 * time.Millisecond
 
-// Poke has the node's status looked at now.
+// Poke makes Run check the node's status now.
 func (r *Registrar) Poke() {
 	select {
 	case r.wake <- struct{}{}:
@@ -138,14 +138,14 @@ func (r *Registrar) Poke() {
 	}
 }
 
-// Event tells of something that happened to the node.
+// Event records an Event of the node.
 func (r *Registrar) Event(eventType, reason, format string, args ...any) {
 	node := r.Current()
 	ref := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 	r.Recorder.Reference(ref, eventType, reason, format, args...)
 }
 
-// ImagesChanged has the images listed anew.
+// ImagesChanged makes Run list the images again.
 func (r *Registrar) ImagesChanged() {
 	r.mu.Lock()
 	r.images.stale = true
@@ -153,7 +153,7 @@ func (r *Registrar) ImagesChanged() {
 	r.Poke()
 }
 
-// Current is the node as last stored, or as it will be.
+// Current returns the node as last written, or as it will be registered.
 func (r *Registrar) Current() *corev1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +168,7 @@ func (r *Registrar) ready() bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// beat renews the lease and stores the status, if it changed or it is time.
+// beat renews the lease, and updates the status if it has changed or is due.
 func (r *Registrar) beat(ctx context.Context) error {
 	status := r.status(ctx)
 	if err := r.store(ctx, status); err != nil {

@@ -15,14 +15,14 @@ import (
 const (
 	imagesListed = 50
 
-	// conditionCgroups is there only where pods' cgroups cannot be limited.
+	// conditionCgroups is set only if pods' cgroups cannot be limited.
 	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
-	// conditionRestored is there until the next start after a snapshot took the
-	// place of the state.
+	// conditionRestored is set after the state was restored from a snapshot, until
+	// the next start.
 	conditionRestored = corev1.NodeConditionType("StateRestored")
 )
 
-// status is the node as it is now; conditions have no times yet.
+// status returns the current status of the node; conditions have no times yet.
 func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	s := corev1.NodeStatus{NodeInfo: r.info, Addresses: r.addresses()}
 	s.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
@@ -59,7 +59,7 @@ func (r *Registrar) addresses() []corev1.NodeAddress {
 	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.cfg.NodeName})
 }
 
-// readyCondition asks the runtime; only its two conditions count.
+// readyCondition derives Ready from the runtime's two conditions.
 func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
 	if r.Down() {
@@ -99,8 +99,8 @@ func notReady(want string, list []*cri.RuntimeCondition, i int) string {
 	return fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, list[i].Reason, list[i].Message)
 }
 
-// describe reads what changes seldom: the runtime's version once, the images
-// when they changed.
+// describe reads what rarely changes: the runtime's version once, and the images when
+// they have changed.
 func (r *Registrar) describe(ctx context.Context) {
 	r.mu.Lock()
 	version, stale := r.info.ContainerRuntimeVersion, r.images.stale
@@ -122,7 +122,7 @@ func (r *Registrar) describe(ctx context.Context) {
 	}
 }
 
-// listImages are the largest images.
+// listImages returns the largest images.
 func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 	list, err := r.Runtime.ListImages(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 	return out
 }
 
-// pressures are the three conditions of scarcity.
+// pressures returns the three pressure conditions.
 func (r *Registrar) pressures() []corev1.NodeCondition {
 	under := r.Pressure()
 	return []corev1.NodeCondition{

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logs serves the files of the log folder and lists its folders. Nothing outside of it
-// is reached, by whatever name or link.
+// logs serves the files of the log folder and lists its folders. Names and links
+// cannot lead outside of it.
 func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("query") {
 		http.Error(w, "the node's logs cannot be searched (NodeLogQuery): ask for a file below /logs/", http.StatusBadRequest)
@@ -31,8 +31,8 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(confined{root})).ServeHTTP(w, r)
 }
 
-// confined is a folder whose links may name a place in it by its whole path, as those
-// of logs/containers do.
+// confined is a folder whose links may be absolute paths within it, as those of
+// logs/containers are.
 type confined struct{ root *os.Root }
 
 // Open implements fs.FS. Whatever cannot be opened is not there.

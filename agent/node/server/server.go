@@ -1,6 +1,7 @@
-// Package server is what a kubelet answers over HTTP: pods, figures, health, logs,
-// configuration and streams, under upstream's paths. It knows nothing of who asks: the
-// API server lets requests through to it, from its own proxy and from the node's port.
+// Package server serves a kubelet's HTTP API: pods, usage, health, logs,
+// configuration and streams, under upstream's paths. It does not authorize: the API
+// server passes authorized requests to it, from its own proxy and from the node's
+// port.
 package server
 
 import (
@@ -21,15 +22,15 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Node is whose server it is.
+// Node is the node that the server represents.
 type Node interface {
 	client.Node
-	// Pods are those that the node is to run, to be read only.
+	// Pods returns the pods assigned to the node, which must not be modified.
 	Pods() []*corev1.Pod
-	// RunningPods are those that the runtime runs, with no more than their names and
+	// RunningPods returns the pods that the runtime runs, with only their names and
 	// containers.
 	RunningPods() []*corev1.Pod
-	// Pod is the newest of a name; false: the node has none.
+	// Pod returns the newest pod of a name; false: none.
 	Pod(name types.NamespacedName) (*corev1.Pod, bool)
 	// RunInContainer runs a command to its end and returns what it wrote.
 	RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error)
@@ -44,7 +45,7 @@ type Config struct {
 	Stats http.Handler
 	// Metrics are at /metrics, Probes at /metrics/probes.
 	Metrics, Probes prometheus.Gatherer
-	// Configz is the KubeletConfiguration in force.
+	// Configz returns the KubeletConfiguration in use.
 	Configz func() any
 	// LogDir is the folder at /logs/.
 	LogDir string
@@ -55,7 +56,7 @@ type Config struct {
 
 type server struct{ Config }
 
-// New makes the handler.
+// New returns the handler.
 func New(cfg Config) http.Handler {
 	s := &server{cfg}
 	mux := http.NewServeMux()

@@ -102,7 +102,7 @@ func (p Periods) shares() Shares {
 	return slices.SortedFunc(slices.Values(p.ByPriority), func(a, b Share) int { return cmp.Compare(a.Priority, b.Priority) })
 }
 
-// Bound is what the containers of all pods may take together.
+// Bound is the total time for the containers of all pods.
 func (p Periods) Bound() (sum time.Duration) {
 	for _, s := range p.shares() {
 		sum += s.Time
@@ -110,7 +110,7 @@ func (p Periods) Bound() (sum time.Duration) {
 	return sum
 }
 
-// Slack is for what follows the end of the last container of a stage.
+// Slack is the time for cleanup after the end of the last container of a stage.
 const Slack = time.Second
 
 // Needs is how long it may take until nothing of the pods is left.
@@ -136,8 +136,8 @@ type Stage struct {
 	Time time.Duration
 }
 
-// Stages are in the order in which they end; one without pods takes no time and is
-// left out. Pods that count as critical are so whatever their priority says.
+// Stages returns the stages in the order in which they end, without empty ones.
+// Critical pods are critical regardless of their priority.
 func (p Periods) Stages(pods []*corev1.Pod, counts func(*corev1.Pod) bool) []Stage {
 	shares := p.shares()
 	all := make([]Stage, len(shares))
@@ -158,7 +158,7 @@ func (p Periods) Stages(pods []*corev1.Pod, counts func(*corev1.Pod) bool) []Sta
 	return slices.DeleteFunc(all, func(s Stage) bool { return len(s.Pods) == 0 })
 }
 
-// Grace is what a pod gets in a stage: its own, but no more than there is.
+// Grace is a pod's grace period in a stage: its own, limited by that of the stage.
 func (s Stage) Grace(pod *corev1.Pod) time.Duration {
 	return min(spec.OwnGrace(pod), s.Time)
 }

@@ -1,9 +1,9 @@
-// Package shutdown is how the pods of a node end before the machine does: those
-// that are not critical first, then the others, all within a bound.
+// Package shutdown implements graceful node shutdown: pods that are not critical end
+// first, then the others, all within a time limit.
 //
 //   - Periods: how long that may take.
-//   - Stage: who ends when.
-//   - Progress: how far it is, as Handler tells whoever asked for it.
+//   - Stage: the pods that end together.
+//   - Progress: the progress that Handler reports.
 package shutdown
 
 import (
@@ -20,7 +20,7 @@ import (
 // and how far it is, with GET.
 const Path = "/monopod/shutdown"
 
-// What pods say that ended for it, and those that came too late (upstream's).
+// Reasons and messages of terminated pods, and of rejected ones (upstream's).
 const (
 	reason      = "Terminated"
 	message     = "Pod was terminated in response to imminent node shutdown."
@@ -34,18 +34,18 @@ func Failure() *status.Failure {
 	return &status.Failure{Reason: reason, Message: message, Disruption: corev1.PodReasonTerminationByKubelet}
 }
 
-// Progress is how far the node is.
+// Progress is the progress of a shutdown.
 type Progress struct {
 	Done    bool     `json:"done"`              // nothing more will be ended
 	Running []string `json:"running,omitempty"` // namespace/name of pods that have not ended
 	Unknown bool     `json:"unknown,omitempty"` // it is not known which pods there are
 }
 
-// Node is what Handler talks to.
+// Node is the node that Handler controls.
 type Node interface {
 	// Shutdown begins to stop the pods, unless it has begun already.
 	Shutdown(Periods)
-	// Progress is nil while nobody asked for it.
+	// Progress returns nil before the first Shutdown.
 	Progress() *Progress
 }
 

@@ -1,5 +1,5 @@
-// Package socket serves gRPC on Unix sockets of the node, to programs that run on
-// it: device plugins, and those that ask which pod has what.
+// Package socket serves gRPC on Unix sockets of the node, for device plugins and
+// clients of the podresources API.
 package socket
 
 import (
@@ -23,7 +23,7 @@ const MaxPath = 107
 // through it.
 const BufferSize = 4 << 10
 
-// Check says what to do about a path that is too long.
+// Check returns an error for a path that is too long.
 func Check(path string) error {
 	if len(path) > MaxPath {
 		return fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path, MaxPath, len(path))
@@ -58,11 +58,12 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
 }
 
-// acceptPause is between attempts to accept when the process has too many files.
+// acceptPause is the interval of attempts to accept when the process has too many
+// open files.
 const acceptPause = time.Second
 
-// Serve answers on l until ctx ends, and closes it. The server is made when
-// somebody comes: one that nobody calls takes no memory.
+// Serve answers on l until ctx ends, and closes it. The server is created for the
+// first client, so that an unused one takes no memory.
 func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })
 	defer closing()

@@ -1,5 +1,5 @@
-// Package stats tells what the node, its pods and their containers use. Nothing is
-// measured until somebody asks.
+// Package stats measures the usage of the node, its pods and their containers. It
+// measures only on request.
 //
 //   - Source reads: containers from the runtime, pods from their cgroups, the node
 //     from /proc, folders by walking them.
@@ -8,9 +8,8 @@
 //   - Handler serves the summary, /metrics/resource and, from the files of cgroups
 //     alone, /metrics/cadvisor.
 //
-// Use of the processor is known as a sum since the start; a rate needs two
-// looks. Source keeps the sums of the last looks and, where there are none, takes
-// two a short while apart.
+// CPU usage is a sum since the start; a rate needs two samples. Source keeps the last
+// samples and, if there are none, takes two shortly after each other.
 package stats
 
 import (
@@ -64,7 +63,7 @@ type Config struct {
 // Source measures.
 type Source struct {
 	cfg  Config
-	turn chan struct{} // holds one token: who has it owns what follows
+	turn chan struct{} // holds one token, whose holder owns the fields below
 	base *reading      // an older look; nil: none
 	last *reading      // the last one that is minWindow younger than base
 }
@@ -84,7 +83,7 @@ const (
 	firstWindow = 500 * time.Millisecond
 )
 
-// ErrNone says that the runtime has no statistics.
+// ErrNone means that the runtime has no statistics.
 var ErrNone = errors.New("the container runtime has no statistics")
 
 // container is what one container used up to a moment.
@@ -100,7 +99,7 @@ func (c *container) cpu() uint64 { return c.stats.GetCpu().GetUsageCoreNanoSecon
 
 func (c *container) memory() uint64 { return c.stats.GetMemory().GetWorkingSetBytes().GetValue() }
 
-// reading is one look at everything.
+// reading is a sample of everything.
 type reading struct {
 	at         time.Time
 	node       host.Usage

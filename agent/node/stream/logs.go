@@ -45,7 +45,7 @@ func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLog
 	return err
 }
 
-// logged is the instance whose log is asked for.
+// logged returns the instance whose log is requested.
 func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
 	p, err := s.running(ctx, pod, opts.Container)
 	if err != nil {
@@ -131,7 +131,7 @@ const (
 	flushLimit = time.Second
 )
 
-// Flushed waits until the log of a container that ended is whole.
+// Flushed waits until the log of a terminated container is complete.
 func (s *Streams) Flushed(ctx context.Context, c *status.Container) {
 	for s.deps.Clock.Since(c.FinishedAt) < flushLimit {
 		now, err := s.deps.Runtime.ContainerStatus(ctx, c.ID)

@@ -1,5 +1,5 @@
-// Package stream is what users see of containers as it happens: their logs, and the
-// streams of exec, attach and port-forward, which the runtime serves.
+// Package stream serves logs of containers, and the streams of exec, attach and
+// port-forward, which the runtime serves.
 package stream
 
 import (
@@ -31,9 +31,10 @@ type Runtime interface {
 	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
 }
 
-// Pod is one that the node runs.
+// Pod is a pod on the node.
 type Pod interface {
-	// Seen is what the runtime has of it, to be read only; nil: nobody has looked yet.
+	// Seen returns the observed state of the pod, which must not be modified; nil:
+	// not observed yet.
 	Seen() *status.Observed
 	// Changes closes when there is more to see than before it was called.
 	Changes() <-chan struct{}
@@ -41,7 +42,7 @@ type Pod interface {
 	Done() <-chan struct{}
 }
 
-// Deps are what Streams work with. All are required.
+// Deps are the dependencies of Streams. All are required.
 type Deps struct {
 	Runtime Runtime
 	Clock   clock.WithTicker
@@ -65,8 +66,8 @@ func New(deps Deps) *Streams { return &Streams{deps} }
 // findTime bounds find.
 const findTime = 10 * time.Second
 
-// find is the pod of the node; false: there is none. Right after a start pods run that
-// are yet to be found: it waits until they have been.
+// find returns the pod of the node; false: none. Right after a start it waits until
+// the running pods are known.
 func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
 		return s.deps.Pod(pod.UID)

@@ -1,5 +1,5 @@
-// Package draincmd is `monopod drain`: it has a running monopod stop its pods, by
-// their priority, before the machine goes down.
+// Package draincmd is `monopod drain`, which makes a running monopod stop its pods,
+// by priority, before the machine shuts down.
 package draincmd
 
 import (
@@ -31,7 +31,7 @@ func New(dataDir string) *cobra.Command {
 	c := &command{periods: shutdown.Default()}
 	cmd := &cobra.Command{
 		Use:   "drain --shutdown",
-		Short: "Stop all pods of the node, critical ones last, before the machine goes down",
+		Short: "Stop all pods of the node, critical ones last, before the machine shuts down",
 		Long: "drain --shutdown has the monopod that runs on the folder stop the pods of its node within\n" +
 			"a bound: first those that are not critical, then the others. They end as Failed, with the\n" +
 			"reason Terminated; the node is not ready and refuses new ones until monopod starts again,\n" +
@@ -51,7 +51,7 @@ func New(dataDir string) *cobra.Command {
 	return cmd
 }
 
-// pollPeriod is between questions how far it is.
+// pollPeriod is the interval of progress requests.
 const pollPeriod = 100 * time.Millisecond
 
 func (c *command) run(ctx context.Context, out io.Writer) error {

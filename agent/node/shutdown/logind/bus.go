@@ -10,7 +10,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Where logind is on the bus.
+// Names of logind on the bus.
 const (
 	name      = "org.freedesktop.login1"
 	path      = dbus.ObjectPath("/org/freedesktop/login1")
@@ -21,7 +21,7 @@ const (
 	newOwner = "NameOwnerChanged"
 )
 
-// patience is how long logind has for an answer: it may have to start first.
+// patience is the timeout of a call: logind may have to start first.
 const patience = 10 * time.Second
 
 // connect to the bus, with a connection that is nobody else's. Only connecting ends
@@ -76,12 +76,12 @@ func (m manager) ask(s *dbus.Signal) func(context.Context) (bool, error) {
 	return nil
 }
 
-// goesDown reports whether the machine does.
+// goesDown reports whether the machine is shutting down.
 func (m manager) goesDown(ctx context.Context) (down bool, err error) {
 	return down, m.property(ctx, "PreparingForShutdown", &down)
 }
 
-// limit is how long logind waits at most.
+// limit returns how long logind waits at most.
 func (m manager) limit(ctx context.Context) (time.Duration, error) {
 	var micros uint64
 	err := m.property(ctx, "InhibitDelayMaxUSec", &micros)
@@ -101,8 +101,8 @@ func (m manager) property(ctx context.Context, name string, to any) error {
 	return nil
 }
 
-// inhibit has the machine wait until the file is closed. It does not end with ctx: an
-// answer that nobody waits for any more would be held for ever.
+// inhibit delays a shutdown until the file is closed. It does not end with ctx,
+// because an inhibitor that arrives later would never be released.
 func (m manager) inhibit(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

@@ -1,10 +1,9 @@
-// Package logind has the machine wait with going down until the pods of its node
-// have ended: it holds an inhibitor of systemd-logind, of mode delay, and gives it
-// back when they have.
+// Package logind delays the shutdown of the machine until the pods of its node have
+// ended: it holds an inhibitor of systemd-logind, of mode delay, and releases it when
+// they have.
 //
-// Logind waits no longer than its InhibitDelayMaxSec (5 s where nobody set it), and
-// then goes on. Where that is less than the pods may take, they get less; nothing is
-// written into systemd's configuration.
+// Logind waits for at most InhibitDelayMaxSec (5 s by default). If that is less than
+// the pods' grace periods, they get less; systemd's configuration is not changed.
 package logind
 
 import (
@@ -27,10 +26,10 @@ import (
 
 // Node is whose pods end.
 type Node interface {
-	// StopPods ends them within the periods, and lets no new ones in. It returns when
-	// that is done, or ctx ends.
+	// StopPods ends the pods within the periods, and rejects new ones. It returns
+	// when they have ended, or ctx ends.
 	StopPods(ctx context.Context, p shutdown.Periods)
-	// StayUp lets pods in again: the machine does not go down after all.
+	// StayUp accepts pods again after a cancelled shutdown.
 	StayUp()
 }
 
@@ -54,11 +53,11 @@ type Config struct {
 	Log   *zap.Logger // nil: none
 }
 
-// Delay is the machine's waiting.
+// Delay delays the shutdown of the machine.
 type Delay struct {
 	cfg Config
 
-	// What follows belongs to Run's goroutine.
+	// The fields below belong to the goroutine of Run.
 	lock  *os.File      // while it is held, the machine waits; nil: it does not
 	down  *descent      // nil: the machine stays up
 	limit time.Duration // how long logind waits, as last told
@@ -91,8 +90,8 @@ const (
 	redialMost  = time.Minute
 )
 
-// Run holds the inhibitor until ctx ends, and takes it anew when the bus or logind
-// went away.
+// Run holds the inhibitor until ctx ends, and takes it again when the bus or logind
+// was restarted.
 func (d *Delay) Run(ctx context.Context) {
 	defer d.letGo()
 	for retry := (backoff.Retry{First: redialFirst, Most: redialMost}); ctx.Err() == nil; retry.Wait(ctx, d.cfg.Clock) {
@@ -128,7 +127,7 @@ func (d *Delay) complain(err error) {
 		return
 	}
 	d.mute = true
-	d.cfg.Log.Warn("logind cannot be asked to wait for the pods when the machine goes down; it is tried again", zap.Error(err))
+	d.cfg.Log.Warn("cannot delay shutdowns of the machine through logind, retrying", zap.Error(err))
 	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait, fmt.Sprintf("Pods do not end in order when the machine goes down: %v", err))
 }
 
@@ -201,25 +200,25 @@ func (d *Delay) take(ctx context.Context, bus manager) error {
 	d.mute = false
 	if limit != d.limit {
 		d.limit = limit
-		d.cfg.Log.Info("the machine waits for the pods to end when it goes down", zap.Duration("most", limit))
+		d.cfg.Log.Info("shutdowns of the machine wait for the pods to end", zap.Duration("most", limit))
 		d.warn(limit)
 	}
 	return nil
 }
 
-// warn tells what to do about a logind that waits for less than the pods may take.
+// warn reports how to configure a logind whose delay is too short.
 func (d *Delay) warn(limit time.Duration) {
 	want := d.cfg.Periods.Bound()
 	if limit >= want {
 		return
 	}
-	d.cfg.Log.Warn("logind waits for less time than the pods may take: they get less", zap.Duration("waits", limit), zap.Duration("wanted", want))
+	d.cfg.Log.Warn("logind's shutdown delay is shorter than the grace period of the pods", zap.Duration("waits", limit), zap.Duration("wanted", want))
 	d.cfg.Event(corev1.EventTypeWarning, reasonTooShort, fmt.Sprintf("systemd-logind waits %v for pods to end, they may take %v: they get less. "+
 		"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: systemctl kill -s HUP systemd-logind",
 		limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
 }
 
-// goDown ends the pods, then lets the machine go on.
+// goDown ends the pods, then releases the inhibitor.
 func (d *Delay) goDown(ctx context.Context, bus manager) {
 	d.cfg.Event(corev1.EventTypeNormal, reasonShutdown, "Shutdown manager detected shutdown event")
 	periods, lock := d.cfg.Periods, d.lock

@@ -1,5 +1,5 @@
-// Package times remembers when the node last stopped its pods before the machine
-// went down, so that it can be seen after the machine has started again, too.
+// Package times records the last graceful node shutdown, so that it is known after a
+// reboot.
 package times
 
 import (
@@ -28,8 +28,8 @@ type span struct {
 func New(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 	t := &Record{
 		file:  file,
-		start: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "When the node last began to stop its pods before a shutdown, in seconds since 1970."}),
-		end:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "When that was done, in seconds since 1970."}),
+		start: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "Time at which the last graceful shutdown began, in seconds since 1970."}),
+		end:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "Time at which the last graceful shutdown ended, in seconds since 1970."}),
 	}
 	for _, g := range []prometheus.Gauge{t.start, t.end} {
 		if err := r.Register(g); err != nil {
