@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,29 +20,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/admission/security"
-	"monopod/agent/images/garbage"
-	"monopod/agent/images/image"
 	"monopod/agent/launch"
-	"monopod/agent/logs"
 	"monopod/agent/network/cni"
 	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/draincmd"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pressure/eviction"
-	"monopod/agent/resources/cgroup"
-	"monopod/agent/resources/cpumanager"
-	"monopod/agent/resources/memorymanager"
-	"monopod/agent/resources/reserve"
-	"monopod/agent/resources/topology"
-	"monopod/agent/runtime/cri"
 	"monopod/agent/runtime/cri/resetcmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/audit"
@@ -129,15 +116,12 @@ const defaultDataDir = "/var/lib/monopod"
 
 // Config is what `monopod serve` is told. Every part reads its own share.
 type Config struct {
-	File       string
-	DataDir    string
-	Listen     string
-	Containerd string
-	Runtime    string
-	NodeName   string
-	Log        commandline.Log
-	Profiling  bool
-	Serving    entry.Serving
+	File      string
+	DataDir   string
+	Listen    string
+	Log       commandline.Log
+	Profiling bool
+	Serving   entry.Serving
 
 	Services allocate.Ranges
 	services allocate.Config // of Services, by complete
@@ -148,24 +132,7 @@ type Config struct {
 	Audit       audit.Options
 	Controllers controllers.Config
 
-	Eviction  eviction.Options
-	evictions eviction.Policy // of Eviction, by complete
-
-	Kubelet launch.Kubelet
-	Garbage garbage.Policy
-	Logs    logs.Rotation
-	Pulls   image.Limits
-	Cluster spec.Cluster
-	MaxPods int
-	Reserve reserve.Config
-	Cgroups cgroup.Options
-
-	Security security.Policy
-	CPUs     cpumanager.Config
-	Memory   memorymanager.Config
-	Topology topology.Config
-
-	Shutdown shutdown.Periods
+	launch.Settings
 }
 
 func serveCommand() *cobra.Command {
@@ -227,7 +194,6 @@ func (c *Config) flags() *commandline.Groups {
 	general := g.Group("general")
 	general.StringVar(&c.File, commandline.FileFlag, "", "YAML file with settings, as monopod config prints it. Flags and environment variables take precedence.")
 	general.StringVar(&c.DataDir, "data-dir", defaultDataDir, "Folder for all state; nothing is written outside of it.")
-	general.StringVar(&c.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	g.Group("log", &c.Log)
 	serving := g.Group("API server")
 	serving.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
@@ -236,40 +202,12 @@ func (c *Config) flags() *commandline.Groups {
 	g.Group("audit", &c.Audit)
 	g.Group("storage", &c.State)
 	g.Group("controller", &c.Controllers)
-	runtime := g.Group("container runtime")
-	runtime.StringVar(&c.Runtime, "runtime", "containerd", "Container runtime: containerd, or fake, which runs pods in memory.")
-	runtime.StringVar(&c.Containerd, "containerd", cri.Auto, "Socket of containerd. auto: the one of the machine if it is ready for pods, else monopod starts its own.")
-	g.Group("container runtime", &c.Cgroups)
-	g.Group("image and container", &c.Pulls, &c.Garbage, &c.Logs)
-	pods := g.Group("pod")
-	pods.IntVar(&c.MaxPods, "max-pods", 110, "Maximum number of pods on the node.")
-	g.Group("pod", &c.Cluster, &c.Security)
-	g.Group("kubelet server", &c.Kubelet)
-	g.Group("eviction", &c.Eviction)
-	g.Group("node allocatable", &c.Reserve)
-	g.Group("CPU, memory and topology manager", &c.CPUs, &c.Memory, &c.Topology)
-	g.Group("node shutdown", &c.Shutdown)
+	c.Settings.Flags(func(subject string) *pflag.FlagSet { return g.Group(subject) })
 	return &g
 }
 
 // complete checks what the flags say and fills in what they leave out.
 func (c *Config) complete() error {
-	if c.NodeName == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("--node-name: cannot take the hostname: %w", err)
-		}
-		c.NodeName = strings.ToLower(host)
-	}
-	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
-		return fmt.Errorf("--node-name: %q: %s", c.NodeName, strings.Join(problems, "; "))
-	}
-	if c.Runtime != "containerd" && c.Runtime != "fake" {
-		return fmt.Errorf("--runtime must be containerd or fake, got %q", c.Runtime)
-	}
-	if c.MaxPods < 1 {
-		return fmt.Errorf("--max-pods must be positive, got %d", c.MaxPods)
-	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -280,9 +218,7 @@ func (c *Config) complete() error {
 	c.DataDir, c.State.DataDir = dir, dir
 	c.State.Traces = []string{c.path("pki", "ca.crt")}
 	c.services, err = c.Services.Parse()
-	var evictions error
-	c.evictions, evictions = c.Eviction.Policy()
-	return errors.Join(err, c.Log.Check(), c.Serving.Check(), c.Controllers.Check(), c.Kubelet.Check(), c.Garbage.Check(), c.Logs.Check(), c.Pulls.Check(), c.Cluster.Check(), c.Reserve.Check(), c.Cgroups.Check(), c.Security.Check(), c.CPUs.Check(c.Topology.Policy), c.Memory.Check(), c.Topology.Check(), c.Shutdown.CheckServe(), evictions)
+	return errors.Join(err, c.Log.Check(), c.Serving.Check(), c.Controllers.Check(), c.Settings.Complete())
 }
 
 func (c Config) path(name ...string) string {
@@ -293,10 +229,8 @@ func (c Config) path(name ...string) string {
 // them in the opposite one. It returns when ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	frugal.Pace()
-	if cfg.Runtime == "containerd" {
-		if err := cri.Possible(cfg.Containerd); err != nil {
-			return err
-		}
+	if err := cfg.Possible(); err != nil {
+		return err
 	}
 	closed, err := folder.Open(cfg.DataDir)
 	if err != nil {
@@ -409,8 +343,8 @@ func newControllers(cfg Config, log *zap.Logger, reg *registry.Registry, metrics
 // newAgent tells of a state that was restored before this start.
 func newAgent(cfg Config, log *zap.Logger, reg *registry.Registry, metrics *prometheus.Registry, access *entry.Entry, restored string) *launch.Node {
 	return launch.New(launch.Deps{Client: reg, Metrics: metrics, Complete: reg.Complete, Log: log.Named("agent")}, launch.Config{
-		DataDir: cfg.DataDir, NodeName: cfg.NodeName, Runtime: cfg.Runtime, Containerd: cfg.Containerd,
-		Server: access.Listens(), Kubelet: cfg.Kubelet, Port: access.KubeletPort(), Garbage: cfg.Garbage, Logs: cfg.Logs, Eviction: cfg.evictions, Pulls: cfg.Pulls, Cluster: cfg.Cluster, MaxPods: cfg.MaxPods, Services: cfg.services.Complete().Addresses, Reserve: cfg.Reserve, Cgroups: cfg.Cgroups, Security: cfg.Security, CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Shutdown: cfg.Shutdown, Restored: restored,
+		Settings: cfg.Settings, DataDir: cfg.DataDir, Server: access.Listens(), Port: access.KubeletPort(),
+		Services: cfg.services.Complete().Addresses, Restored: restored,
 	})
 }
 

@@ -38,7 +38,7 @@ func (n *Node) configz() any {
 	if n.cfg.Runtime == "containerd" && n.cfg.Containerd != "" {
 		out["containerRuntimeEndpoint"] = n.cfg.Containerd
 	}
-	addEvictions(out, c.Eviction)
+	addEvictions(out, c.evictions)
 	return out
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,23 +22,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent"
-	"monopod/agent/admission/security"
-	"monopod/agent/images/garbage"
 	"monopod/agent/images/image"
 	"monopod/agent/logs"
 	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pressure/eviction"
 	"monopod/agent/pressure/oom"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/resources/cgroup/systemd"
-	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/deviceplugin"
-	"monopod/agent/resources/memorymanager"
-	"monopod/agent/resources/reserve"
-	"monopod/agent/resources/topology"
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/runtime/fake"
@@ -51,64 +42,14 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Config of a Node. DataDir, NodeName and Runtime are required.
+// Config of a Node. DataDir is required, and Settings that Complete has accepted.
 type Config struct {
-	DataDir    string
-	NodeName   string
-	Runtime    string // "containerd" or "fake"
-	Containerd string // its socket, or cri.Auto
-
-	Garbage  garbage.Policy
-	Logs     logs.Rotation
-	Eviction eviction.Policy
-	Pulls    image.Limits
-	Cluster  spec.Cluster
+	Settings
+	DataDir  string
 	Services []netip.Prefix // the ranges of Services' addresses
 	Server   netip.AddrPort // where the API server listens
-	MaxPods  int            // 0: 110
-	Reserve  reserve.Config
-	Security security.Policy
-	CPUs     cpumanager.Config
-	Memory   memorymanager.Config
-	Topology topology.Config
-
-	// Cgroups says who makes pods' cgroups, and how many processes a pod may have.
-	Cgroups cgroup.Options
-
-	// Shutdown is how long pods may take to end when the machine goes down; Off: it
-	// does not wait for them.
-	Shutdown shutdown.Periods
-
-	// Port is where the API server serves what the node answers; 0: nowhere but
-	// through the API.
-	Port    int32
-	Kubelet Kubelet
-
-	// Restored says that a snapshot took the place of the state; "": it did not.
-	Restored string
-}
-
-// Kubelet is what a kubelet serves itself.
-type Kubelet struct {
-	Listen    string // host:port of HTTPS; empty: only the API server's proxy leads there
-	Debugging bool   // logs, streams, commands and profiles, too
-}
-
-// Flags are kubelet's, but for the address.
-func (k *Kubelet) Flags(f *pflag.FlagSet) {
-	f.StringVar(&k.Listen, "kubelet-listen", "", "Address for HTTPS of what a kubelet serves (metrics, stats, pods, logs), for Prometheus and metrics-server: 0.0.0.0:10250; empty: only through the API, at nodes/NAME/proxy.")
-	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true, "Serve logs, exec, attach, run, port-forward, configz and profiles of the node, beside its pods and metrics.")
-}
-
-// Check says what is wrong with the flags' values.
-func (k *Kubelet) Check() error {
-	if k.Listen == "" {
-		return nil
-	}
-	if _, _, err := net.SplitHostPort(k.Listen); err != nil {
-		return fmt.Errorf("--kubelet-listen: %w", err)
-	}
-	return nil
+	Port     int32          // where the API server serves what the node answers; 0: nowhere but through the API
+	Restored string         // the snapshot that took the place of the state; empty: none did
 }
 
 // Deps are what a Node talks to; all are required.
@@ -300,7 +241,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
 		NodeName: n.cfg.NodeName, Server: n.cfg.Server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.Eviction, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.evictions, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})

@@ -1,0 +1,129 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"monopod/agent/admission/security"
+	"monopod/agent/images/garbage"
+	"monopod/agent/images/image"
+	"monopod/agent/logs"
+	"monopod/agent/node/shutdown"
+	"monopod/agent/pod/spec"
+	"monopod/agent/pressure/eviction"
+	"monopod/agent/resources/cgroup"
+	"monopod/agent/resources/cpumanager"
+	"monopod/agent/resources/memorymanager"
+	"monopod/agent/resources/reserve"
+	"monopod/agent/resources/topology"
+	"monopod/agent/runtime/cri"
+)
+
+// Settings are the flags of a node.
+type Settings struct {
+	NodeName   string // empty: the hostname
+	Runtime    string // "containerd" or "fake"
+	Containerd string // its socket, or cri.Auto
+	Cgroups    cgroup.Options
+	Pulls      image.Limits
+	Garbage    garbage.Policy
+	Logs       logs.Rotation
+	MaxPods    int
+	Cluster    spec.Cluster
+	Security   security.Policy
+	Kubelet    Kubelet
+	Eviction   eviction.Options
+	Reserve    reserve.Config
+	CPUs       cpumanager.Config
+	Memory     memorymanager.Config
+	Topology   topology.Config
+	Shutdown   shutdown.Periods
+
+	evictions eviction.Policy // of Eviction, by Complete
+}
+
+// Flags adds the flags to the groups of their subjects.
+func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
+	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
+	runtime := group("container runtime")
+	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd, or fake, which runs pods in memory.")
+	runtime.StringVar(&s.Containerd, "containerd", cri.Auto, "Socket of containerd. auto: the one of the machine if it is ready for pods, else monopod starts its own.")
+	s.Cgroups.Flags(runtime)
+	images := group("image and container")
+	s.Pulls.Flags(images)
+	s.Garbage.Flags(images)
+	s.Logs.Flags(images)
+	pods := group("pod")
+	pods.IntVar(&s.MaxPods, "max-pods", 110, "Maximum number of pods on the node.")
+	s.Cluster.Flags(pods)
+	s.Security.Flags(pods)
+	s.Kubelet.Flags(group("kubelet server"))
+	s.Eviction.Flags(group("eviction"))
+	s.Reserve.Flags(group("node allocatable"))
+	managers := group("CPU, memory and topology manager")
+	s.CPUs.Flags(managers)
+	s.Memory.Flags(managers)
+	s.Topology.Flags(managers)
+	s.Shutdown.Flags(group("node shutdown"))
+}
+
+// Complete checks the values of the flags and fills in those that are left out.
+func (s *Settings) Complete() error {
+	if s.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("--node-name: cannot take the hostname: %w", err)
+		}
+		s.NodeName = strings.ToLower(host)
+	}
+	if problems := validation.IsDNS1123Subdomain(s.NodeName); len(problems) > 0 {
+		return fmt.Errorf("--node-name: %q: %s", s.NodeName, strings.Join(problems, "; "))
+	}
+	if s.Runtime != "containerd" && s.Runtime != "fake" {
+		return fmt.Errorf("--runtime must be containerd or fake, got %q", s.Runtime)
+	}
+	if s.MaxPods < 1 {
+		return fmt.Errorf("--max-pods must be positive, got %d", s.MaxPods)
+	}
+	var err error
+	s.evictions, err = s.Eviction.Policy()
+	return errors.Join(s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(), s.Pulls.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
+		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(), err)
+}
+
+// Possible says what keeps the runtime from ever working on this machine.
+func (s *Settings) Possible() error {
+	if s.Runtime != "containerd" {
+		return nil
+	}
+	return cri.Possible(s.Containerd)
+}
+
+// Kubelet is what a kubelet serves itself.
+type Kubelet struct {
+	Listen    string // host:port of HTTPS; empty: only the API server's proxy leads there
+	Debugging bool   // logs, streams, commands and profiles, too
+}
+
+// Flags are kubelet's, but for the address.
+func (k *Kubelet) Flags(f *pflag.FlagSet) {
+	f.StringVar(&k.Listen, "kubelet-listen", "", "Address for HTTPS of what a kubelet serves (metrics, stats, pods, logs), for Prometheus and metrics-server: 0.0.0.0:10250; empty: only through the API, at nodes/NAME/proxy.")
+	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true, "Serve logs, exec, attach, run, port-forward, configz and profiles of the node, beside its pods and metrics.")
+}
+
+// Check says what is wrong with the flags' values.
+func (k *Kubelet) Check() error {
+	if k.Listen == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(k.Listen); err != nil {
+		return fmt.Errorf("--kubelet-listen: %w", err)
+	}
+	return nil
+}
