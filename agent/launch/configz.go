@@ -13,10 +13,10 @@ import (
 // configz is what is in force, as kubelet.config.k8s.io/v1beta1 KubeletConfiguration
 // has it: what it has no field for, and what has no meaning here, is left out.
 func (n *Node) configz() any {
-	c := &n.cfg
+	c, port := &n.cfg.Settings, n.cfg.Port
 	out := map[string]any{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
-		"enableServer": c.Port != 0, "port": c.Port, "enableDebuggingHandlers": c.Kubelet.Debugging,
+		"enableServer": port != 0, "port": port, "enableDebuggingHandlers": c.Kubelet.Debugging,
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}},
 		"authorization":  map[string]any{"mode": "Webhook"},
 		"staticPodPath":  n.path("manifests"), "podLogsDir": n.path("logs", "pods"),
@@ -35,8 +35,8 @@ func (n *Node) configz() any {
 		"seccompDefault": c.Security.SeccompDefault, "allowedUnsafeSysctls": c.Security.UnsafeSysctls,
 		"shutdownGracePeriod": c.Shutdown.Total.String(), "shutdownGracePeriodCriticalPods": c.Shutdown.Critical.String(),
 	}
-	if n.cfg.Runtime == "containerd" && n.cfg.Containerd != "" {
-		out["containerRuntimeEndpoint"] = n.cfg.Containerd
+	if c.Runtime == "containerd" && c.Containerd != "" {
+		out["containerRuntimeEndpoint"] = c.Containerd
 	}
 	addEvictions(out, c.evictions)
 	return out

@@ -44,7 +44,7 @@ import (
 
 // Config of a Node. DataDir is required, and Settings that Complete has accepted.
 type Config struct {
-	Settings
+	Settings Settings
 	DataDir  string
 	Services []netip.Prefix // the ranges of Services' addresses
 	Server   netip.AddrPort // where the API server listens
@@ -75,7 +75,7 @@ func New(deps Deps, cfg Config) *Node { return &Node{Deps: deps, cfg: cfg} }
 
 // Find answers which node streams from the pods on the node of that name.
 func (n *Node) Find(name string) (client.Node, error) {
-	if name != n.cfg.NodeName {
+	if name != n.cfg.Settings.NodeName {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
 	}
 	if a := n.agent.Load(); a != nil {
@@ -134,7 +134,7 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 // mounter keeps the volumes of the fake runtime's pods in folders; nil: real ones
 // are mounted.
 func (n *Node) mounter() volume.Mounter {
-	if n.cfg.Runtime != "fake" {
+	if n.cfg.Settings.Runtime != "fake" {
 		return nil
 	}
 	return mount.Folders{}
@@ -143,12 +143,12 @@ func (n *Node) mounter() volume.Mounter {
 // Run runs the agent on the runtime that the flags name until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.readKernel()()
-	if n.cfg.Runtime == "fake" {
+	if n.cfg.Settings.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
 		return n.runOn(ctx, rt, runsOn{})
 	}
-	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Containerd)
+	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd)
 	if own {
 		return n.runOnChild(ctx)
 	}
@@ -183,7 +183,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs a containerd of our own beneath the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, MaxPods: n.cfg.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
+	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 
 // units are systemd, if it is to make the cgroups; nil: we do.
 func (n *Node) units() (units cgroup.Units, hangUp func()) {
-	if n.cfg.Cgroups.Driver != cgroup.Systemd {
+	if n.cfg.Settings.Cgroups.Driver != cgroup.Systemd {
 		return nil, func() {}
 	}
 	m := systemd.New(nil)
@@ -232,7 +232,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	if err != nil {
 		return errors.Join(err, rt.Close())
 	}
-	events := record.New(n.Client, "kubelet", n.cfg.NodeName, clock.RealClock{}, dropped)
+	events := record.New(n.Client, "kubelet", n.cfg.Settings.NodeName, clock.RealClock{}, dropped)
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := agent.New(agent.Deps{
@@ -240,9 +240,9 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
-		NodeName: n.cfg.NodeName, Server: n.cfg.Server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Garbage, Logs: n.cfg.Logs, Eviction: n.cfg.evictions, Pulls: n.cfg.Pulls, ClusterDNS: n.cfg.Cluster.DNS, ClusterDomain: n.cfg.Cluster.Domain, MaxPods: n.cfg.MaxPods, Reserve: n.cfg.Reserve, Security: n.cfg.Security, CPUs: n.cfg.CPUs, Memory: n.cfg.Memory, Topology: n.cfg.Topology, PullConfig: n.path("config.json"),
-		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Kubelet.Debugging,
+		NodeName: n.cfg.Settings.NodeName, Server: n.cfg.Server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: n.cfg.Settings.Cluster.DNS, ClusterDomain: n.cfg.Settings.Cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
+		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
 	if err != nil {
@@ -261,18 +261,18 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 
 // event tells of the node.
 func (n *Node) event(events *record.Recorder) func(eventType, reason, message string) {
-	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.NodeName, UID: types.UID(n.cfg.NodeName)}
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.Settings.NodeName, UID: types.UID(n.cfg.Settings.NodeName)}
 	return func(eventType, reason, message string) { events.Reference(node, eventType, reason, "%s", message) }
 }
 
 // delayShutdown has the machine wait for the pods when it goes down, if so told,
 // until stop is called.
 func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(eventType, reason, message string)) (stop func()) {
-	if n.cfg.Shutdown.Off() {
+	if n.cfg.Settings.Shutdown.Off() {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Shutdown, Event: event, Log: n.Log.Named("shutdown")})
+	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Settings.Shutdown, Event: event, Log: n.Log.Named("shutdown")})
 	var running sync.WaitGroup
 	g := guard.Logging(n.Log)
 	g.Go(&running, "shutdown", func() { g.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) }) })
