@@ -37,7 +37,9 @@ const (
 func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger) error {
 	secure, local := newServer(h, log), newServer(h, log)
 	secure.TLSConfig = a.tlsConfig()
-	local.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return auth.TrustListener(ctx) }
+	local.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return withConn(auth.TrustListener(ctx), c)
+	}
 
 	servers := []*http.Server{secure, local}
 	group, ctx := guard.With(ctx)
@@ -65,7 +67,8 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		Handler: endsWithClient(h), ConnContext: withConn,
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
 	}
