@@ -34,6 +34,7 @@ var mayKnow = map[string][]string{
 	"monopod/controllers":               {"monopod/apiserver/client", "monopod/apiserver/follow", "monopod/apiserver/process", "monopod/store"},
 	"monopod/agent":                     {"monopod/apiserver/process", "monopod/apiserver/follow", "monopod/apiserver/client", "monopod/apiserver/codec/bounded", "monopod/store"},
 	"monopod/agent/runtime/cri":         {"monopod/agent", "monopod/apiserver/process"},
+	"monopod/agent/runtime/containerd":  {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/runtime":             {},
 	"monopod/agent/runtime/fake":        {"monopod/agent/runtime", "monopod/apiserver/process", "monopod/testdata/web"},
 	"monopod/agent/launch":              {"monopod/agent", "monopod/apiserver/process", "monopod/apiserver/follow", "monopod/apiserver/client", "monopod/apiserver/codec/bounded", "monopod/store", "monopod/testdata/web"},
@@ -55,13 +56,14 @@ var mayKnow = map[string][]string{
 
 // forbidden are pairs that the table alone would let through.
 var forbidden = map[string][]string{
-	"monopod/agent": {"monopod/agent/runtime/cri", "monopod/agent/runtime/fake", "monopod/agent/launch"},
+	"monopod/agent":             {"monopod/agent/runtime/cri", "monopod/agent/runtime/containerd", "monopod/agent/runtime/fake", "monopod/agent/launch"},
+	"monopod/agent/runtime/cri": {"monopod/agent/runtime/containerd"},
 	// The parts of a pod's worker do not know each other's users.
 	"monopod/agent/pod/observe":    {"monopod/agent/pod/images", "monopod/agent/pod/volumes", "monopod/agent/pod/sandbox", "monopod/agent/pod/containers"},
 	"monopod/agent/pod/images":     {"monopod/agent/pod/volumes", "monopod/agent/pod/sandbox", "monopod/agent/pod/containers"},
 	"monopod/agent/pod/volumes":    {"monopod/agent/pod/sandbox", "monopod/agent/pod/containers"},
 	"monopod/agent/pod/sandbox":    {"monopod/agent/pod/images", "monopod/agent/pod/volumes", "monopod/agent/pod/containers"},
-	"monopod/agent/pod/containers": {"monopod/agent/launch", "monopod/agent/runtime/cri", "monopod/agent/runtime/fake"},
+	"monopod/agent/pod/containers": {"monopod/agent/launch", "monopod/agent/runtime/cri", "monopod/agent/runtime/containerd", "monopod/agent/runtime/fake"},
 	"monopod/store":                {"monopod/store/bolt", "monopod/store/etcd"},
 	"monopod/store/bolt":           {"monopod/store/etcd"},
 	"monopod/store/etcd":           {"monopod/store/bolt"},

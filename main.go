@@ -31,7 +31,7 @@ import (
 	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/draincmd"
-	"monopod/agent/runtime/cri/resetcmd"
+	"monopod/agent/runtime/containerd/resetcmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"

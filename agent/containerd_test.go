@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent"
+	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/client"
@@ -27,7 +28,7 @@ import (
 // real is an agent over a containerd of the test's own.
 type real struct {
 	*world
-	child   *cri.Child
+	child   *containerd.Child
 	runtime *cri.Runtime
 	root    string // of the cgroups
 }
@@ -44,7 +45,7 @@ func openReal(t *testing.T) *real {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &real{world: &world{T: t, dir: dir, calls: map[string]int{}}, root: "/monopod-" + cri.InstanceID(dir)}
+	r := &real{world: &world{T: t, dir: dir, calls: map[string]int{}}, root: "/monopod-" + containerd.InstanceID(dir)}
 	r.openAPI()
 	r.startContainerd()
 	r.importSample()
@@ -54,7 +55,7 @@ func openReal(t *testing.T) *real {
 
 func (r *real) startContainerd() {
 	log := zaptest.NewLogger(r, zaptest.Level(zap.WarnLevel))
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: r.dir, Log: log, Executable: harness.Build(r).Monopod(harness.Plain)})
+	child, err := containerd.New(containerd.Config{DataDir: r.dir, Log: log, Executable: harness.Build(r).Monopod(harness.Plain)})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -32,6 +32,7 @@ import (
 	"monopod/agent/resources/cgroup/systemd"
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/runtime/fake"
 	"monopod/agent/storage/mount"
@@ -148,18 +149,18 @@ func (n *Node) Run(ctx context.Context) error {
 		n.fake.Store(rt)
 		return n.runOn(ctx, rt, runsOn{})
 	}
-	socket, own := cri.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd)
+	socket, own := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd)
 	if own {
 		return n.runOnChild(ctx)
 	}
-	if err := cri.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
+	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
 		return err
 	}
 	rt, err := cri.New(cri.Config{Socket: socket, Kernel: n.kernel, Log: n.Log})
 	if err != nil {
 		return err
 	}
-	return n.runOn(ctx, rt, runsOn{cgroups: cri.CgroupRoot(n.cfg.DataDir)})
+	return n.runOn(ctx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir)})
 }
 
 // readKernel reads the kernel's log until stop is called. Where that must not be
@@ -183,7 +184,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs a containerd of our own beneath the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
+	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: cri.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef})
+		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef})
 	})
 	return group.Wait()
 }

@@ -22,14 +22,14 @@ import (
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/reserve"
 	"monopod/agent/resources/topology"
-	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/containerd"
 )
 
 // Settings are the flags of a node.
 type Settings struct {
 	NodeName   string // empty: the hostname
 	Runtime    string // "containerd" or "fake"
-	Containerd string // its socket, or cri.Auto
+	Containerd string // its socket, or containerd.Auto
 	Cgroups    cgroup.Options
 	Pulls      image.Limits
 	Garbage    garbage.Policy
@@ -53,7 +53,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	runtime := group("container runtime")
 	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd, or fake, which runs pods in memory.")
-	runtime.StringVar(&s.Containerd, "containerd", cri.Auto, "Socket of containerd. auto: the one of the machine if it is ready for pods, else monopod starts its own.")
+	runtime.StringVar(&s.Containerd, "containerd", containerd.Auto, "Socket of containerd. auto: the one of the machine if it is ready for pods, else monopod starts its own.")
 	s.Cgroups.Flags(runtime)
 	images := group("image and container")
 	s.Pulls.Flags(images)
@@ -102,7 +102,7 @@ func (s *Settings) Possible() error {
 	if s.Runtime != "containerd" {
 		return nil
 	}
-	return cri.Possible(s.Containerd)
+	return containerd.Possible(s.Containerd)
 }
 
 // Kubelet is what a kubelet serves itself.

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/testdata/harness"
 )
@@ -103,7 +104,7 @@ func benchmarkPods(b *testing.B, pods int) {
 // runtime is a connection to the containerd beneath, once it has the image.
 func (s *server) runtime(b *testing.B) *cri.Runtime {
 	b.Helper()
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: s.Dir, Log: zap.NewNop()})
+	child, err := containerd.New(containerd.Config{DataDir: s.Dir, Log: zap.NewNop()})
 	if err != nil {
 		b.Fatal(err)
 	}

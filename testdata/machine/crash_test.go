@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/containerd"
 	"monopod/testdata/harness"
 )
 
@@ -232,7 +232,7 @@ func (s *server) turnOff(t *testing.T) {
 	}) {
 		t.Fatalf("they do not end: %v", inv)
 	}
-	id := cri.InstanceID(s.Dir)
+	id := containerd.InstanceID(s.Dir)
 	if err := s.takeMounts(inv); err != nil {
 		t.Fatal(err)
 	}

@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
+	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/google/nftables"
 	"github.com/prometheus/procfs"
 
-	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/containerd"
 )
 
 // inventory is what a monopod has on this machine because of its pods: by kind,
@@ -33,7 +33,7 @@ func (s *server) take(t testing.TB) inventory {
 	t.Helper()
 	inv := inventory{}
 	errs := []error{s.takeRuntime(inv), s.takeProcesses(inv), s.takeMounts(inv), s.takePorts(inv)}
-	id := cri.InstanceID(s.Dir)
+	id := containerd.InstanceID(s.Dir)
 	for kind, pattern := range map[string]string{
 		"cgroup":             "/sys/fs/cgroup/*/monopod-" + id + "/kubepods*/*pod*",
 		"cgroup of class":    "/sys/fs/cgroup/*/monopod-" + id + "/kubepods*/*/*pod*",
@@ -81,7 +81,7 @@ func (s *server) socket() string { return filepath.Join(s.Dir, "containerd", "co
 
 // takeRuntime asks containerd itself, beneath CRI.
 func (s *server) takeRuntime(inv inventory) error {
-	client, err := containerd.New(s.socket(), containerd.WithDefaultNamespace("k8s.io"), containerd.WithTimeout(10*time.Second))
+	client, err := client.New(s.socket(), client.WithDefaultNamespace("k8s.io"), client.WithTimeout(10*time.Second))
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *server) takeProcesses(inv inventory) error {
 	if err != nil {
 		return err
 	}
-	root := "/monopod-" + cri.InstanceID(s.Dir) + "/"
+	root := "/monopod-" + containerd.InstanceID(s.Dir) + "/"
 	for _, p := range procs {
 		args, err := p.CmdLine()
 		if err != nil || len(args) == 0 { // it has ended
@@ -152,7 +152,7 @@ func (s *server) takePorts(inv inventory) error {
 		return err
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == "monopod-"+cri.InstanceID(s.Dir) })
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == "monopod-"+containerd.InstanceID(s.Dir) })
 	if err != nil || i < 0 {
 		return err
 	}

@@ -41,7 +41,7 @@ const (
 // containerd is unavailable for more than 2 s, it returns anyway, and the first event
 // is EventResync. The channel is closed when ctx ends or the Runtime is closed.
 func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
-	ctx, cancel := context.WithCancel(inNamespace(ctx))
+	ctx, cancel := context.WithCancel(InNamespace(ctx))
 	stop := context.AfterFunc(r.life, cancel)
 	f := &follower{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
 	guard.Logging(r.config.Log).Go(&r.streams, "containerd events", func() { // its end closes out: the agent calls Events again
@@ -100,7 +100,7 @@ func (f *follower) follow(ctx context.Context, first bool) error {
 	defer cancel()
 	filters := make([]string, 0, 4)
 	for _, topic := range []string{topicStart, topicExit, topicOOM, topicMarker} {
-		filters = append(filters, fmt.Sprintf("namespace==%q,topic==%q", namespace, topic))
+		filters = append(filters, fmt.Sprintf("namespace==%q,topic==%q", Namespace, topic))
 	}
 	client := eventsapi.NewEventsClient(f.r.conn)
 	stream, err := client.Subscribe(ctx, &eventsapi.SubscribeRequest{Filters: filters}, grpc.WaitForReady(true))

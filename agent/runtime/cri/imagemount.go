@@ -26,7 +26,7 @@ func (r *Runtime) nameImages(ctx context.Context, mounts []*cri.Mount) error {
 		if err := r.canMountImage(ctx, m); err != nil {
 			return err
 		}
-		if err := r.nameImage(inNamespace(ctx), m.Image.Image); err != nil {
+		if err := r.nameImage(InNamespace(ctx), m.Image.Image); err != nil {
 			return status.Errorf(status.Code(err), "%v: %v", crierrors.ErrImageVolumeMountFailed, status.Convert(err).Message())
 		}
 	}

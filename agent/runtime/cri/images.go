@@ -25,7 +25,7 @@ const (
 	labelManaged = "io.cri-containerd.image"
 	labelPinned  = "io.cri-containerd.pinned"
 
-	defaultSnapshotter = "overlayfs"
+	DefaultSnapshotter = "overlayfs"
 	// noticed is how long CRI may take to list an imported image.
 	noticed = 10 * time.Second
 )
@@ -50,7 +50,7 @@ func (r *Runtime) ImageStatus(ctx context.Context, name string) (*cri.Image, err
 
 // pin sets Pinned on images with the label.
 func (r *Runtime) pin(ctx context.Context, list ...*cri.Image) error {
-	pinned, err := r.client.ImageService().List(inNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
+	pinned, err := r.client.ImageService().List(InNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
 	if err != nil {
 		return errgrpc.ToGRPC(err)
 	}
@@ -105,7 +105,7 @@ func (r *Runtime) importFrom(ctx context.Context, archive io.Reader) ([]string, 
 		return nil, err
 	}
 	defer tar.Close()
-	nsCtx, done, err := r.client.WithLease(inNamespace(ctx)) // otherwise unnamed content could be garbage-collected
+	nsCtx, done, err := r.client.WithLease(InNamespace(ctx)) // otherwise unnamed content could be garbage-collected
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -157,7 +157,7 @@ func (r *Runtime) snapshotter(ctx context.Context) string {
 	if s := r.settings(ctx).Containerd.Snapshotter; s != "" {
 		return s
 	}
-	return defaultSnapshotter
+	return DefaultSnapshotter
 }
 
 // settings are the parts of CRI's configuration that matter here. containerd 2.x does

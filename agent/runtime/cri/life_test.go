@@ -15,7 +15,7 @@ import (
 
 	"monopod/agent/images/image"
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/containerd"
 	"monopod/testdata/harness"
 )
 
@@ -179,7 +179,7 @@ func TestNetworkGoesWithTheLastPod(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.importSample()
-	bridge := "/sys/class/net/mp-" + cri.InstanceID(n.dataDir)
+	bridge := "/sys/class/net/mp-" + containerd.InstanceID(n.dataDir)
 	n.runWeb("last")
 	n.stop()
 	if _, err := os.Stat(bridge); err != nil {

@@ -16,6 +16,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/pressure/oom"
+	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
 	"monopod/testdata/harness"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	t       testing.TB
 	dataDir string
-	child   *cri.Child
+	child   *containerd.Child
 	runtime *cri.Runtime
 	halt    func() // ends the child and waits for it
 }
@@ -67,7 +68,7 @@ func startNode(t testing.TB) *node {
 func (n *node) start() {
 	n.t.Helper()
 	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: log, Executable: plugin(n.t)})
+	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, Log: log, Executable: plugin(n.t)})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func (n *node) start() {
 	n.connect(child, log)
 }
 
-func (n *node) connect(child *cri.Child, log *zap.Logger) {
+func (n *node) connect(child *containerd.Child, log *zap.Logger) {
 	n.t.Helper()
 	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: readKernel(n.t), Log: log})
 	if err != nil {
@@ -117,7 +118,7 @@ func (n *node) startElsewhere() {
 	n.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), childDir+"="+n.dataDir, childPlugin+"="+plugin(n.t)), os.Stderr
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: n.dataDir, Log: zap.NewNop(), Executable: plugin(n.t)})
+	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, Log: zap.NewNop(), Executable: plugin(n.t)})
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -143,7 +144,7 @@ const (
 func plugin(t testing.TB) string { return harness.Build(t).Monopod(harness.Plain) }
 
 func keepChild(dataDir string) int {
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: dataDir, Log: zap.NewNop(), Executable: os.Getenv(childPlugin)})
+	child, err := containerd.New(containerd.Config{DataDir: dataDir, Log: zap.NewNop(), Executable: os.Getenv(childPlugin)})
 	if err == nil {
 		err = child.Run(context.Background())
 	}
@@ -191,7 +192,7 @@ func (n *node) discard() {
 
 // removeCgroups removes the parent that runc made in each hierarchy and leaves.
 func (n *node) removeCgroups() {
-	name := "monopod-" + cri.InstanceID(n.dataDir)
+	name := "monopod-" + containerd.InstanceID(n.dataDir)
 	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
 		dirs, err := filepath.Glob(pattern)
 		if err != nil {
@@ -264,7 +265,7 @@ func (n *node) sandboxConfig(name string) *api.PodSandboxConfig {
 		Hostname:     name,
 		LogDirectory: n.t.TempDir(),
 		DnsConfig:    &api.DNSConfig{},
-		Linux:        &api.LinuxPodSandboxConfig{CgroupParent: "/monopod-" + cri.InstanceID(n.dataDir)},
+		Linux:        &api.LinuxPodSandboxConfig{CgroupParent: "/monopod-" + containerd.InstanceID(n.dataDir)},
 	}
 }
 

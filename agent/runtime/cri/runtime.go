@@ -2,8 +2,7 @@
 // CRI, and for containerd's own services for events and image import. It supports
 // containerd 1.6 and 2.x.
 //
-// Runtime needs only a socket. If no containerd runs, Child starts and supervises one
-// below the data folder; Locate decides.
+// Runtime needs only a socket; package containerd finds or starts the containerd behind it.
 package cri
 
 import (
@@ -27,8 +26,8 @@ import (
 )
 
 const (
-	// namespace is the containerd namespace of CRI.
-	namespace = "k8s.io"
+	// Namespace is the containerd namespace of CRI.
+	Namespace = "k8s.io"
 	// maxMessage is kubelet's limit for an answer of the runtime.
 	maxMessage = 16 << 20
 	// lag is how long CRI may take to learn of an exit after its event; measured 20
@@ -70,7 +69,7 @@ var _ runtime.Runtime = (*Runtime)(nil)
 // New returns a Runtime that connects on first use, so it does not wait for
 // containerd.
 func New(config Config) (*Runtime, error) {
-	conn, err := dial(config.Socket)
+	conn, err := Dial(config.Socket)
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +85,9 @@ func New(config Config) (*Runtime, error) {
 	}, nil
 }
 
-// dial starts retrying after 5 ms: gRPC's own second is longer than containerd
+// Dial returns a connection to the socket of a containerd, which is made on first use. It starts retrying after 5 ms: gRPC's own second is longer than containerd
 // takes to start.
-func dial(socket string) (*grpc.ClientConn, error) {
+func Dial(socket string) (*grpc.ClientConn, error) {
 	retry := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 	return grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -105,9 +104,9 @@ func (r *Runtime) Close() error {
 	return err
 }
 
-// inNamespace is for containerd's own services; CRI needs no namespace.
-func inNamespace(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, namespace)
+// InNamespace is ctx for containerd's own services; CRI needs no namespace.
+func InNamespace(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, Namespace)
 }
 
 // present returns err, or nil for NotFound.
@@ -130,7 +129,7 @@ func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	if condition(resp.Status, cri.RuntimeReady) {
+	if Condition(resp.Status, cri.RuntimeReady) {
 		if err := r.ensurePause(ctx); err != nil {
 			return nil, err
 		}
@@ -138,7 +137,8 @@ func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	return resp, nil
 }
 
-func condition(s *cri.RuntimeStatus, name string) bool {
+// Condition reports whether a condition of the status holds; false if it is missing.
+func Condition(s *cri.RuntimeStatus, name string) bool {
 	for _, c := range s.GetConditions() {
 		if c.Type == name {
 			return c.Status

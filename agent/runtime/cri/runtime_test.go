@@ -5,7 +5,7 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/runtimetest"
 	"monopod/testdata/web/image"
 )
@@ -14,7 +14,7 @@ func TestRuntime(t *testing.T) {
 	runtimetest.Run(t, func(t *testing.T) runtimetest.Env {
 		n := startNode(t)
 		n.importSample()
-		parent := "/monopod-" + cri.InstanceID(n.dataDir)
+		parent := "/monopod-" + containerd.InstanceID(n.dataDir)
 		return runtimetest.Env{
 			Runtime: n.runtime, Image: image.Name, LogDir: t.TempDir(),
 			Adjust: func(c *api.PodSandboxConfig) { c.Linux.CgroupParent = parent },

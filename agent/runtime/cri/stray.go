@@ -48,7 +48,7 @@ func (r *Runtime) strays(ctx context.Context, sandboxID string) ([]string, error
 
 // endTask kills the processes of a container, whatever state CRI reports.
 func (r *Runtime) endTask(ctx context.Context, id string) error {
-	ctx = inNamespace(ctx)
+	ctx = InNamespace(ctx)
 	c, err := r.client.LoadContainer(ctx, id)
 	if err == nil {
 		var task containerd.Task

@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
 	"go.uber.org/zap"
+
+	"monopod/agent/runtime/cri"
 )
 
 // endLeases deletes, once containerd is idle, the leases of calls that died with its
@@ -25,7 +27,7 @@ func (c *Child) endLeases(ctx context.Context) {
 
 // deleteLeases deletes those made before.
 func (c *Child) deleteLeases(ctx context.Context, before time.Time) error {
-	conn, err := dial(c.layout.socket)
+	conn, err := cri.Dial(c.layout.socket)
 	if err != nil {
 		return err
 	}
@@ -35,13 +37,13 @@ func (c *Child) deleteLeases(ctx context.Context, before time.Time) error {
 		return err
 	}
 	manager := client.LeasesService()
-	list, err := manager.List(inNamespace(ctx))
+	list, err := manager.List(cri.InNamespace(ctx))
 	if err != nil {
 		return err
 	}
 	for _, l := range list {
 		if l.CreatedAt.Before(before) {
-			if err := manager.Delete(inNamespace(ctx), leases.Lease{ID: l.ID}); err != nil {
+			if err := manager.Delete(cri.InNamespace(ctx), leases.Lease{ID: l.ID}); err != nil {
 				return err
 			}
 		}

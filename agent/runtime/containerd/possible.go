@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -12,8 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
+
+	"monopod/agent/runtime/cri"
 )
 
 // remedy ends the errors of a machine that cannot run containers.
@@ -81,12 +83,12 @@ const (
 // Await waits until the CRI of containerd answers at socket. It gives up after 10 s,
 // and at once if waiting cannot help.
 func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logger) error {
-	conn, err := dial(socket)
+	conn, err := cri.Dial(socket)
 	if err != nil {
 		return fmt.Errorf("--containerd: %w", err)
 	}
 	defer conn.Close()
-	client := cri.NewRuntimeServiceClient(conn)
+	client := api.NewRuntimeServiceClient(conn)
 	for began, said := clock.Now(), false; ; {
 		err := version(ctx, socket, client)
 		switch {
@@ -112,7 +114,7 @@ func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logge
 
 // version asks for CRI's version. The plain connection before it has the clearer
 // error.
-func version(ctx context.Context, socket string, client cri.RuntimeServiceClient) error {
+func version(ctx context.Context, socket string, client api.RuntimeServiceClient) error {
 	ctx, cancel := context.WithTimeout(ctx, probing)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -120,7 +122,7 @@ func version(ctx context.Context, socket string, client cri.RuntimeServiceClient
 		return err
 	}
 	conn.Close()
-	if _, err = client.Version(ctx, &cri.VersionRequest{}); err != nil {
+	if _, err = client.Version(ctx, &api.VersionRequest{}); err != nil {
 		return reason{err}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"monopod/agent/resources/cgroup"
+	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/process/guard"
@@ -50,10 +51,10 @@ func reset(ctx context.Context, dataDir string) error {
 		return err
 	}
 	defer folder.Close()
-	if socket, own := cri.Locate(ctx, dir, cri.Auto); !own {
+	if socket, own := containerd.Locate(ctx, dir, containerd.Auto); !own {
 		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
 	}
-	child, err := cri.NewChild(cri.ChildConfig{DataDir: dir, Log: zap.NewNop()})
+	child, err := containerd.New(containerd.Config{DataDir: dir, Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func reset(ctx context.Context, dataDir string) error {
 		defer cancel()
 		return removeAll(ctx, child)
 	})
-	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", cri.CgroupRoot(dir)))
+	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 }
 
 // hold prevents monopod from starting on a data folder, whether its state is in the
@@ -80,7 +81,7 @@ func hold(dir string) (io.Closer, error) {
 	return bolt.Hold(state)
 }
 
-func removeAll(ctx context.Context, child *cri.Child) error {
+func removeAll(ctx context.Context, child *containerd.Child) error {
 	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
 	if err != nil {
 		return err

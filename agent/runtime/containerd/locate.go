@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/runtime/cri"
 )
 
 const (
@@ -49,13 +51,13 @@ func usable(ctx context.Context, socket string) bool {
 	if _, err := os.Stat(socket); err != nil {
 		return false
 	}
-	conn, err := dial(socket)
+	conn, err := cri.Dial(socket)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, probing)
 	defer cancel()
-	resp, err := cri.NewRuntimeServiceClient(conn).Status(ctx, &cri.StatusRequest{})
-	return err == nil && condition(resp.Status, cri.RuntimeReady) && condition(resp.Status, cri.NetworkReady)
+	resp, err := api.NewRuntimeServiceClient(conn).Status(ctx, &api.StatusRequest{})
+	return err == nil && cri.Condition(resp.Status, api.RuntimeReady) && cri.Condition(resp.Status, api.NetworkReady)
 }

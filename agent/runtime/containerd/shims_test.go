@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ import (
 // that has a process, and one of another containerd, stay.
 func TestEmptyShimsEnd(t *testing.T) {
 	l := newLayout(t.TempDir())
-	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
+	c := &Child{layout: l, config: Config{Log: zap.NewNop(), Clock: clock.RealClock{}}}
 	made := filepath.Join(l.state, "io.containerd.runtime.v2.task", "k8s.io", "made")
 	if err := os.MkdirAll(made, 0o755); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func hasZombie(t *testing.T, pid int) bool {
 func TestDiscardEndsShims(t *testing.T) {
 	t.Parallel()
 	l := newLayout(t.TempDir())
-	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop(), Clock: clock.RealClock{}}}
+	c := &Child{layout: l, config: Config{Log: zap.NewNop(), Clock: clock.RealClock{}}}
 	shim := exec.Command("sh", "-c", "read x", "shim", "-id", "gone", "-address", l.socket)
 	stdin, err := shim.StdinPipe()
 	if err == nil {
@@ -115,7 +115,7 @@ func TestDiscardEndsShims(t *testing.T) {
 func TestStateThatIsMountedIsNoOldOne(t *testing.T) {
 	t.Parallel()
 	l := newLayout(filepath.Join(t.TempDir(), "of a\tpod\n\\"))
-	c := &Child{layout: l, config: ChildConfig{Log: zap.NewNop()}}
+	c := &Child{layout: l, config: Config{Log: zap.NewNop()}}
 	dir := filepath.Join(l.state, "rootfs")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 )
@@ -84,11 +84,11 @@ func newFastClock() fastClock {
 }
 
 type versions struct {
-	cri.UnimplementedRuntimeServiceServer
+	api.UnimplementedRuntimeServiceServer
 }
 
-func (versions) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
-	return &cri.VersionResponse{}, nil
+func (versions) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
+	return &api.VersionResponse{}, nil
 }
 
 // serveCRI serves at a socket, with CRI or without.
@@ -101,7 +101,7 @@ func serveCRI(t *testing.T, with bool) string {
 	}
 	s := grpc.NewServer()
 	if with {
-		cri.RegisterRuntimeServiceServer(s, versions{})
+		api.RegisterRuntimeServiceServer(s, versions{})
 	}
 	go s.Serve(l)
 	t.Cleanup(s.Stop)

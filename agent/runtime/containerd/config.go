@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"fmt"
@@ -14,10 +14,11 @@ import (
 
 	"monopod/agent/images/image"
 	"monopod/agent/network/cni"
+	"monopod/agent/runtime/cri"
 )
 
-// childSettings are the parameters of the child's config.
-type childSettings struct {
+// configFile is the parameters of the child's config.
+type configFile struct {
 	Major           int
 	Root, State     string
 	Socket          string
@@ -115,7 +116,7 @@ temp = {{q (print .Root "/tmpmounts")}}
 
 // render is the config file for a child. TOML's basic strings are quoted as
 // Go's, as far as paths go.
-func (s childSettings) render() (string, error) {
+func (s configFile) render() (string, error) {
 	t := template.New("config").Funcs(template.FuncMap{"q": strconv.Quote})
 	for _, text := range []string{commonConfig, configs[s.Major >= 2]} {
 		if _, err := t.Parse(text); err != nil {
@@ -127,9 +128,9 @@ func (s childSettings) render() (string, error) {
 	return out.String(), err
 }
 
-// settings derives the settings from the host and the program.
-func (c *Child) settings(major int, network cni.Network) childSettings {
-	s := childSettings{
+// configFile derives the parameters from the host and the program.
+func (c *Child) configFile(major int, network cni.Network) configFile {
+	s := configFile{
 		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
@@ -195,5 +196,5 @@ func chooseSnapshotter(dir string) (string, error) {
 	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
 		return "native", nil
 	}
-	return defaultSnapshotter, unix.Unmount(merged, unix.MNT_DETACH)
+	return cri.DefaultSnapshotter, unix.Unmount(merged, unix.MNT_DETACH)
 }

@@ -1,4 +1,8 @@
-package cri
+// Package containerd finds the containerd of the machine or runs one of Monopod's own:
+// Possible checks the machine, Locate decides, Await waits for a given one, and Child
+// starts one below the data folder and keeps it running. It supports containerd 1.6 and
+// 2.x; package cri talks to it.
+package containerd
 
 import (
 	"cmp"
@@ -36,8 +40,8 @@ const (
 	stopping = 5 * time.Second
 )
 
-// ChildConfig of a Child.
-type ChildConfig struct {
+// Config of a Child.
+type Config struct {
 	DataDir    string         // monopod's
 	Program    string         // containerd; empty: the one in PATH
 	Executable string         // monopod itself, as CNI plugin; empty: the running one
@@ -52,15 +56,15 @@ type ChildConfig struct {
 // network. Pods survive it: after a stop or crash of containerd and monopod they keep
 // running, and the next start adopts them.
 type Child struct {
-	config      ChildConfig
+	config      Config
 	layout      layout
 	program     string
 	snapshotter string
 	network     cni.Network // set by prepare
 }
 
-// NewChild checks that containerd is installed and creates its folders.
-func NewChild(config ChildConfig) (*Child, error) {
+// New checks that containerd is installed and creates its folders.
+func New(config Config) (*Child, error) {
 	dataDir, err := filepath.Abs(config.DataDir)
 	if err != nil {
 		return nil, err
@@ -167,7 +171,7 @@ func (c *Child) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := c.settings(major, network).render()
+	text, err := c.configFile(major, network).render()
 	if err != nil {
 		return err
 	}

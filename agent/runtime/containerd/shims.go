@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"monopod/agent/runtime/cri"
 )
 
 // shim is a process that keeps the containers of one pod for containerd.
@@ -77,7 +79,7 @@ func (c *Child) clearBundles(alive map[string]bool) error {
 
 // tasks is where containerd keeps a folder for each container that was started.
 func (c *Child) tasks(dir string) string {
-	return filepath.Join(dir, "io.containerd.runtime.v2.task", namespace)
+	return filepath.Join(dir, "io.containerd.runtime.v2.task", cri.Namespace)
 }
 
 const (
@@ -94,7 +96,7 @@ func (c *Child) endShim(s shim) error {
 			return fmt.Errorf("end the shim of %s: %w", s.id, err)
 		}
 	}
-	name := sha256.Sum256([]byte(filepath.Join(c.layout.socket, namespace, s.id)))
+	name := sha256.Sum256([]byte(filepath.Join(c.layout.socket, cri.Namespace, s.id)))
 	_ = os.Remove(filepath.Join("/run/containerd/s", fmt.Sprintf("%x", name)))
 	return nil
 }

@@ -1,0 +1,150 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestParseVersion(t *testing.T) {
+	t.Parallel()
+	for out, want := range map[string]string{
+		"containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3": "1.6",
+		"containerd github.com/containerd/containerd/v2 v2.4.2 abc":                   "2.4",
+		"containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da":    "1.7",
+		"containerd github.com/containerd/containerd/v2 2.0.5-unknown":                "2.0",
+		"containerd": "",
+	} {
+		major, minor, err := parseVersion(out)
+		if got := fmt.Sprintf("%d.%d", major, minor); got != want && (want != "" || err == nil) {
+			t.Errorf("%q: %s, %v; want %s", out, got, err, want)
+		}
+	}
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	s := configFile{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDir: "/bin", ConfDir: "/net.d", SandboxImage: "p:1",
+		Snapshotter: "native", RestrictOOM: true, Runc: "/x/runc"}
+	for _, tt := range []struct {
+		major      int
+		with, lack string
+	}{
+		{1, `sandbox_image = "p:1"`, "pinned_images"},
+		{1, `bin_dir = "/bin"`, "runc.options"},
+		{2, `bin_dirs = ["/bin"]`, "sandbox_image"},
+		{2, `BinaryName = "/x/runc"`, "runtime_path"},
+		{2, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/d/cdi"]`, "enable_cdi"},
+		{2, `root = "/a \"b\"/root"`, "<no value>"},
+		{1, `temp = "/a \"b\"/root/tmpmounts"`, "/tmp\""},
+		{2, `temp = "/a \"b\"/root/tmpmounts"`, "/tmp\""},
+	} {
+		s.Major = tt.major
+		text, err := s.render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{tt.with, "restrict_oom_score_adj = true", "disable_apparmor = false", `snapshotter = "native"`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("containerd %d: %q is missing in\n%s", tt.major, want, text)
+			}
+		}
+		if strings.Contains(text, tt.lack) {
+			t.Errorf("containerd %d: %q is there", tt.major, tt.lack)
+		}
+	}
+}
+
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	short, long := newLayout("/var/lib/monopod"), newLayout("/"+strings.Repeat("x", 100))
+	if short.socket != "/var/lib/monopod/containerd/containerd.sock" {
+		t.Errorf("socket %s", short.socket)
+	}
+	if len(long.socket) > maxSocketPath || long.id == short.id {
+		t.Errorf("socket %s, id %s", long.socket, long.id)
+	}
+	if InstanceID("/a/b/") != InstanceID("/a/b") {
+		t.Error("one folder, two instances")
+	}
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		had, usable bool
+		socket      string
+	}{
+		{false, false, ""}, {false, true, hostSocket}, {true, true, ""}, {true, false, ""},
+	} {
+		socket, own := decide(tt.had, func() bool { return tt.usable })
+		if socket != tt.socket || own != (tt.socket == "") {
+			t.Errorf("%+v: %q, own %t", tt, socket, own)
+		}
+	}
+	if socket, own := Locate(t.Context(), t.TempDir(), "unix:///x.sock"); socket != "/x.sock" || own {
+		t.Errorf("a given socket became %q, own %t", socket, own)
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.DebugLevel)
+	l := &lineLog{log: zap.New(core)}
+	for _, chunk := range []string{
+		`time="x" level=warning msg="it says \"no\"" id=1` + "\n" + `time="x" level=error ms`, "g=short\npanic: oh\n",
+		`E1121 12:29:48.602327   26446 runtime.go:31] "Unhandled Error" err="no websocket"` + "\n", "no end",
+	} {
+		if n, err := l.Write([]byte(chunk)); n != len(chunk) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	var got []string
+	for _, e := range logs.All() {
+		got = append(got, e.Level.String()+": "+e.ContextMap()["text"].(string))
+	}
+	if want := `[debug: it says "no" id=1 warn: short error: panic: oh debug: "Unhandled Error" err="no websocket"]`; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+func TestReadPID(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "pid")
+	cmd := exec.Command("sleep", "100")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePID(file, cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	p, runs := readPID(file)
+	if !runs || p.pid != cmd.Process.Pid {
+		t.Errorf("%+v, runs %t", p, runs)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, "%d 1", p.pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, runs := readPID(file); runs {
+		t.Error("another process with the same PID was taken for ours")
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if p.runs() {
+		t.Error("it runs after its end")
+	}
+}
+
+func TestChildEnv(t *testing.T) {
+	t.Parallel()
+	if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1"}); fmt.Sprint(got) != "[A=b]" {
+		t.Errorf("%v", got)
+	}
+}
