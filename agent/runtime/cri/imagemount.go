@@ -18,23 +18,23 @@ import (
 // itself for pulled images, but not for imported ones, although it mounts by
 // containerd's name. It fails for a containerd that would omit the mount or mount too
 // much.
-func (r *Runtime) nameImages(ctx context.Context, mounts []*cri.Mount) error {
+func (i *imageService) nameImages(ctx context.Context, mounts []*cri.Mount) error {
 	for _, m := range mounts {
 		if m.Image == nil {
 			continue
 		}
-		if err := r.canMountImage(ctx, m); err != nil {
+		if err := i.canMountImage(ctx, m); err != nil {
 			return err
 		}
-		if err := r.nameImage(InNamespace(ctx), m.Image.Image); err != nil {
+		if err := i.nameImage(InNamespace(ctx), m.Image.Image); err != nil {
 			return status.Errorf(status.Code(err), "%v: %v", crierrors.ErrImageVolumeMountFailed, status.Convert(err).Message())
 		}
 	}
 	return nil
 }
 
-func (r *Runtime) canMountImage(ctx context.Context, m *cri.Mount) error {
-	v, err := r.Version(ctx)
+func (i *imageService) canMountImage(ctx context.Context, m *cri.Mount) error {
+	v, err := i.pods.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
 		return err
 	}
@@ -47,12 +47,12 @@ func (r *Runtime) canMountImage(ctx context.Context, m *cri.Mount) error {
 	return nil
 }
 
-func (r *Runtime) nameImage(ctx context.Context, id string) error {
-	service := r.client.ImageService()
+func (i *imageService) nameImage(ctx context.Context, id string) error {
+	service := i.client.ImageService()
 	if _, err := service.Get(ctx, id); !errdefs.IsNotFound(err) {
 		return errgrpc.ToGRPC(err)
 	}
-	img, err := r.ImageStatus(ctx, id)
+	img, err := i.ImageStatus(ctx, id)
 	if err != nil {
 		return err
 	}

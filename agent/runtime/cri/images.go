@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -25,32 +26,44 @@ const (
 	labelManaged = "io.cri-containerd.image"
 	labelPinned  = "io.cri-containerd.pinned"
 
+	// DefaultSnapshotter is the one that containerd uses unless it is configured otherwise.
 	DefaultSnapshotter = "overlayfs"
 	// noticed is how long CRI may take to list an imported image.
 	noticed = 10 * time.Second
 )
 
+// imageService is the part of a Runtime that has the images, also those that CRI's own
+// service cannot import or name.
+type imageService struct {
+	configured string // snapshotter for imported images; empty: CRI's
+	client     *containerd.Client
+	pods       cri.RuntimeServiceClient
+	images     cri.ImageServiceClient
+	pause      once
+	pauses     atomic.Pointer[[]string] // names of the images that sandboxes run
+}
+
 // ListImages is CRI's.
-func (r *Runtime) ListImages(ctx context.Context) ([]*cri.Image, error) {
-	resp, err := r.images.ListImages(ctx, &cri.ListImagesRequest{})
+func (i *imageService) ListImages(ctx context.Context) ([]*cri.Image, error) {
+	resp, err := i.images.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	return resp.Images, r.pin(ctx, resp.Images...)
+	return resp.Images, i.pin(ctx, resp.Images...)
 }
 
 // ImageStatus is CRI's.
-func (r *Runtime) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
-	resp, err := r.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+func (i *imageService) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
+	resp, err := i.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 	if err != nil || resp.Image == nil {
 		return nil, err
 	}
-	return resp.Image, r.pin(ctx, resp.Image)
+	return resp.Image, i.pin(ctx, resp.Image)
 }
 
 // pin sets Pinned on images with the label.
-func (r *Runtime) pin(ctx context.Context, list ...*cri.Image) error {
-	pinned, err := r.client.ImageService().List(InNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
+func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
+	pinned, err := i.client.ImageService().List(InNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
 	if err != nil {
 		return errgrpc.ToGRPC(err)
 	}
@@ -58,7 +71,7 @@ func (r *Runtime) pin(ctx context.Context, list ...*cri.Image) error {
 	for _, img := range pinned {
 		names[img.Name] = true
 	}
-	if pauses := r.pauses.Load(); pauses != nil { // also one that was there before us
+	if pauses := i.pauses.Load(); pauses != nil { // also one that was there before us
 		for _, name := range *pauses {
 			names[name] = true
 		}
@@ -72,52 +85,52 @@ func (r *Runtime) pin(ctx context.Context, list ...*cri.Image) error {
 }
 
 // PullImage is CRI's.
-func (r *Runtime) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
-	resp, err := r.images.PullImage(ctx, &cri.PullImageRequest{
+func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+	resp, err := i.images.PullImage(ctx, &cri.PullImageRequest{
 		Image: &cri.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox,
 	})
 	return resp.GetImageRef(), err
 }
 
 // RemoveImage removes every name of the image.
-func (r *Runtime) RemoveImage(ctx context.Context, name string) error {
-	_, err := r.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: name}})
+func (i *imageService) RemoveImage(ctx context.Context, name string) error {
+	_, err := i.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: name}})
 	return present(err)
 }
 
 // ImportImages also unpacks the images, and returns when CRI sees them.
-func (r *Runtime) ImportImages(ctx context.Context, path string) ([]string, error) {
+func (i *imageService) ImportImages(ctx context.Context, path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	names, err := r.importFrom(ctx, f)
+	names, err := i.importFrom(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", path, err)
 	}
 	return names, nil
 }
 
-func (r *Runtime) importFrom(ctx context.Context, archive io.Reader) ([]string, error) {
+func (i *imageService) importFrom(ctx context.Context, archive io.Reader) ([]string, error) {
 	tar, err := compression.DecompressStream(archive)
 	if err != nil {
 		return nil, err
 	}
 	defer tar.Close()
-	nsCtx, done, err := r.client.WithLease(InNamespace(ctx)) // otherwise unnamed content could be garbage-collected
+	nsCtx, done, err := i.client.WithLease(InNamespace(ctx)) // otherwise unnamed content could be garbage-collected
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	defer func() { _ = done(context.WithoutCancel(nsCtx)) }() // it expires by itself otherwise
 	labels := containerd.WithImageLabels(map[string]string{labelManaged: "managed", labelPinned: "pinned"})
-	imported, err := r.client.Import(nsCtx, tar, labels)
+	imported, err := i.client.Import(nsCtx, tar, labels)
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	var names []string
 	for _, img := range imported {
-		if err := r.unpack(nsCtx, img); err != nil {
+		if err := i.unpack(nsCtx, img); err != nil {
 			return nil, fmt.Errorf("%s: %w", img.Name, errgrpc.ToGRPC(err))
 		}
 		names = append(names, img.Name)
@@ -127,9 +140,9 @@ func (r *Runtime) importFrom(ctx context.Context, archive io.Reader) ([]string, 
 
 // unpack creates the image's snapshot and waits until CRI has learned of the image
 // from containerd's events.
-func (r *Runtime) unpack(ctx context.Context, img images.Image) error {
-	full := containerd.NewImage(r.client, img)
-	if err := full.Unpack(ctx, r.snapshotter(ctx)); err != nil {
+func (i *imageService) unpack(ctx context.Context, img images.Image) error {
+	full := containerd.NewImage(i.client, img)
+	if err := full.Unpack(ctx, i.snapshotter(ctx)); err != nil {
 		return err
 	}
 	config, err := full.Config(ctx)
@@ -139,7 +152,7 @@ func (r *Runtime) unpack(ctx context.Context, img images.Image) error {
 	ctx, cancel := context.WithTimeout(ctx, noticed)
 	defer cancel()
 	for {
-		resp, err := r.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: img.Name}})
+		resp, err := i.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: img.Name}})
 		if err != nil || resp.GetImage().GetId() == config.Digest.String() {
 			return err
 		}
@@ -150,11 +163,11 @@ func (r *Runtime) unpack(ctx context.Context, img images.Image) error {
 }
 
 // snapshotter returns the configured one, or the one that CRI (1.6) reports.
-func (r *Runtime) snapshotter(ctx context.Context) string {
-	if r.config.Snapshotter != "" {
-		return r.config.Snapshotter
+func (i *imageService) snapshotter(ctx context.Context) string {
+	if i.configured != "" {
+		return i.configured
 	}
-	if s := r.settings(ctx).Containerd.Snapshotter; s != "" {
+	if s := i.settings(ctx).Containerd.Snapshotter; s != "" {
 		return s
 	}
 	return DefaultSnapshotter
@@ -169,8 +182,8 @@ type settings struct {
 	} `json:"containerd"`
 }
 
-func (r *Runtime) settings(ctx context.Context) (s settings) {
-	resp, err := r.pods.Status(ctx, &cri.StatusRequest{Verbose: true})
+func (i *imageService) settings(ctx context.Context) (s settings) {
+	resp, err := i.pods.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err == nil {
 		// This output is meant for humans: missing or unexpected fields stay empty.
 		_ = json.Unmarshal([]byte(resp.Info["config"]), &s)
@@ -180,16 +193,16 @@ func (r *Runtime) settings(ctx context.Context) (s settings) {
 
 // ensurePause imports our sandbox image under its own name and, for a containerd with
 // another configuration, under the configured name unless that image exists.
-func (r *Runtime) ensurePause(ctx context.Context) error {
-	return r.pause.do(func() error {
+func (i *imageService) ensurePause(ctx context.Context) error {
+	return i.pause.do(func() error {
 		var missing []image.Image
-		pauses := slices.Compact([]string{image.PauseRef, r.settings(ctx).SandboxImage})
-		r.pauses.Store(&pauses)
+		pauses := slices.Compact([]string{image.PauseRef, i.settings(ctx).SandboxImage})
+		i.pauses.Store(&pauses)
 		for _, name := range pauses {
 			if name == "" {
 				continue
 			}
-			have, err := r.ImageStatus(ctx, name)
+			have, err := i.ImageStatus(ctx, name)
 			if err != nil {
 				return err
 			}
@@ -201,11 +214,11 @@ func (r *Runtime) ensurePause(ctx context.Context) error {
 				missing = append(missing, img)
 			}
 		}
-		return r.importPause(ctx, missing)
+		return i.importPause(ctx, missing)
 	})
 }
 
-func (r *Runtime) importPause(ctx context.Context, missing []image.Image) error {
+func (i *imageService) importPause(ctx context.Context, missing []image.Image) error {
 	if len(missing) == 0 {
 		return nil
 	}
@@ -213,7 +226,7 @@ func (r *Runtime) importPause(ctx context.Context, missing []image.Image) error 
 	if err := image.Archive(&archive, missing...); err != nil {
 		return err
 	}
-	if _, err := r.importFrom(ctx, &archive); err != nil {
+	if _, err := i.importFrom(ctx, &archive); err != nil {
 		return fmt.Errorf("import the sandbox image: %w", err)
 	}
 	return nil

@@ -8,7 +8,6 @@ package cri
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -51,15 +50,13 @@ type Config struct {
 // Runtime is a connection to containerd. It is safe for concurrent use. Its methods
 // fail with Unavailable while containerd is down, and it reconnects automatically.
 type Runtime struct {
+	*imageService
 	config  Config
 	conn    *grpc.ClientConn
 	client  *containerd.Client
 	pods    cri.RuntimeServiceClient
-	images  cri.ImageServiceClient
 	known   known
-	pause   once
-	pauses  atomic.Pointer[[]string] // names of the images that sandboxes run
-	life    context.Context          // ends with Close
+	life    context.Context // ends with Close
 	end     context.CancelFunc
 	streams sync.WaitGroup // one for each running Events
 }
@@ -79,10 +76,9 @@ func New(config Config) (*Runtime, error) {
 		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
-	return &Runtime{
-		config: config, conn: conn, client: client, life: life, end: end,
-		pods: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn),
-	}, nil
+	pods := cri.NewRuntimeServiceClient(conn)
+	images := &imageService{configured: config.Snapshotter, client: client, pods: pods, images: cri.NewImageServiceClient(conn)}
+	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end}, nil
 }
 
 // Dial returns a connection to the socket of a containerd, which is made on first use. It starts retrying after 5 ms: gRPC's own second is longer than containerd

@@ -16,6 +16,6 @@ func (r *Runtime) ListContainerStats(ctx context.Context, filter *cri.ContainerS
 }
 
 // ImageFsInfo is CRI's.
-func (r *Runtime) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
-	return r.images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
+func (i *imageService) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
+	return i.images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
 }
