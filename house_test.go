@@ -32,7 +32,6 @@ var floors = []string{"agent"}
 // exceptions are the places that are yet to be rebuilt, with the size that they must not
 // exceed. The list only shrinks: an entry that is within the limit is an error.
 var exceptions = map[string]int{
-	"agent/runtime/fake lines":            3024,
 	"agent/runtime/fake.Runtime methods":  72,
 	"apiserver/registry.Registry methods": 53,
 	"apiserver/registry/admission lines":  2002,

@@ -14,6 +14,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/files"
+	"monopod/agent/runtime/fake/output"
 	"monopod/apiserver/process/guard"
 )
 
@@ -25,7 +27,7 @@ type container struct {
 	sandbox   *sandbox
 	image     *image
 	logPath   string
-	files     *files
+	files     *files.Files
 	createdAt time.Time
 
 	state                 cri.ContainerState
@@ -61,11 +63,11 @@ func (r *Runtime) createContainer(sandboxID string, config *cri.ContainerConfig,
 	if err := r.add(c, sandboxID, mounts); err != nil {
 		return "", err
 	}
-	return c.id, c.files.makeMountpoints()
+	return c.id, c.files.MakeMountpoints()
 }
 
 // add puts a container into its sandbox.
-func (r *Runtime) add(c *container, sandboxID string, mounts []mount) error {
+func (r *Runtime) add(c *container, sandboxID string, mounts []files.Mount) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := find(r.sandboxes, sandboxID)
@@ -83,7 +85,7 @@ func (r *Runtime) add(c *container, sandboxID string, mounts []mount) error {
 			return status.Errorf(codes.AlreadyExists, "container %s has this name and attempt", other.id)
 		}
 	}
-	c.sandbox, c.files = s, newFiles(c.config, mounts, c.workingDir())
+	c.sandbox, c.files = s, files.New(c.config, mounts, c.workingDir())
 	r.containers[c.id] = c
 	return nil
 }
@@ -107,18 +109,18 @@ func (r *Runtime) startContainer(id string) error {
 	if err != nil {
 		return r.startFailed(c, err)
 	}
-	log, err := openLog(c.logPath, r.clock)
+	log, err := output.Open(c.logPath, r.clock)
 	if err != nil {
 		return r.startFailed(c, err)
 	}
 	if err := r.start(c, args, log); err != nil {
-		log.close()
+		log.Close()
 		return err
 	}
 	return nil
 }
 
-func (r *Runtime) start(c *container, args []string, log *logFile) error {
+func (r *Runtime) start(c *container, args []string, log *output.Log) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := c.startable(); err != nil {
@@ -238,7 +240,7 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilte
 			config := proto.CloneOf(c.config)
 			list = append(list, &cri.Container{
 				Id: c.id, PodSandboxId: c.sandbox.id, Metadata: config.Metadata, Image: config.Image,
-				ImageRef: c.image.id, ImageId: c.image.id, State: c.state, CreatedAt: c.createdAt.UnixNano(),
+				ImageRef: c.image.ID, ImageId: c.image.ID, State: c.state, CreatedAt: c.createdAt.UnixNano(),
 				Labels: config.Labels, Annotations: config.Annotations,
 			})
 		}
@@ -263,7 +265,7 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.Containe
 		Id: c.id, Metadata: config.Metadata, State: c.state,
 		CreatedAt: c.createdAt.UnixNano(), StartedAt: unixNano(c.startedAt), FinishedAt: unixNano(c.finishedAt),
 		ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
-		Image: config.Image, ImageRef: c.image.ref(), ImageId: c.image.id,
+		Image: config.Image, ImageRef: c.image.ref(), ImageId: c.image.ID,
 		Labels: config.Labels, Annotations: config.Annotations, Mounts: config.Mounts, LogPath: c.logPath,
 		Resources: &cri.ContainerResources{Linux: config.GetLinux().GetResources()},
 		User:      r.user(config.GetLinux().GetSecurityContext()),
@@ -316,7 +318,7 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.log.reopen(); err != nil {
+	if err := p.log.Reopen(); err != nil {
 		return status.Errorf(codes.Unknown, "reopen log of container %s: %v", c.id, err)
 	}
 	return nil

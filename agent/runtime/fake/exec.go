@@ -170,10 +170,10 @@ func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs 
 		return err
 	}
 	stdout, stderr := outputs(out, errs, tty)
-	toOut, detach := p.out.attach(stdout)
+	toOut, detach := p.out.Attach(stdout)
 	defer detach()
 	if p.err != p.out {
-		_, detach := p.err.attach(stderr)
+		_, detach := p.err.Attach(stderr)
 		defer detach()
 	}
 	if in != nil && p.typed != nil {
@@ -187,7 +187,7 @@ func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs 
 	}
 	select {
 	case <-p.done:
-	case <-toOut.gone:
+	case <-toOut.Gone:
 	case <-ctx.Done():
 	}
 	return nil

@@ -43,6 +43,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/addresses"
 )
 
 // Config of a Runtime; its zero value works.
@@ -95,7 +96,8 @@ type Runtime struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	images     map[string]*image // by ID
-	addresses  addresses
+	addresses  *addresses.Pool
+	at         map[netip.Addr]*sandbox
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -109,7 +111,7 @@ func New(cfg Config) *Runtime {
 	return &Runtime{
 		cfg: cfg, clock: cfg.Clock, ctx: ctx, cancel: cancel,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*image{},
-		addresses: newAddresses(cfg.Subnet, cfg.Loopback),
+		addresses: addresses.New(cfg.Subnet, cfg.Loopback), at: map[netip.Addr]*sandbox{},
 	}
 }
 
@@ -123,7 +125,7 @@ func (r *Runtime) Close() error {
 	err := r.server.close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return errors.Join(err, r.addresses.close())
+	return errors.Join(err, r.addresses.Close())
 }
 
 // Version answers CRI's v1.

@@ -2,6 +2,9 @@ package fake
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 
@@ -11,18 +14,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"monopod/agent/runtime/fake/archive"
+	"monopod/agent/runtime/fake/files"
 )
 
 // image never changes but for tags and digests, which Runtime.mu guards.
 type image struct {
-	id        string
+	*archive.Image
 	tags      []string // full names with tag
 	digests   []string // full names with digest
-	size      uint64
 	pinned    bool
 	pretended bool // pulled from nowhere: its program is not known
-	config    v1.ImageConfig
-	layers    []layer // of what was really fetched
 }
 
 // ref is what a container status calls its image.
@@ -30,13 +34,13 @@ func (i *image) ref() string {
 	if len(i.digests) > 0 {
 		return i.digests[0]
 	}
-	return i.id
+	return i.ID
 }
 
 func (i *image) status() *cri.Image {
 	return &cri.Image{
-		Id: i.id, RepoTags: slices.Clone(i.tags), RepoDigests: slices.Clone(i.digests), Size: i.size, Pinned: i.pinned,
-		Spec: &cri.ImageSpec{Image: i.id},
+		Id: i.ID, RepoTags: slices.Clone(i.tags), RepoDigests: slices.Clone(i.digests), Size: i.Size, Pinned: i.pinned,
+		Spec: &cri.ImageSpec{Image: i.ID},
 	}
 }
 
@@ -73,11 +77,11 @@ func (r *Runtime) image(name string) (*image, bool) {
 func (r *Runtime) addImage(named reference.Named, manifest digest.Digest, i *image) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known, ok := r.images[i.id]; ok {
+	if known, ok := r.images[i.ID]; ok {
 		known.pinned = known.pinned || i.pinned
 		i = known
 	}
-	r.images[i.id] = i
+	r.images[i.ID] = i
 	if _, ok := named.(reference.Digested); !ok {
 		r.untag(named.String())
 		i.tags = append(i.tags, named.String())
@@ -93,6 +97,27 @@ func (r *Runtime) untag(name string) {
 	}
 }
 
+// ImportImages reads the names and configs of an archive, and its small layers.
+func (r *Runtime) ImportImages(ctx context.Context, file string) ([]string, error) {
+	if err := r.begin(ctx, "ImportImages", file); err != nil {
+		return nil, err
+	}
+	found, err := archive.Read(file)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "import %s: %v", file, err)
+	}
+	var names []string
+	for _, entry := range found {
+		named, err := normalize(entry.Name)
+		if err != nil {
+			return nil, err
+		}
+		r.addImage(named, entry.Manifest, &image{Image: entry.Image, pinned: true})
+		names = append(names, named.String())
+	}
+	return names, nil
+}
+
 // PullImage pretends: every well-formed name can be pulled, and Config.Fail decides
 // otherwise. Only a registry on loopback is really asked.
 func (r *Runtime) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
@@ -104,13 +129,13 @@ func (r *Runtime) pullImage(ctx context.Context, name string, auth *cri.AuthConf
 	if err != nil {
 		return "", err
 	}
-	if onLoopback(named) {
-		i, manifest, err := fetch(ctx, named, auth)
+	if archive.OnLoopback(named) {
+		fetched, manifest, err := archive.Fetch(ctx, named, auth)
 		if err != nil {
 			return "", err
 		}
-		r.addImage(named, manifest, i)
-		return i.id, nil
+		r.addImage(named, manifest, &image{Image: fetched})
+		return fetched.ID, nil
 	}
 	if id, ok := r.knownImage(name); ok {
 		return id, nil
@@ -119,12 +144,12 @@ func (r *Runtime) pullImage(ctx context.Context, name string, auth *cri.AuthConf
 	if d, ok := named.(reference.Digested); ok {
 		manifest = d.Digest()
 	}
-	i := &image{
-		id: digest.FromString("config of " + named.String()).String(), size: 1 << 20, pretended: true,
-		config: v1.ImageConfig{Entrypoint: []string{"/web"}, Env: []string{"PATH=/"}, WorkingDir: "/"},
-	}
+	i := &image{pretended: true, Image: &archive.Image{
+		ID: digest.FromString("config of " + named.String()).String(), Size: 1 << 20,
+		Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Env: []string{"PATH=/"}, WorkingDir: "/"},
+	}}
 	r.addImage(named, manifest, i)
-	return i.id, nil
+	return i.ID, nil
 }
 
 func (r *Runtime) knownImage(name string) (id string, ok bool) {
@@ -134,7 +159,7 @@ func (r *Runtime) knownImage(name string) (id string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	return i.id, true
+	return i.ID, true
 }
 
 // ListImages lists them by ID.
@@ -172,7 +197,50 @@ func (r *Runtime) RemoveImage(ctx context.Context, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i, ok := r.image(name); ok {
-		delete(r.images, i.id)
+		delete(r.images, i.ID)
 	}
 	return nil
+}
+
+// show is what a mount of an image shows: all of it, or a folder.
+func (r *Runtime) show(m *cri.Mount) (fs.FS, error) {
+	failed := func(code codes.Code, err error) error {
+		return status.Errorf(code, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
+	}
+	if !m.Readonly || m.HostPath != "" {
+		return nil, failed(codes.InvalidArgument, errors.New("the mount of an image has no path on the host, and can only be read"))
+	}
+	r.mu.Lock()
+	img, ok := r.image(m.Image.Image)
+	r.mu.Unlock()
+	if !ok {
+		return nil, failed(codes.NotFound, fmt.Errorf("no image %q", m.Image.Image))
+	}
+	all, err := img.Tree()
+	if err != nil {
+		return nil, failed(codes.Unimplemented, err)
+	}
+	sub, err := archive.Folder(all, m.ImageSubPath)
+	if err != nil {
+		return nil, failed(codes.Unknown, err)
+	}
+	return sub, nil
+}
+
+// mounts are those of a container. Those that show images want them to be there, as
+// containerd does.
+func (r *Runtime) mounts(config *cri.ContainerConfig) ([]files.Mount, error) {
+	var out []files.Mount
+	for _, m := range config.GetMounts() {
+		var shown fs.FS
+		var err error
+		if m.Image != nil {
+			shown, err = r.show(m)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, files.Mount{Mount: m, Image: shown})
+	}
+	return out, nil
 }

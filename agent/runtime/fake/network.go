@@ -7,15 +7,10 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
 	"syscall"
-)
 
-// port is something that listens in a sandbox.
-type port interface {
-	net.Listener
-	dial(ctx context.Context) (net.Conn, error)
-}
+	"monopod/agent/runtime/fake/port"
+)
 
 // Dial connects to what listens on an address of a pod, as the node's network
 // would.
@@ -27,7 +22,7 @@ func (r *Runtime) Dial(ctx context.Context, network, address string) (net.Conn, 
 func (r *Runtime) Holds(ip netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.addresses.held[ip] != nil
+	return r.at[ip] != nil
 }
 
 // dial is Dial, from within a sandbox when from is set.
@@ -36,10 +31,10 @@ func (r *Runtime) dial(ctx context.Context, from *sandbox, network, address stri
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	return to.dial(ctx)
+	return to.Dial(ctx)
 }
 
-func (r *Runtime) reach(from *sandbox, network, address string) (port, error) {
+func (r *Runtime) reach(from *sandbox, network, address string) (port.Port, error) {
 	host, number, err := splitAddress(network, address)
 	if err != nil {
 		return nil, err
@@ -65,7 +60,7 @@ func (r *Runtime) behind(from *sandbox, host string) *sandbox {
 	if err != nil {
 		return nil
 	}
-	return r.addresses.held[ip]
+	return r.at[ip]
 }
 
 func splitAddress(network, address string) (host string, number uint16, err error) {
@@ -94,12 +89,7 @@ func (r *Runtime) listen(s *sandbox, network, address string) (net.Listener, err
 	if number == 0 {
 		number = s.freePort()
 	}
-	l := &listener{
-		addr:    &net.TCPAddr{IP: s.ip.AsSlice(), Port: int(number)},
-		conns:   make(chan net.Conn),
-		closed:  make(chan struct{}),
-		release: func() { r.release(s, number) },
-	}
+	l := port.InMemory(&net.TCPAddr{IP: s.ip.AsSlice(), Port: int(number)}, func() { r.release(s, number) })
 	return l, s.bind(number, l)
 }
 
@@ -118,7 +108,7 @@ func (r *Runtime) listenLoopback(s *sandbox, host string, number uint16) (net.Li
 		return nil, err
 	}
 	number = real.Addr().(*net.TCPAddr).AddrPort().Port()
-	l := &loopback{Listener: real, release: func() { r.release(s, number) }}
+	l := port.OnLoopback(real, func() { r.release(s, number) })
 	if err := s.bind(number, l); err != nil {
 		return nil, errors.Join(err, real.Close())
 	}
@@ -132,7 +122,7 @@ func (r *Runtime) release(s *sandbox, number uint16) {
 }
 
 // bind and freePort want mu held.
-func (s *sandbox) bind(number uint16, p port) error {
+func (s *sandbox) bind(number uint16, p port.Port) error {
 	if _, ok := s.ports[number]; ok {
 		return &net.OpError{Op: "listen", Net: "tcp", Addr: p.Addr(), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
 	}
@@ -147,67 +137,3 @@ func (s *sandbox) freePort() uint16 {
 	}
 	return number
 }
-
-// loopback listens for real.
-type loopback struct {
-	net.Listener
-	release func()
-}
-
-func (l *loopback) dial(ctx context.Context) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
-}
-
-func (l *loopback) Close() error {
-	l.release()
-	return l.Listener.Close()
-}
-
-// listener listens in memory.
-type listener struct {
-	addr    net.Addr
-	conns   chan net.Conn
-	closed  chan struct{}
-	release func()
-	once    sync.Once
-}
-
-func (l *listener) Addr() net.Addr { return l.addr }
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error {
-	l.once.Do(func() {
-		l.release()
-		close(l.closed)
-	})
-	return nil
-}
-
-func (l *listener) dial(ctx context.Context) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case l.conns <- conn{far, l.addr}:
-		return near, nil
-	case <-l.closed:
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: l.addr, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// conn gives a pipe an address.
-type conn struct {
-	net.Conn
-	addr net.Addr
-}
-
-func (c conn) LocalAddr() net.Addr  { return c.addr }
-func (c conn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }

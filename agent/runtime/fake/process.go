@@ -16,6 +16,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/files"
+	"monopod/agent/runtime/fake/output"
 	"monopod/apiserver/process/guard"
 	"monopod/testdata/web/program"
 )
@@ -32,17 +34,17 @@ type process struct {
 	kill     context.CancelCauseFunc
 	done     chan struct{} // closed once the end is written down
 	signals  chan os.Signal
-	log      *logFile
-	out, err *tee
+	log      *output.Log
+	out, err *output.Tee
 	stdin    io.Reader // nil unless the config asks for one
 	typed    *io.PipeWriter
 }
 
-func newProcess(ctx context.Context, c *container, log *logFile) *process {
+func newProcess(ctx context.Context, c *container, log *output.Log) *process {
 	p := &process{done: make(chan struct{}), signals: make(chan os.Signal, 8), log: log}
 	p.ctx, p.kill = context.WithCancelCause(ctx)
-	p.out = newTee(log.stream("stdout"))
-	p.err = newTee(log.stream("stderr"))
+	p.out = output.NewTee(log.Stream("stdout"))
+	p.err = output.NewTee(log.Stream("stderr"))
 	if c.config.Tty {
 		p.err = p.out
 	}
@@ -78,9 +80,9 @@ func (r *Runtime) run(c *container, args []string) {
 	if p.typed != nil {
 		p.typed.Close()
 	}
-	p.out.close()
-	p.err.close()
-	p.log.close()
+	p.out.Close()
+	p.err.Close()
+	p.log.Close()
 	r.ended(c, int32(code), cause)
 	close(p.done)
 }
@@ -115,8 +117,8 @@ func (r *Runtime) program(c *container, args []string, in io.Reader, out, errs i
 	hostname := c.sandbox.config.Hostname
 	return program.Process{
 		Args: args, Hostname: hostname, Stdin: in, Stdout: out, Stderr: errs, Signals: signals, Clock: r.clock,
-		Env:    mergeEnv(c.image.config.Env, []string{"HOSTNAME=" + hostname}, keyValues(c.config.Envs)),
-		System: &machine{files: c.files, runtime: r, container: c},
+		Env:    mergeEnv(c.image.Config.Env, []string{"HOSTNAME=" + hostname}, keyValues(c.config.Envs)),
+		System: &machine{Files: c.files, runtime: r, container: c},
 	}
 }
 
@@ -126,9 +128,9 @@ func (c *container) args() ([]string, error) {
 	if len(c.config.Command) == 0 {
 		given := c.config.Args
 		if len(given) == 0 {
-			given = c.image.config.Cmd
+			given = c.image.Config.Cmd
 		}
-		words = slices.Concat(c.image.config.Entrypoint, given)
+		words = slices.Concat(c.image.Config.Entrypoint, given)
 	}
 	if c.image.pretended {
 		return pretend(words, c.config.Args), nil
@@ -152,11 +154,11 @@ func pretend(words, args []string) []string {
 }
 
 func (c *container) workingDir() string {
-	return cmp.Or(c.config.WorkingDir, c.image.config.WorkingDir, "/")
+	return cmp.Or(c.config.WorkingDir, c.image.Config.WorkingDir, "/")
 }
 
 func (c *container) stopSignal() os.Signal {
-	name := c.image.config.StopSignal
+	name := c.image.Config.StopSignal
 	if s := c.config.StopSignal; s != cri.Signal_SIGNAL_RUNTIME_DEFAULT {
 		name = strings.TrimPrefix(s.String(), "SIGNAL_")
 	}
@@ -189,7 +191,7 @@ func keyValues(envs []*cri.KeyValue) (env []string) {
 
 // machine is the system under a container.
 type machine struct {
-	*files
+	*files.Files
 	runtime   *Runtime
 	container *container
 }

@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/port"
 )
 
 // sandbox is a pod's place: an address and what listens there. It is guarded by
@@ -25,7 +26,7 @@ type sandbox struct {
 	createdAt time.Time
 	ended     bool       // and told so
 	ip        netip.Addr // not valid: the host's network, or stopped
-	ports     map[uint16]port
+	ports     map[uint16]port.Port
 }
 
 // RunPodSandbox makes a sandbox; it is ready when the call returns.
@@ -51,11 +52,13 @@ func (r *Runtime) runPodSandbox(config *cri.PodSandboxConfig, handler string) (s
 			return "", status.Errorf(codes.AlreadyExists, "sandbox %s has this name, uid and attempt", s.id)
 		}
 	}
-	s := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: r.clock.Now(), ports: map[uint16]port{}}
+	s := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: r.clock.Now(), ports: map[uint16]port.Port{}}
 	if !s.hostNetwork() {
-		if err := r.addresses.give(s); err != nil {
+		var err error
+		if s.ip, err = r.addresses.Take(); err != nil {
 			return "", err
 		}
+		r.at[s.ip] = s
 	}
 	r.sandboxes[s.id] = s
 	return s.id, nil
@@ -101,7 +104,9 @@ func (r *Runtime) sandboxEnded(s *sandbox) {
 		return
 	}
 	s.ended = true
-	r.addresses.take(s)
+	delete(r.at, s.ip)
+	r.addresses.Free(s.ip)
+	s.ip = netip.Addr{}
 	r.events.publish(runtime.Event{
 		Type: runtime.EventSandboxExited, PodUID: s.config.Metadata.Uid, SandboxID: s.id, At: r.clock.Now(),
 	})

@@ -1,4 +1,6 @@
-package fake
+// Package output is what a container of the fake runtime writes: its log, and its copies
+// for those attached.
+package output
 
 import (
 	"bytes"
@@ -13,10 +15,10 @@ import (
 // (its max_container_log_line_size).
 const maxLogLine = 16 << 10
 
-// logFile is a container's log in CRI's format, one "TIME STREAM TAG TEXT" a
+// Log is a container's log in CRI's format, one "TIME STREAM TAG TEXT" a
 // line: TIME in RFC3339Nano, TAG P for a part of a line and F for its end. A
-// container without a log path has a logFile that keeps nothing.
-type logFile struct {
+// container without a log path has a Log that keeps nothing.
+type Log struct {
 	path  string
 	clock clock.Clock
 
@@ -24,13 +26,14 @@ type logFile struct {
 	file *os.File
 }
 
-func openLog(path string, clock clock.Clock) (*logFile, error) {
-	l := &logFile{path: path, clock: clock}
-	return l, l.reopen()
+// Open opens the log at path; an empty one keeps nothing.
+func Open(path string, clock clock.Clock) (*Log, error) {
+	l := &Log{path: path, clock: clock}
+	return l, l.Reopen()
 }
 
-// reopen goes on in a new file at the path: the old one was renamed.
-func (l *logFile) reopen() error {
+// Reopen goes on in a new file at the path: the old one was renamed.
+func (l *Log) Reopen() error {
 	if l.path == "" {
 		return nil
 	}
@@ -47,7 +50,8 @@ func (l *logFile) reopen() error {
 	return nil
 }
 
-func (l *logFile) close() error {
+// Close closes the file; what is written later is lost.
+func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
@@ -58,7 +62,7 @@ func (l *logFile) close() error {
 	return err
 }
 
-func (l *logFile) line(stream, tag string, text []byte) error {
+func (l *Log) line(stream, tag string, text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
@@ -74,12 +78,12 @@ func (l *logFile) line(stream, tag string, text []byte) error {
 // that log lines sort.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// stream returns a writer of stdout or stderr lines. Closing it writes what is
+// Stream returns a writer of stdout or stderr lines. Closing it writes what is
 // left of a line that has no end.
-func (l *logFile) stream(name string) io.WriteCloser { return &lines{log: l, stream: name} }
+func (l *Log) Stream(name string) io.WriteCloser { return &lines{log: l, stream: name} }
 
 type lines struct {
-	log    *logFile
+	log    *Log
 	stream string
 
 	mu   sync.Mutex // guards rest

@@ -1,11 +1,12 @@
-package fake
+// Package archive reads images: from an archive or a registry, with those of their layers
+// that are small.
+package archive
 
 import (
 	"archive/tar"
 	"bufio"
 	"cmp"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,43 +19,30 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // maxMetadata is the largest file in an archive that is looked into: layers that are
 // larger are not.
 const maxMetadata = 1 << 20
 
-// ImportImages reads the names and configs of an archive, and its small layers.
-func (r *Runtime) ImportImages(ctx context.Context, file string) ([]string, error) {
-	if err := r.begin(ctx, "ImportImages", file); err != nil {
-		return nil, err
-	}
-	found, err := readArchive(file)
-	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "import %s: %v", file, err)
-	}
-	var names []string
-	for _, entry := range found {
-		named, err := normalize(entry.name)
-		if err != nil {
-			return nil, err
-		}
-		r.addImage(named, entry.manifest, entry.image)
-		names = append(names, named.String())
-	}
-	return names, nil
+// Image is what is known of one.
+type Image struct {
+	ID     string // digest of its config
+	Size   uint64 // sum of its layers as they came, in bytes; 0 if they do not say
+	Config v1.ImageConfig
+	Layers []Layer
 }
 
-// archived is one name in an archive.
-type archived struct {
-	name     string
-	manifest digest.Digest
-	image    *image
+// Named is one name in an archive.
+type Named struct {
+	Name     string
+	Manifest digest.Digest
+	Image    *Image
 }
 
-func readArchive(file string) ([]archived, error) {
+// Read reads the names and configs of an archive, as docker save or an OCI layout has
+// them, and its small layers; it may be compressed with gzip or zstd.
+func Read(file string) ([]Named, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -130,7 +118,7 @@ func blob(d digest.Digest) string {
 }
 
 // oci reads an OCI layout: the names are annotations in its index.
-func (m metadata) oci() (found []archived, err error) {
+func (m metadata) oci() (found []Named, err error) {
 	var index v1.Index
 	if err := m.decode(v1.ImageIndexFile, &index); err != nil {
 		return nil, err
@@ -144,7 +132,7 @@ func (m metadata) oci() (found []archived, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("image %s: %w", name, err)
 		}
-		found = append(found, archived{name: name, manifest: d.Digest, image: img})
+		found = append(found, Named{Name: name, Manifest: d.Digest, Image: img})
 	}
 	if len(found) == 0 {
 		return nil, errors.New("no image in it has a name")
@@ -153,7 +141,7 @@ func (m metadata) oci() (found []archived, err error) {
 }
 
 // manifest reads an image, through an index of several platforms if need be.
-func (m metadata) manifest(d v1.Descriptor) (*image, error) {
+func (m metadata) manifest(d v1.Descriptor) (*Image, error) {
 	if err := d.Digest.Validate(); err != nil {
 		return nil, err
 	}
@@ -176,7 +164,7 @@ func pick(all []v1.Descriptor) v1.Descriptor {
 	return all[max(0, slices.IndexFunc(all, ours))]
 }
 
-func (m metadata) config(manifest v1.Manifest) (*image, error) {
+func (m metadata) config(manifest v1.Manifest) (*Image, error) {
 	if err := manifest.Config.Digest.Validate(); err != nil {
 		return nil, err
 	}
@@ -184,16 +172,16 @@ func (m metadata) config(manifest v1.Manifest) (*image, error) {
 	if err := m.decode(blob(manifest.Config.Digest), &config); err != nil {
 		return nil, err
 	}
-	img := &image{id: manifest.Config.Digest.String(), pinned: true, config: config.Config}
+	img := &Image{ID: manifest.Config.Digest.String(), Config: config.Config}
 	for _, layer := range manifest.Layers {
-		img.size += uint64(max(0, layer.Size))
-		img.layers = append(img.layers, m.layer(blob(layer.Digest)))
+		img.Size += uint64(max(0, layer.Size))
+		img.Layers = append(img.Layers, m.layer(blob(layer.Digest)))
 	}
 	return img, nil
 }
 
 // docker reads what docker save writes: the names are in manifest.json.
-func (m metadata) docker() (found []archived, err error) {
+func (m metadata) docker() (found []Named, err error) {
 	var manifests []struct {
 		Config   string
 		RepoTags []string
@@ -208,12 +196,12 @@ func (m metadata) docker() (found []archived, err error) {
 			return nil, err
 		}
 		id := digest.FromBytes(m[path.Clean(manifest.Config)])
-		img := &image{id: id.String(), pinned: true, config: config.Config}
+		img := &Image{ID: id.String(), Config: config.Config}
 		for _, name := range manifest.Layers {
-			img.layers = append(img.layers, m.layer(path.Clean(name)))
+			img.Layers = append(img.Layers, m.layer(path.Clean(name)))
 		}
 		for _, name := range manifest.RepoTags {
-			found = append(found, archived{name: name, manifest: id, image: img})
+			found = append(found, Named{Name: name, Manifest: id, Image: img})
 		}
 	}
 	return found, nil

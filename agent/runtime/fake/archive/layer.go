@@ -1,4 +1,4 @@
-package fake
+package archive
 
 import (
 	"archive/tar"
@@ -11,48 +11,34 @@ import (
 	"strings"
 	"syscall"
 	"testing/fstest"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// layer is one of an image, as it came; nil: it is larger than maxMetadata, and was
+// Layer is one of an image, as it came; nil: it is larger than maxMetadata, and was
 // not kept.
-type layer []byte
+type Layer []byte
 
 // maxUnpacked is how large a layer may be that is shown.
 const maxUnpacked = 16 << 20
 
-func (m metadata) layer(name string) layer { return layer(m[name]) }
+func (m metadata) layer(name string) Layer { return Layer(m[name]) }
 
-// show is what a mount of an image shows: all of it, or a folder.
-func (r *Runtime) show(m *cri.Mount) (fs.FS, error) {
-	failed := func(code codes.Code, err error) error {
-		return status.Errorf(code, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
+// Tree is all that the layers hold, the upper over the lower. An image that was
+// fetched from nowhere is empty.
+func (i *Image) Tree() (fstest.MapFS, error) {
+	all := fstest.MapFS{}
+	for _, l := range i.Layers {
+		if l == nil {
+			return nil, fmt.Errorf("the fake runtime shows images whose layers have at most %d bytes", maxMetadata)
+		}
+		if err := l.over(all); err != nil {
+			return nil, fmt.Errorf("image %s: %w", i.ID, err)
+		}
 	}
-	if !m.Readonly || m.HostPath != "" {
-		return nil, failed(codes.InvalidArgument, errors.New("the mount of an image has no path on the host, and can only be read"))
-	}
-	r.mu.Lock()
-	img, ok := r.image(m.Image.Image)
-	r.mu.Unlock()
-	if !ok {
-		return nil, failed(codes.NotFound, fmt.Errorf("no image %q", m.Image.Image))
-	}
-	all, err := img.tree()
-	if err != nil {
-		return nil, failed(codes.Unimplemented, err)
-	}
-	sub, err := folder(all, m.ImageSubPath)
-	if err != nil {
-		return nil, failed(codes.Unknown, err)
-	}
-	return sub, nil
+	return all, nil
 }
 
-func folder(all fs.FS, name string) (fs.FS, error) {
+// Folder is a folder of all that an image holds; an empty name is all of it.
+func Folder(all fs.FS, name string) (fs.FS, error) {
 	if name == "" {
 		return all, nil
 	}
@@ -66,23 +52,8 @@ func folder(all fs.FS, name string) (fs.FS, error) {
 	return fs.Sub(all, path.Clean(name))
 }
 
-// tree is all that the layers hold, the upper over the lower. An image that was
-// fetched from nowhere is empty.
-func (i *image) tree() (fstest.MapFS, error) {
-	all := fstest.MapFS{}
-	for _, l := range i.layers {
-		if l == nil {
-			return nil, fmt.Errorf("the fake runtime shows images whose layers have at most %d bytes", maxMetadata)
-		}
-		if err := l.over(all); err != nil {
-			return nil, fmt.Errorf("image %s: %w", i.id, err)
-		}
-	}
-	return all, nil
-}
-
 // over lays a layer over the others.
-func (l layer) over(below fstest.MapFS) error {
+func (l Layer) over(below fstest.MapFS) error {
 	plain, err := decompress(bytes.NewReader(l))
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-package fake
+// Package addresses gives the pods of the fake runtime theirs.
+package addresses
 
 import (
 	"errors"
@@ -9,11 +10,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// addresses are those of sandboxes. They are given in turn, so that one that came
-// free is not given again at once. Runtime.mu guards them.
-type addresses struct {
+// Pool is the addresses that can be given, in turn, so that one that came free is not
+// given again at once. It is not safe for concurrent use.
+type Pool struct {
 	subnets []netip.Prefix
-	held    map[netip.Addr]*sandbox
+	held    map[netip.Addr]bool
 	at      int        // index of the subnet of last
 	last    netip.Addr // given last; not valid: none of this subnet
 	// claimed keep other processes off the subnets. It is nil where nothing really
@@ -22,9 +23,10 @@ type addresses struct {
 	grows   bool
 }
 
-// newAddresses of one subnet, which may be invalid when there is Loopback.
-func newAddresses(subnet netip.Prefix, loopback bool) addresses {
-	a := addresses{held: map[netip.Addr]*sandbox{}}
+// New is a pool of one subnet. An invalid one is 10.88.0.0/16, or with loopback each
+// 127.88.N.0/24 that is needed and no other process has.
+func New(subnet netip.Prefix, loopback bool) *Pool {
+	a := &Pool{held: map[netip.Addr]bool{}}
 	switch {
 	case subnet.IsValid():
 		a.subnets = []netip.Prefix{subnet.Masked()}
@@ -41,7 +43,7 @@ func gateway(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
 
 // room is how many sandboxes there can be in the present subnets: neither the
 // subnet's own address nor the gateway's is given.
-func (a *addresses) room() int {
+func (a *Pool) room() int {
 	room := 0
 	for _, s := range a.subnets {
 		room += 1<<min(s.Addr().BitLen()-s.Bits(), 30) - 2
@@ -49,11 +51,11 @@ func (a *addresses) room() int {
 	return room
 }
 
-// give finds the next free address for s, in one more subnet if need be.
-func (a *addresses) give(s *sandbox) error {
+// Take returns the next free address, of one more subnet if need be.
+func (a *Pool) Take() (netip.Addr, error) {
 	if len(a.held) >= a.room() {
 		if err := a.grow(); err != nil {
-			return err
+			return netip.Addr{}, err
 		}
 	}
 	ip := a.last
@@ -65,25 +67,22 @@ func (a *addresses) give(s *sandbox) error {
 			a.at, ip = (a.at+1)%len(a.subnets), netip.Addr{}
 			continue
 		}
-		if a.held[ip] == nil {
-			a.last, a.held[ip], s.ip = ip, s, ip
-			return nil
+		if !a.held[ip] {
+			a.last, a.held[ip] = ip, true
+			return ip, nil
 		}
 	}
 }
 
-// take takes the address of s back.
-func (a *addresses) take(s *sandbox) {
-	delete(a.held, s.ip)
-	s.ip = netip.Addr{}
-}
+// Free gives an address back.
+func (a *Pool) Free(ip netip.Addr) { delete(a.held, ip) }
 
 // claimPort is nobody's: nothing is ever accepted on it.
 const claimPort = 1
 
 // grow adds the first 127.88.N.0/24 whose gateway port can be bound, and is until
 // close: no other process on this machine has that subnet.
-func (a *addresses) grow() error {
+func (a *Pool) grow() error {
 	if !a.grows {
 		return status.Errorf(codes.ResourceExhausted, "no address left in %s", a.subnets[0])
 	}
@@ -102,8 +101,8 @@ func (a *addresses) grow() error {
 	return status.Errorf(codes.ResourceExhausted, "no loopback subnet is free: %v", failed)
 }
 
-// close lets other processes have the subnets.
-func (a *addresses) close() error {
+// Close lets other processes have the subnets.
+func (a *Pool) Close() error {
 	var errs []error
 	for _, claim := range a.claimed {
 		errs = append(errs, claim.Close())

@@ -1,4 +1,5 @@
-package fake
+// Package files is the file system of a container of the fake runtime.
+package files
 
 import (
 	"errors"
@@ -14,19 +15,20 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// files are what a container sees: its mounts, which are of the host or show an
+// Files are what a container sees: its mounts, which are of the host or show an
 // image, and around them a file system in memory.
-type files struct {
+type Files struct {
 	dir      string // what relative names start from
-	mounts   []mount
+	mounts   []Mount
 	readonly bool // all but the mounts
 
 	mu     sync.Mutex // guards memory
 	memory map[string][]byte
 }
 
-func newFiles(config *cri.ContainerConfig, mounts []mount, dir string) *files {
-	return &files{
+// New makes the files of a container whose working directory is dir.
+func New(config *cri.ContainerConfig, mounts []Mount, dir string) *Files {
+	return &Files{
 		dir:      path.Join("/", dir),
 		mounts:   mounts,
 		readonly: config.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
@@ -34,11 +36,11 @@ func newFiles(config *cri.ContainerConfig, mounts []mount, dir string) *files {
 	}
 }
 
-// makeMountpoints creates the host directories that are missing, as containerd
+// MakeMountpoints creates the host directories that are missing, as containerd
 // does.
-func (f *files) makeMountpoints() error {
+func (f *Files) MakeMountpoints() error {
 	for _, m := range f.mounts {
-		if m.image != nil {
+		if m.Image != nil {
 			continue
 		}
 		if _, err := os.Stat(m.HostPath); errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +52,7 @@ func (f *files) makeMountpoints() error {
 	return nil
 }
 
-func (f *files) absolute(name string) string {
+func (f *Files) absolute(name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
 	}
@@ -58,7 +60,7 @@ func (f *files) absolute(name string) string {
 }
 
 // locate finds a file in the innermost mount that holds it.
-func (f *files) locate(name string) (at place, mounted bool) {
+func (f *Files) locate(name string) (at place, mounted bool) {
 	for _, m := range f.mounts {
 		rest, ok := below(m.ContainerPath, name)
 		if ok && (!mounted || len(m.ContainerPath) >= len(at.ContainerPath)) {
@@ -77,7 +79,8 @@ func below(dir, name string) (rest string, ok bool) {
 	return strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
-func (f *files) ReadFile(name string) ([]byte, error) {
+// ReadFile is os.ReadFile in the container.
+func (f *Files) ReadFile(name string) ([]byte, error) {
 	abs := f.absolute(name)
 	if at, mounted := f.locate(abs); mounted {
 		data, err := at.readFile()
@@ -92,7 +95,7 @@ func (f *files) ReadFile(name string) ([]byte, error) {
 }
 
 // Stat knows only what is mounted.
-func (f *files) Stat(name string) (fs.FileInfo, error) {
+func (f *Files) Stat(name string) (fs.FileInfo, error) {
 	if at, mounted := f.locate(f.absolute(name)); mounted {
 		info, err := at.stat()
 		return info, renamed(err, name)
@@ -100,7 +103,8 @@ func (f *files) Stat(name string) (fs.FileInfo, error) {
 	return nil, &fs.PathError{Op: "stat", Path: name, Err: syscall.ENOENT}
 }
 
-func (f *files) WriteFile(name string, data []byte) error {
+// WriteFile is os.WriteFile in the container.
+func (f *Files) WriteFile(name string, data []byte) error {
 	abs := f.absolute(name)
 	at, mounted := f.locate(abs)
 	if at.GetReadonly() || !mounted && f.readonly {
@@ -115,7 +119,8 @@ func (f *files) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-func (f *files) ReadDir(name string) ([]string, error) {
+// ReadDir returns the names in a folder, sorted.
+func (f *Files) ReadDir(name string) ([]string, error) {
 	abs := f.absolute(name)
 	names := map[string]struct{}{}
 	if at, mounted := f.locate(abs); mounted {
@@ -137,7 +142,7 @@ func (f *files) ReadDir(name string) ([]string, error) {
 }
 
 // known are the names of the files in memory and of the mounts.
-func (f *files) known() (names []string) {
+func (f *Files) known() (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names = slices.Collect(maps.Keys(f.memory))

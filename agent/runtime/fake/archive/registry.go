@@ -1,4 +1,4 @@
-package fake
+package archive
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// onLoopback reports whether an image is pulled from where its name says: only from a
+// OnLoopback reports whether an image is pulled from where its name says: only from a
 // registry on this machine's loopback.
-func onLoopback(named reference.Named) bool {
+func OnLoopback(named reference.Named) bool {
 	domain := reference.Domain(named)
 	if host, _, err := net.SplitHostPort(domain); err == nil {
 		domain = host
@@ -30,9 +30,9 @@ func onLoopback(named reference.Named) bool {
 	return domain == "localhost" || net.ParseIP(domain).IsLoopback()
 }
 
-// fetch pulls an image: its manifest, its config and its layers; of those that are
+// Fetch pulls an image: its manifest, its config and its layers; of those that are
 // not small only as a test of the way there. Errors read as containerd's.
-func fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*image, digest.Digest, error) {
+func Fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*Image, digest.Digest, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // whose goroutines end with each answer
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
 		docker.WithPlainHTTP(docker.MatchLocalhost), docker.WithClient(client),
@@ -54,7 +54,6 @@ func fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*i
 	if err != nil {
 		return nil, "", pullError(named, err)
 	}
-	i.pinned = false
 	return i, desc.Digest, nil
 }
 

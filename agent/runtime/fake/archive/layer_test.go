@@ -1,4 +1,4 @@
-package fake
+package archive
 
 import (
 	"archive/tar"
@@ -11,7 +11,7 @@ import (
 )
 
 // pack is a layer of files whose names end in a slash where they are folders.
-func pack(t *testing.T, names ...string) layer {
+func pack(t *testing.T, names ...string) Layer {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -38,7 +38,7 @@ func TestTree(t *testing.T) {
 	low := pack(t, "./", "./etc/", "./etc/a", "./etc/b", "./lib/", "./lib/x", "./lib/y/z")
 	for _, tc := range []struct {
 		what  string
-		upper layer
+		upper Layer
 		want  string
 	}{
 		{"a file more", pack(t, "new"), "etc etc/a etc/b lib lib/x lib/y/z new"},
@@ -47,7 +47,7 @@ func TestTree(t *testing.T) {
 		{"a folder anew", pack(t, "lib/", "lib/new", "lib/.wh..wh..opq"), "etc etc/a etc/b lib lib/new"},
 		{"a file for a folder", pack(t, "lib"), "etc etc/a etc/b lib"},
 	} {
-		got, err := (&image{layers: []layer{low, tc.upper}}).tree()
+		got, err := (&Image{Layers: []Layer{low, tc.upper}}).Tree()
 		if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); err != nil || names != tc.want {
 			t.Errorf("%s: %q, %v, want %q", tc.what, names, err, tc.want)
 		}
@@ -57,17 +57,17 @@ func TestTree(t *testing.T) {
 	}
 }
 
-func mustTree(t *testing.T, l layer) fs.FS {
+func mustTree(t *testing.T, l Layer) fs.FS {
 	t.Helper()
-	tree, err := (&image{layers: []layer{l}}).tree()
+	tree, err := (&Image{Layers: []Layer{l}}).Tree()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tree
 }
 
-// relink is a layer with a second name of the file etc/a.
-func relink(t *testing.T) layer {
+// relink is a Layer with a second name of the file etc/a.
+func relink(t *testing.T) Layer {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -80,10 +80,10 @@ func relink(t *testing.T) layer {
 	return out.Bytes()
 }
 
-// A hard link to a file of a lower layer has its content.
+// A hard link to a file of a lower Layer has its content.
 func TestTreeOfLinkBelow(t *testing.T) {
 	t.Parallel()
-	tree, err := (&image{layers: []layer{pack(t, "etc/a"), relink(t)}}).tree()
+	tree, err := (&Image{Layers: []Layer{pack(t, "etc/a"), relink(t)}}).Tree()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,13 +95,13 @@ func TestTreeOfLinkBelow(t *testing.T) {
 // What cannot be shown is refused in words.
 func TestTreeOfWhatIsNotKept(t *testing.T) {
 	t.Parallel()
-	for want, l := range map[string]layer{
+	for want, l := range map[string]Layer{
 		"at most 1048576 bytes":    nil,
-		"image broken: ":           layer("no archive of anything, but long enough to be looked at" + strings.Repeat("x", 512)),
+		"image broken: ":           Layer("no archive of anything, but long enough to be looked at" + strings.Repeat("x", 512)),
 		"a hard link to etc/a":     relink(t),
 		"more than 16777216 bytes": pack(t, slices.Repeat([]string{"x"}, maxUnpacked/1024)...),
 	} {
-		if _, err := (&image{id: "broken", layers: []layer{l}}).tree(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (&Image{ID: "broken", Layers: []Layer{l}}).Tree(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
