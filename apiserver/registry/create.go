@@ -136,7 +136,7 @@ func (r *Registry) request(ctx context.Context, op admission.Operation, res *Res
 	return &admission.Request{
 		Operation: op, Resource: res, Subresource: sub, Namespace: about.GetNamespace(), Name: about.GetName(),
 		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
-		Warn: func(text string) { Warn(ctx, text) },
+		Warning: func(text string) { Warn(ctx, text) },
 	}
 }
 

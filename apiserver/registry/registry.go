@@ -26,6 +26,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/eviction"
 	"monopod/apiserver/registry/kind"
@@ -43,7 +44,7 @@ type (
 // Config of a Registry. The zero value works.
 type Config struct {
 	// Roles keep users from granting what they may not do; nil: they may grant all.
-	Roles admission.Roles
+	Roles plugins.Roles
 	// Tokens issues the tokens of service accounts; nil: there are none.
 	Tokens Tokens
 	Clock  clock.WithDelayedExecution // nil: the real one
@@ -102,7 +103,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 		r.log = zap.NewNop()
 	}
 	r.fields = managed.New(r.clock)
-	r.admission = admission.New(r, cfg.Roles)
+	r.admission = plugins.New(r, cfg.Roles)
 	r.services = newServices(r, cfg.Services)
 	r.evictions = newEvictions(r)
 	for i := range resources {

@@ -1,7 +1,7 @@
 // Package admission is the chain that every write passes between a client's
 // request and validation: each Plugin may fill the object in, or refuse it.
 //
-// New returns the whole chain, in the order in which it is asked. The kind's
+// Package plugins has the whole chain, in its order. The kind's
 // defaults come first, then every Plugin's Mutate, then the kind's validation,
 // then every Plugin's Validate. What a request is about a subresource says, and
 // plugins look at it: most want none.
@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -46,8 +45,8 @@ type Request struct {
 	Options runtime.Object
 	User    auth.User
 	DryRun  bool
-	// Warn tells the client something about a write that is let through.
-	Warn func(text string)
+	// Warning sends the client a warning; nil: nobody reads it.
+	Warning func(text string)
 }
 
 // Forbid is the 403 of a plugin that has a reason. A name that the server made up
@@ -60,9 +59,10 @@ func (r *Request) Forbid(why error) error {
 	return apierrors.NewForbidden(r.Resource.GVR.GroupResource(), name, why)
 }
 
-func (r *Request) warn(text string) {
-	if r.Warn != nil {
-		r.Warn(text)
+// Warn sends the client a warning about a write that is let through.
+func (r *Request) Warn(text string) {
+	if r.Warning != nil {
+		r.Warning(text)
 	}
 }
 
@@ -86,26 +86,6 @@ type Plugin struct {
 
 // Chain asks its plugins in their order.
 type Chain []Plugin
-
-// New is the chain of this server; plugins read what is stored through c. roles
-// may be nil: then everybody may grant everything.
-func New(c client.Client, roles Roles) Chain {
-	return Chain{
-		namespaceLifecycle(c),
-		serviceAccount(c),
-		priority(c),
-		limitRanger(c),
-		defaultTolerationSeconds(),
-		podSecurity(c),
-		defaultIngressClass(c),
-		nodeRestriction(c),
-		roleEscalation(c, roles),
-		defaultStorageClass(c),
-		claimResize(c),
-		runtimeClass(c),
-		resourceQuota(c), // last: what it lets through counts at once
-	}
-}
 
 // Mutate lets every plugin fill in the object; the first error ends it.
 func (c Chain) Mutate(ctx context.Context, r *Request) error {

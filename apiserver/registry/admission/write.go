@@ -19,8 +19,12 @@ func During(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// writeOf is the write that ctx is about, or nil.
-func writeOf(ctx context.Context) *write {
+// OnEnd calls f when the write that ctx is about has ended, well or not. It reports
+// false, and never calls f, if ctx is about none.
+func OnEnd(ctx context.Context, f func()) bool {
 	w, _ := ctx.Value(writeKey{}).(*write)
-	return w
+	if w != nil {
+		w.ended = append(w.ended, f)
+	}
+	return w != nil
 }

@@ -1,4 +1,4 @@
-package admission
+package podsecurity
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -27,15 +28,15 @@ type security struct {
 
 // podSecurity refuses pods that a namespace's enforce level forbids, and warns of
 // pods, templates and labels that its levels are against.
-func podSecurity(c client.Client) Plugin {
+func New(c client.Client) admission.Plugin {
 	s := &security{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
 	})}
-	return Plugin{Name: "PodSecurity", Validate: s.validate}
+	return admission.Plugin{Name: "PodSecurity", Validate: s.validate}
 }
 
-func (s *security) validate(ctx context.Context, r *Request) error {
-	if r.Operation != Create && r.Operation != Update {
+func (s *security) validate(ctx context.Context, r *admission.Request) error {
+	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	switch obj := r.Object.(type) {
@@ -57,13 +58,13 @@ func privileged() api.Policy {
 	return api.Policy{Enforce: level, Audit: level, Warn: level}
 }
 
-func (s *security) pod(ctx context.Context, r *Request, pod *corev1.Pod) error {
+func (s *security) pod(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
 	switch r.Subresource {
 	case "", "ephemeralcontainers", "resize":
 	default:
 		return nil
 	}
-	if r.Operation == Update && !otherImages(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {
+	if r.Operation == admission.Update && !otherImages(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {
 		return nil
 	}
 	return s.check(ctx, r, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, true)
@@ -85,7 +86,7 @@ func otherImages(next, old *corev1.PodSpec) bool {
 }
 
 // check holds what would become a pod against the levels of its namespace.
-func (s *security) check(ctx context.Context, r *Request, pod *corev1.PodTemplateSpec, enforce bool) error {
+func (s *security) check(ctx context.Context, r *admission.Request, pod *corev1.PodTemplateSpec, enforce bool) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, s.api, "", r.Namespace)
 	if apierrors.IsNotFound(err) && !enforce {
 		return nil
@@ -108,7 +109,7 @@ func (s *security) check(ctx context.Context, r *Request, pod *corev1.PodTemplat
 	}
 	detail, err := s.violations(levels.Warn, pod)
 	if err == nil && detail != "" {
-		r.warn(fmt.Sprintf("would violate PodSecurity %q: %s", levels.Warn.String(), detail))
+		r.Warn(fmt.Sprintf("would violate PodSecurity %q: %s", levels.Warn.String(), detail))
 	}
 	return err
 }

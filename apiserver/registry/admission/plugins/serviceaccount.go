@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // Upstream's names and figures (plugin/pkg/admission/serviceaccount).
@@ -30,10 +31,10 @@ const (
 
 // serviceAccount gives a pod its account, with the account's pull secrets and a
 // volume of credentials for the API.
-func serviceAccount(c client.Client) Plugin {
-	return Plugin{Name: "ServiceAccount", Mutate: func(ctx context.Context, r *Request) error {
+func serviceAccount(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "ServiceAccount", Mutate: func(ctx context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
-		if !ok || r.Operation != Create || r.Subresource != "" {
+		if !ok || r.Operation != admission.Create || r.Subresource != "" {
 			return nil
 		}
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
@@ -43,7 +44,7 @@ func serviceAccount(c client.Client) Plugin {
 	}}
 }
 
-func giveAccount(ctx context.Context, c client.Client, r *Request, spec *corev1.PodSpec) error {
+func giveAccount(ctx context.Context, c client.Client, r *admission.Request, spec *corev1.PodSpec) error {
 	if spec.ServiceAccountName == "" {
 		spec.ServiceAccountName = defaultAccount
 	}
@@ -139,7 +140,7 @@ func credentials(name string) corev1.Volume {
 }
 
 // mirrorAccount refuses what a static pod, which nobody checked, must not use.
-func mirrorAccount(r *Request, spec *corev1.PodSpec) error {
+func mirrorAccount(r *admission.Request, spec *corev1.PodSpec) error {
 	switch {
 	case spec.ServiceAccountName != "":
 		return r.Forbid(errors.New("a mirror pod may not reference service accounts"))

@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -9,20 +9,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // priority resolves a new pod's priority class, or takes the default one. An
 // update that leaves the result out keeps it.
-func priority(c client.Client) Plugin {
-	return Plugin{Name: "Priority", Mutate: func(ctx context.Context, r *Request) error {
+func priority(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "Priority", Mutate: func(ctx context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
 		if !ok || r.Subresource != "" {
 			return nil
 		}
 		switch r.Operation {
-		case Create:
+		case admission.Create:
 			return resolvePriority(ctx, c, r, pod)
-		case Update:
+		case admission.Update:
 			keepPriority(&pod.Spec, &r.Old.(*corev1.Pod).Spec)
 		}
 		return nil
@@ -38,7 +39,7 @@ func keepPriority(next, old *corev1.PodSpec) {
 	}
 }
 
-func resolvePriority(ctx context.Context, c client.Client, r *Request, pod *corev1.Pod) error {
+func resolvePriority(ctx context.Context, c client.Client, r *admission.Request, pod *corev1.Pod) error {
 	class, err := priorityClass(ctx, c, pod.Spec.PriorityClassName)
 	if apierrors.IsNotFound(err) {
 		return r.Forbid(fmt.Errorf("no PriorityClass with name %s was found", pod.Spec.PriorityClassName))

@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -28,8 +29,8 @@ type Roles interface {
 // and a binding may hand out only what its writer may do, unless they have the
 // verb escalate on the role, or bind on the role bound (upstream: the policy-based
 // storages of registry/rbac). The masters and this process' own parts may all.
-func roleEscalation(c client.Client, roles Roles) Plugin {
-	return Plugin{Name: "RoleEscalation", Validate: func(ctx context.Context, r *Request) error {
+func roleEscalation(c client.Client, roles Roles) admission.Plugin {
+	return admission.Plugin{Name: "RoleEscalation", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
 		if roles == nil || !ok || slices.Contains(user.Groups, auth.Masters) || r.Object == nil || r.Subresource != "" {
 			return nil
@@ -56,7 +57,7 @@ func aggregated(old kind.Object) bool {
 
 // escalation is one write of a role or a binding.
 type escalation struct {
-	*Request
+	*admission.Request
 	client client.Client
 	roles  Roles
 	user   auth.User
@@ -69,7 +70,7 @@ func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggrega
 		return nil
 	}
 	name := ""
-	if e.Operation == Update {
+	if e.Operation == admission.Update {
 		name = e.Name
 	}
 	if ok, err := e.may(ctx, "escalate", e.Resource.GVR.Resource, name); ok || err != nil {

@@ -1,4 +1,4 @@
-package admission
+package quota
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // limitRangerAnnotation tells what was filled in.
@@ -19,15 +20,15 @@ const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
 // limitRanger gives containers the default requests and limits of the
 // namespace's LimitRanges, and refuses pods and claims outside of them.
-func limitRanger(c client.Client) Plugin {
-	ranges := func(ctx context.Context, r *Request) ([]*corev1.LimitRange, error) {
+func LimitRanger(c client.Client) admission.Plugin {
+	ranges := func(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {
 		return client.List[*corev1.LimitRange](ctx, c, client.Selector{Namespace: r.Namespace})
 	}
-	return Plugin{
+	return admission.Plugin{
 		Name: "LimitRanger",
-		Mutate: func(ctx context.Context, r *Request) error {
+		Mutate: func(ctx context.Context, r *admission.Request) error {
 			pod, ok := r.Object.(*corev1.Pod)
-			if !ok || r.Operation != Create || r.Subresource != "" {
+			if !ok || r.Operation != admission.Create || r.Subresource != "" {
 				return nil
 			}
 			all, err := ranges(ctx, r)
@@ -36,7 +37,7 @@ func limitRanger(c client.Client) Plugin {
 			}
 			return err
 		},
-		Validate: func(ctx context.Context, r *Request) error {
+		Validate: func(ctx context.Context, r *admission.Request) error {
 			if !ranged(r) {
 				return nil
 			}
@@ -51,20 +52,20 @@ func limitRanger(c client.Client) Plugin {
 
 // ranged: requests and limits of a pod are set when it is made and when it is
 // resized; those of a claim always. What is being deleted is left alone.
-func ranged(r *Request) bool {
-	if r.Operation != Create && r.Operation != Update || r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
+func ranged(r *admission.Request) bool {
+	if r.Operation != admission.Create && r.Operation != admission.Update || r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
 		return false
 	}
 	switch r.Object.(type) {
 	case *corev1.Pod:
-		return r.Operation == Create && r.Subresource == "" || r.Subresource == "resize"
+		return r.Operation == admission.Create && r.Subresource == "" || r.Subresource == "resize"
 	case *corev1.PersistentVolumeClaim:
 		return r.Subresource == ""
 	}
 	return false
 }
 
-func withinRanges(r *Request, all []*corev1.LimitRange) error {
+func withinRanges(r *admission.Request, all []*corev1.LimitRange) error {
 	for _, lr := range all {
 		var errs []error
 		for i := range lr.Spec.Limits {

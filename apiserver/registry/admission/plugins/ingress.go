@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -6,15 +6,16 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/network"
 )
 
 // defaultIngressClass gives an Ingress that names no class the one that is marked
 // as the default; of several the newest, then the first by name.
-func defaultIngressClass(c client.Client) Plugin {
-	return Plugin{Name: "DefaultIngressClass", Mutate: func(ctx context.Context, r *Request) error {
+func defaultIngressClass(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "DefaultIngressClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		ingress, ok := r.Object.(*networkingv1.Ingress)
-		if !ok || r.Operation != Create || r.Subresource != "" || ingress.Spec.IngressClassName != nil {
+		if !ok || r.Operation != admission.Create || r.Subresource != "" || ingress.Spec.IngressClassName != nil {
 			return nil
 		}
 		if _, named := ingress.Annotations[network.IngressClassAnnotation]; named {

@@ -1,4 +1,4 @@
-package admission
+package quota
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/quota"
+	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -28,12 +29,12 @@ type quotas struct {
 
 // resourceQuota refuses what would use more than a quota allows. It is to be
 // asked last: what it lets through counts at once.
-func resourceQuota(c client.Client) Plugin {
+func ResourceQuota(c client.Client) admission.Plugin {
 	q := &quotas{api: c, clock: clock.RealClock{}}
-	return Plugin{Name: "ResourceQuota", Validate: q.validate}
+	return admission.Plugin{Name: "ResourceQuota", Validate: q.validate}
 }
 
-func (q *quotas) validate(ctx context.Context, r *Request) error {
+func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
 	if !charged(r) {
 		return nil
 	}
@@ -50,18 +51,18 @@ func (q *quotas) validate(ctx context.Context, r *Request) error {
 
 // charged: something comes to be, or to use more. An update can make only pods,
 // services and claims use more.
-func charged(r *Request) bool {
+func charged(r *admission.Request) bool {
 	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
 		return false
 	}
-	if r.Operation == Create {
+	if r.Operation == admission.Create {
 		return r.Subresource == ""
 	}
 	switch r.Object.(type) {
 	case *corev1.Pod:
-		return r.Operation == Update && (r.Subresource == "" || r.Subresource == "resize")
+		return r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "resize")
 	case *corev1.Service, *corev1.PersistentVolumeClaim:
-		return r.Operation == Update && r.Subresource == ""
+		return r.Operation == admission.Update && r.Subresource == ""
 	}
 	return false
 }
@@ -76,7 +77,7 @@ type demand struct {
 }
 
 // demandsOf returns what the request wants of each quota that is about it.
-func demandsOf(r *Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
+func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
 	gr := r.Resource.GVR.GroupResource()
 	var demands []*demand
 	for _, rq := range all {
@@ -89,7 +90,7 @@ func demandsOf(r *Request, all []*corev1.ResourceQuota, now time.Time) ([]*deman
 		if len(hard) == 0 || !quota.Matches(&rq.Spec, r.Object) {
 			continue
 		}
-		if pod, ok := r.Object.(*corev1.Pod); ok && r.Operation == Create {
+		if pod, ok := r.Object.(*corev1.Pod); ok && r.Operation == admission.Create {
 			if err := quota.Must(hard, pod); err != nil {
 				return nil, r.Forbid(fmt.Errorf("failed quota: %s: %w", rq.Name, err))
 			}
@@ -114,7 +115,7 @@ func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceL
 
 // charge checks the demands against what is used, and holds the object until it
 // is stored, or not.
-func (q *quotas) charge(ctx context.Context, r *Request, demands []*demand) error {
+func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*demand) error {
 	began := q.ledger.begin()
 	defer q.ledger.end(began)
 	stored, _, err := q.api.List(ctx, client.Selector{Resource: r.Resource.GVR, Namespace: r.Namespace})
@@ -124,20 +125,19 @@ func (q *quotas) charge(ctx context.Context, r *Request, demands []*demand) erro
 	for _, d := range demands {
 		d.used = quota.Sum(&d.of.Spec, d.resource, stored, d.requested, d.now)
 	}
-	w := writeOf(ctx)
 	var h *hold
-	if w != nil && !r.DryRun {
+	if !r.DryRun {
 		h = &hold{resource: r.Resource.GVR.GroupResource(), object: r.Object}
 	}
 	err = q.ledger.take(began, h, func(pending []*hold) error { return allow(r, demands, stored, pending) })
-	if err == nil && h != nil {
-		w.ended = append(w.ended, func() { q.ledger.release(h) })
+	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.ledger.release(h) }) {
+		q.ledger.release(h) // outside of During nothing reports its end
 	}
 	return err
 }
 
 // allow adds what is pending to what is used, and says whether the rest will do.
-func allow(r *Request, demands []*demand, stored []kind.Object, pending []*hold) error {
+func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*hold) error {
 	for _, h := range pending {
 		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace || h.object.GetUID() == r.Object.GetUID() {
 			continue

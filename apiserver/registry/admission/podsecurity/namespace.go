@@ -1,4 +1,4 @@
-package admission
+package podsecurity
 
 import (
 	"cmp"
@@ -16,20 +16,21 @@ import (
 	"k8s.io/pod-security-admission/api"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // maxPodsChecked is how many pods a new enforce level is tried on (upstream:
-// admission.defaultNamespaceMaxPodsToCheck).
+// defaultNamespaceMaxPodsToCheck).
 const maxPodsChecked = 3000
 
 // namespace wants labels that can be read, and warns of pods that are already
 // there and that a stricter enforce level would refuse.
-func (s *security) namespace(ctx context.Context, r *Request, ns *corev1.Namespace) error {
+func (s *security) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
 	if r.Subresource != "" {
 		return nil
 	}
 	levels, errs := api.PolicyToEvaluate(ns.Labels, privileged())
-	if r.Operation == Create {
+	if r.Operation == admission.Create {
 		return invalidLabels(r, errs)
 	}
 	was, oldErrs := api.PolicyToEvaluate(r.Old.GetLabels(), privileged())
@@ -42,7 +43,7 @@ func (s *security) namespace(ctx context.Context, r *Request, ns *corev1.Namespa
 	return s.existing(ctx, r, ns.Name, levels.Enforce)
 }
 
-func invalidLabels(r *Request, errs field.ErrorList) error {
+func invalidLabels(r *admission.Request, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
@@ -59,7 +60,7 @@ func stricter(next, old api.LevelVersion) bool {
 
 // existing warns of the pods of a namespace that its new level is against, those
 // with the same faults together.
-func (s *security) existing(ctx context.Context, r *Request, namespace string, level api.LevelVersion) error {
+func (s *security) existing(ctx context.Context, r *admission.Request, namespace string, level api.LevelVersion) error {
 	pods, err := client.List[*corev1.Pod](ctx, s.api, client.Selector{Namespace: namespace})
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (s *security) existing(ctx context.Context, r *Request, namespace string, l
 	all := len(pods)
 	pods = differentFirst(pods)[:min(all, maxPodsChecked)]
 	if len(pods) < all {
-		r.warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods), all))
+		r.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods), all))
 	}
 	names := map[string][]string{} // of the pods, by what is wrong with them
 	for _, pod := range pods {
@@ -80,10 +81,10 @@ func (s *security) existing(ctx context.Context, r *Request, namespace string, l
 		}
 	}
 	if len(names) > 0 {
-		r.warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, level.String()))
+		r.Warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, level.String()))
 	}
 	for _, line := range grouped(names) {
-		r.warn(line)
+		r.Warn(line)
 	}
 	return nil
 }

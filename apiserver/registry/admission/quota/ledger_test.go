@@ -1,4 +1,4 @@
-package admission
+package quota
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -13,14 +13,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // runtimeClass gives a new pod what its class costs and where it runs. Nobody
 // else may set an overhead.
-func runtimeClass(c client.Client) Plugin {
-	return Plugin{
+func runtimeClass(c client.Client) admission.Plugin {
+	return admission.Plugin{
 		Name: "RuntimeClass",
-		Mutate: func(ctx context.Context, r *Request) error {
+		Mutate: func(ctx context.Context, r *admission.Request) error {
 			pod := newPod(r)
 			if pod == nil || pod.Spec.RuntimeClassName == nil {
 				return nil
@@ -37,7 +38,7 @@ func runtimeClass(c client.Client) Plugin {
 			}
 			return nil
 		},
-		Validate: func(_ context.Context, r *Request) error {
+		Validate: func(_ context.Context, r *admission.Request) error {
 			if pod := newPod(r); pod != nil && pod.Spec.RuntimeClassName == nil && len(pod.Spec.Overhead) > 0 {
 				return r.Forbid(errors.New("pod rejected: Overhead set without corresponding RuntimeClass defined Overhead"))
 			}
@@ -47,9 +48,9 @@ func runtimeClass(c client.Client) Plugin {
 }
 
 // newPod is the pod that the request creates, or nil.
-func newPod(r *Request) *corev1.Pod {
+func newPod(r *admission.Request) *corev1.Pod {
 	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || r.Operation != Create || r.Subresource != "" {
+	if !ok || r.Operation != admission.Create || r.Subresource != "" {
 		return nil
 	}
 	return pod

@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -10,14 +10,15 @@ import (
 
 	"monopod/apiserver/client"
 	claims "monopod/apiserver/client/claim"
+	"monopod/apiserver/registry/admission"
 )
 
 // defaultStorageClass gives a claim that names no class the default one: of
 // several the youngest, then the first by name.
-func defaultStorageClass(c client.Client) Plugin {
-	return Plugin{Name: "DefaultStorageClass", Mutate: func(ctx context.Context, r *Request) error {
+func defaultStorageClass(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "DefaultStorageClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-		if !ok || r.Operation != Create || r.Subresource != "" || claim.Spec.StorageClassName != nil {
+		if !ok || r.Operation != admission.Create || r.Subresource != "" || claim.Spec.StorageClassName != nil {
 			return nil
 		}
 		if _, named := claim.Annotations[corev1.BetaStorageClassAnnotation]; named {
@@ -33,10 +34,10 @@ func defaultStorageClass(c client.Client) Plugin {
 }
 
 // claimResize lets only claims grow whose class says that its volumes can.
-func claimResize(c client.Client) Plugin {
-	return Plugin{Name: "PersistentVolumeClaimResize", Validate: func(ctx context.Context, r *Request) error {
+func claimResize(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "PersistentVolumeClaimResize", Validate: func(ctx context.Context, r *admission.Request) error {
 		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-		if !ok || r.Operation != Update || r.Subresource != "" {
+		if !ok || r.Operation != admission.Update || r.Subresource != "" {
 			return nil
 		}
 		had := r.Old.(*corev1.PersistentVolumeClaim).Spec.Resources.Requests[corev1.ResourceStorage]

@@ -1,7 +1,9 @@
-package admission
+package plugins
 
 import (
 	"context"
+
+	"monopod/apiserver/registry/admission"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -12,8 +14,8 @@ import (
 const tolerationSeconds = 300
 
 // defaultTolerationSeconds lets every pod tolerate a node in trouble for a while.
-func defaultTolerationSeconds() Plugin {
-	return Plugin{Name: "DefaultTolerationSeconds", Mutate: func(_ context.Context, r *Request) error {
+func defaultTolerationSeconds() admission.Plugin {
+	return admission.Plugin{Name: "DefaultTolerationSeconds", Mutate: func(_ context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
 		if ok && r.Subresource == "" {
 			tolerateFor(&pod.Spec, corev1.TaintNodeNotReady)

@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -10,16 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // namespaceLifecycle lets nothing into a namespace that is not there or on its
 // way out, and keeps the namespaces that every cluster has.
-func namespaceLifecycle(c client.Client) Plugin {
-	return Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *Request) error {
+func namespaceLifecycle(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *admission.Request) error {
 		switch {
-		case r.Operation == Create && r.Resource.Namespaced:
+		case r.Operation == admission.Create && r.Resource.Namespaced:
 			return inLivingNamespace(ctx, c, r)
-		case r.Operation == Delete && r.Resource.GVR == client.Namespaces && immortal(r.Name):
+		case r.Operation == admission.Delete && r.Resource.GVR == client.Namespaces && immortal(r.Name):
 			return r.Forbid(errors.New("this namespace may not be deleted"))
 		}
 		return nil
@@ -36,7 +37,7 @@ func immortal(namespace string) bool {
 	return false
 }
 
-func inLivingNamespace(ctx context.Context, c client.Client, r *Request) error {
+func inLivingNamespace(ctx context.Context, c client.Client, r *admission.Request) error {
 	if r.Namespace == "" { // an empty one fails validation
 		return nil
 	}

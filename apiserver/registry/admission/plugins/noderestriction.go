@@ -1,4 +1,4 @@
-package admission
+package plugins
 
 import (
 	"context"
@@ -15,14 +15,15 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
 )
 
 // nodeRestriction lets an agent, known as system:node:NAME of group system:nodes,
 // write its own Node and Lease, the status of the pods bound to it, its mirror
 // pods, and tokens for its pods, and nothing of another node (upstream:
 // plugin/pkg/admission/noderestriction).
-func nodeRestriction(c client.Client) Plugin {
-	return Plugin{Name: "NodeRestriction", Validate: func(ctx context.Context, r *Request) error {
+func nodeRestriction(c client.Client) admission.Plugin {
+	return admission.Plugin{Name: "NodeRestriction", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
 		if !ok || !slices.Contains(user.Groups, auth.Nodes) {
 			return nil
@@ -44,7 +45,7 @@ func nodeRestriction(c client.Client) Plugin {
 
 // restricted is one write of the agent on node.
 type restricted struct {
-	*Request
+	*admission.Request
 	client client.Client
 	node   string
 }
@@ -68,9 +69,9 @@ func (n restricted) check(ctx context.Context) error {
 
 func (n restricted) pod(ctx context.Context) error {
 	switch {
-	case n.Subresource == "" && n.Operation == Create:
+	case n.Subresource == "" && n.Operation == admission.Create:
 		return n.mirror(ctx, n.Object.(*corev1.Pod))
-	case n.Subresource == "" && n.Operation == Delete:
+	case n.Subresource == "" && n.Operation == admission.Delete:
 		return n.boundHere("delete pods")
 	case n.Subresource == "status":
 		if old := n.Old; old != nil && !maps.Equal(n.Object.GetLabels(), old.GetLabels()) {
