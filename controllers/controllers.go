@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/clusterroleaggregation"
+	"monopod/controllers/deployment"
 	"monopod/controllers/disruption"
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
@@ -43,6 +44,8 @@ type Config struct {
 	TerminatedPodGCThreshold int `json:"terminatedPodGCThreshold"`
 	// ConcurrentReplicaSetSyncs is --concurrent-replicaset-syncs; 0 means 5.
 	ConcurrentReplicaSetSyncs int `json:"concurrentReplicaSetSyncs"`
+	// ConcurrentDeploymentSyncs is --concurrent-deployment-syncs; 0 means 5.
+	ConcurrentDeploymentSyncs int `json:"concurrentDeploymentSyncs"`
 	// ConcurrentNamespaceSyncs is --concurrent-namespace-syncs; 0 means 10.
 	ConcurrentNamespaceSyncs int `json:"concurrentNamespaceSyncs"`
 	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
@@ -96,6 +99,13 @@ func All() []Entry {
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return replicaset.New(d, e, replicaset.Config{Workers: c.ConcurrentReplicaSetSyncs})
+			}},
+		{Name: deployment.Name, Aliases: []string{"deployment-controller"}, Component: deployment.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentDeploymentSyncs, "concurrent-deployment-syncs", 5, 1, "Number of Deployments that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return deployment.New(d, e, deployment.Config{Workers: c.ConcurrentDeploymentSyncs}), nil
 			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
@@ -32,8 +33,8 @@ func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 	asClient := registry.WithWarnings(t.Context(), func(text string) { heard = append(heard, text) })
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
-	deployment := func(name string) client.Object {
-		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template}}
+	driver := func(name string) client.Object {
+		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, c := range []struct {
 		ctx    context.Context
@@ -41,9 +42,9 @@ func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 		told   string
 		events int
 	}{
-		{asClient, deployment("a"), `Deployment "a" is only stored: the deployment controller`, 1},
-		{registry.DryRun(asClient), deployment("b"), `Deployment "b" is only stored: the deployment controller`, 1},
-		{t.Context(), deployment("c"), "", 1},
+		{asClient, driver("a"), `CSIDriver "a" is only stored: the node runs no CSI drivers`, 1},
+		{registry.DryRun(asClient), driver("b"), `CSIDriver "b" is only stored: the node runs no CSI drivers`, 1},
+		{t.Context(), driver("c"), "", 1},
 		{asClient, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
 			`ReplicaSet "d" is only stored: the controller "replicaset" is switched off by --controllers`, 2},
 		{asClient, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}}, "", 2},

@@ -60,7 +60,7 @@ func slowStart(n int, f func() error) (succeeded int, err error) {
 }
 
 func (r *run) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	created, err := r.deps.Client.Create(ctx, podFor(rs))
+	created, err := r.deps.Client.Create(ctx, r.podFor(rs))
 	switch {
 	case err == nil:
 		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.GetName())
@@ -71,14 +71,14 @@ func (r *run) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 }
 
 // podFor is a new pod of rs.
-func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
+func (r *run) podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
 	t := rs.Spec.Template.DeepCopy()
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: rs.Name + "-", Namespace: rs.Namespace,
 			Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{ownerRef(rs)},
+			OwnerReferences: []metav1.OwnerReference{r.claims.Ref(rs)},
 		},
 		Spec: t.Spec,
 	}
@@ -120,7 +120,7 @@ func (r *run) delete(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod
 func (r *run) perNode(ctx context.Context, rs *appsv1.ReplicaSet) map[string]int {
 	count := map[string]int{}
 	for _, sibling := range r.siblings(ctx, rs) {
-		active, _ := split(r.pods.of(sibling))
+		active, _ := split(r.pods.Of(sibling))
 		for _, p := range active {
 			if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 				count[p.Spec.NodeName]++

@@ -1,9 +1,8 @@
 // Package replicaset keeps as many pods as each ReplicaSet asks for.
 //
-//   - podIndex: the pods by the ReplicaSet that owns them, as the watch has told.
 //   - expectations: creations and deletions whose watch event is still to come;
 //     while there are any, pods are counted but none is made or deleted.
-//   - claim: which pods a ReplicaSet owns, adopts and lets go.
+//   - claim: which pods a ReplicaSet owns, adopts and releases.
 //   - victims: which pods go first when there are too many.
 package replicaset
 
@@ -16,11 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
 )
 
 // Name of the controller.
@@ -30,6 +29,7 @@ const Name = "replicaset"
 const Component = "replicaset-controller"
 
 const (
+	kind     = "ReplicaSet"
 	burst    = 500 // most pods made or deleted in one sync (upstream burstReplicas)
 	parallel = 50  // requests at a time; upstream has as many as the batch
 )
@@ -69,7 +69,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, pods: newPodIndex(), expected: newExpectations(c.deps.Clock)}
+	r := &run{Controller: c, claims: claims(c.deps.Client), pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
@@ -84,7 +84,8 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is one Run of the controller, with what it knows.
 type run struct {
 	*Controller
-	pods     *podIndex
+	claims   owned.Claims[*corev1.Pod]
+	pods     *owned.Index[*corev1.Pod]
 	expected *expectations
 }
 
@@ -102,7 +103,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, nil // cannot be stored; trying again would not help
 	}
 	settled := r.expected.settled(rs.UID)
-	known := r.pods.ofOrOrphan(rs)
+	known := r.pods.OfOrOrphan(rs)
 	mine, err := r.claim(ctx, rs, selector, known)
 	if err != nil {
 		return 0, err
@@ -117,12 +118,6 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		active, manageErr = r.manage(ctx, rs, active)
 	}
 	return r.report(ctx, rs, active, terminating, manageErr)
-}
-
-// matches reports whether rs selects a pod with these labels.
-func matches(rs *appsv1.ReplicaSet, set map[string]string) bool {
-	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set))
 }
 
 // desired is spec.replicas, which the API server defaults to 1.

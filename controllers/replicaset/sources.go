@@ -6,11 +6,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
 )
 
 // onReplicaSet wakes the ReplicaSet itself. One that went away, perhaps for
@@ -27,7 +27,7 @@ func (r *run) onReplicaSet(old, new client.Object) []follow.Key {
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
-	r.pods.change(was, is)
+	r.pods.Change(old, new)
 	switch {
 	case was == nil:
 		return r.podAdded(ctx, is)
@@ -91,37 +91,12 @@ func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Ke
 	return r.owner(ctx, was.Namespace, before)
 }
 
-// owner finds the ReplicaSet that a reference means; its UID must be the one.
+// owner finds the ReplicaSet that a reference means.
 func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
-	if ref.Kind != "ReplicaSet" {
-		return nil, nil
-	}
-	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, namespace, ref.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case rs.UID != ref.UID:
-		return nil, nil
-	}
-	return []follow.Key{follow.KeyOf(rs)}, nil
+	return owned.Owner[*appsv1.ReplicaSet](ctx, r.deps.Client, kind, namespace, ref)
 }
 
 // candidates are the ReplicaSets that would adopt an orphan.
 func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
-	if len(pod.Labels) == 0 {
-		return nil, nil
-	}
-	sets, err := client.List[*appsv1.ReplicaSet](ctx, r.deps.Client, client.Selector{Namespace: pod.Namespace})
-	if err != nil {
-		return nil, err
-	}
-	var keys []follow.Key
-	for _, rs := range sets {
-		if matches(rs, pod.Labels) {
-			keys = append(keys, follow.KeyOf(rs))
-		}
-	}
-	return keys, nil
+	return owned.Candidates(ctx, r.deps.Client, pod, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
 }

@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -157,39 +156,6 @@ func TestExpectations(t *testing.T) {
 	x.expectCreations(key, 1)
 	x.forget(key)
 	check(true, "forgotten")
-}
-
-func TestJudge(t *testing.T) {
-	t.Parallel()
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "me"}}
-	deleting := rs.DeepCopy()
-	deleting.DeletionTimestamp = new(metav1.NewTime(now))
-	owned := func(uid types.UID) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{UID: uid, Controller: new(true)}}
-		}
-	}
-	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }
-	gone := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(now)) }
-	for name, c := range map[string]struct {
-		rs   *appsv1.ReplicaSet
-		pod  *corev1.Pod
-		want verdict
-	}{
-		"ours":                       {rs, victim("p", owned("me"), labelled), keep},
-		"ours, relabelled":           {rs, victim("p", owned("me")), release},
-		"ours, relabelled, rs dying": {deleting, victim("p", owned("me")), ignore},
-		"ours, terminating":          {rs, victim("p", owned("me"), labelled, gone), keep},
-		"another's":                  {rs, victim("p", owned("other"), labelled), ignore},
-		"orphan":                     {rs, victim("p", labelled), adopt},
-		"orphan, not selected":       {rs, victim("p"), ignore},
-		"orphan, terminating":        {rs, victim("p", labelled, gone), ignore},
-		"orphan, rs dying":           {deleting, victim("p", labelled), ignore},
-	} {
-		if got := judge(c.rs, labels.SelectorFromSet(labels.Set{"app": "x"}), c.pod); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
 }
 
 func TestStatus(t *testing.T) {

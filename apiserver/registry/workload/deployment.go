@@ -20,7 +20,7 @@ func deploymentResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.Deployments,
 		Kind:         "Deployment",
-		Inert:        "the deployment controller is not part of this version, so no ReplicaSet is created",
+		Controller:   "deployment",
 		Namespaced:   true,
 		ShortNames:   []string{"deploy"},
 		Categories:   []string{"all"},

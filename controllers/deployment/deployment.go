@@ -1,0 +1,159 @@
+// Package deployment rolls out the pod template of each Deployment: every template
+// gets a ReplicaSet, and replicas move from the old ones to the new one.
+//
+//   - rollout: what one sync knows of a Deployment and its ReplicaSets.
+//   - strategy: the steps of a rolling update, of Recreate, and of scaling.
+//   - sizes: how many replicas each ReplicaSet should have; pure functions.
+//   - create: the new ReplicaSet, its hash, and collisions of names.
+//   - revision: the annotations that kubectl rollout reads.
+//   - status: counts, conditions, and the progress deadline.
+package deployment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+// Name of the controller.
+const Name = "deployment"
+
+// Component is the source of its events.
+const Component = "deployment-controller"
+
+const kind = "Deployment"
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-deployment-syncs, 0 means upstream's 5
+}
+
+// Controller rolls out Deployments.
+type Controller struct {
+	deps   follow.Deps
+	events record.Eventer
+	cfg    Config
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+	if cfg.Workers == 0 {
+		cfg.Workers = 5
+	}
+	return &Controller{deps: deps, events: events, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements follow.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c, sets: owned.NewIndex[*appsv1.ReplicaSet](), claims: owned.Claims[*appsv1.ReplicaSet]{
+		Client: c.deps.Client, Kind: appsv1.SchemeGroupVersion.WithKind(kind),
+		Adoptive: func(rs *appsv1.ReplicaSet) bool { return rs.DeletionTimestamp == nil },
+	}}
+	return follow.New(c.deps, follow.Config[follow.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.Deployments}, Keys: follow.Plain(follow.OnAny)},
+			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: r.onReplicaSet},
+		},
+		Reconcile: r.reconcile,
+	}).Run(ctx)
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	claims owned.Claims[*appsv1.ReplicaSet]
+	sets   *owned.Index[*appsv1.ReplicaSet]
+}
+
+// reconcile is one sync of a Deployment: one step of its rollout, then its status.
+// The ReplicaSets report what the step led to, which wakes the Deployment for the next.
+func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	d, err := client.Get[*appsv1.Deployment](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return 0, nil // cannot be stored; trying again would not help
+	}
+	sets, err := r.claims.Of(ctx, d, selector, r.sets.OfOrOrphan(d))
+	if err != nil {
+		return 0, err
+	}
+	ro := newRollout(d, sets)
+	err = r.step(ctx, ro)
+	now := r.deps.Clock.Now()
+	ro.summarize(err == nil && ro.rolls, now)
+	return untilDeadline(ro.d, now), errors.Join(err, r.report(ctx, ro))
+}
+
+// step brings the ReplicaSets one step nearer to what the Deployment asks for.
+func (r *run) step(ctx context.Context, ro *rollout) error {
+	d := ro.d
+	if d.DeletionTimestamp != nil {
+		return nil
+	}
+	notePause(d, r.deps.Clock.Now())
+	if err := r.keepRevision(ctx, ro); err != nil {
+		return err
+	}
+	switch {
+	case d.Spec.Paused:
+		return errors.Join(r.rescale(ctx, ro), r.cleanUp(ctx, ro))
+	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
+		return r.recreate(ctx, ro)
+	case rescaled(d, ro.active()):
+		return r.rescale(ctx, ro)
+	}
+	return r.roll(ctx, ro)
+}
+
+// report writes the status and the revision if they have changed.
+func (r *run) report(ctx context.Context, ro *rollout) error {
+	if ro.unchanged() {
+		return nil
+	}
+	_, err := client.Update(ctx, r.deps.Client, ro.stored, "status", func(cur *appsv1.Deployment) error {
+		if cur.UID != ro.stored.UID {
+			return apierrors.NewNotFound(client.Deployments.GroupResource(), ro.stored.Name)
+		}
+		cur.Status = *ro.d.Status.DeepCopy()
+		if ro.revision != "" {
+			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, revisionAnnotation, ro.revision)
+		}
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// eventf records an event about the Deployment.
+func (r *run) eventf(ro *rollout, warning bool, reason, format string, args ...any) {
+	typ := corev1.EventTypeNormal
+	if warning {
+		typ = corev1.EventTypeWarning
+	}
+	r.events.Eventf(ro.stored, typ, reason, format, args...)
+}

@@ -1,0 +1,115 @@
+package deployment
+
+import (
+	"context"
+	"maps"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Annotations of ReplicaSets, and the first one of Deployments, too.
+const (
+	revisionAnnotation        = "deployment.kubernetes.io/revision"
+	historyAnnotation         = "deployment.kubernetes.io/revision-history" // revisions it had before, separated by commas
+	desiredReplicasAnnotation = "deployment.kubernetes.io/desired-replicas" // of the Deployment when the ReplicaSet was last scaled
+	maxReplicasAnnotation     = "deployment.kubernetes.io/max-replicas"     // those and the surge
+	rollbackAnnotation        = "deprecated.deployment.rollback.to"
+
+	maxHistory = 2000 // characters of historyAnnotation (upstream maxRevHistoryLengthInChars)
+)
+
+// copied reports whether an annotation of a Deployment is copied to its new ReplicaSet.
+func copied(key string) bool {
+	switch key {
+	case corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation,
+		desiredReplicasAnnotation, maxReplicasAnnotation, rollbackAnnotation:
+		return false
+	}
+	return true
+}
+
+// revisionOf is the revision of a ReplicaSet; 0 if it has none, or one that is no number.
+func revisionOf(rs *appsv1.ReplicaSet) int64 {
+	n, err := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// nextRevision is one more than any old ReplicaSet has.
+func (ro *rollout) nextRevision() int64 {
+	last := int64(0)
+	for _, rs := range ro.old {
+		last = max(last, revisionOf(rs))
+	}
+	return last + 1
+}
+
+// annotated are the annotations that the new ReplicaSet should have: the Deployment's,
+// and the revision, unless it has a later one. A revision that it had before goes to
+// its history. Annotations that only the ReplicaSet has stay.
+func annotated(d *appsv1.Deployment, rs *appsv1.ReplicaSet, revision int64) map[string]string {
+	next := maps.Clone(rs.Annotations)
+	if next == nil {
+		next = map[string]string{}
+	}
+	for k, v := range d.Annotations {
+		if copied(k) {
+			next[k] = v
+		}
+	}
+	before, set := rs.Annotations[revisionAnnotation]
+	if had, err := strconv.ParseInt(before, 10, 64); set && err != nil || had >= revision {
+		return next
+	}
+	next[revisionAnnotation] = strconv.FormatInt(revision, 10)
+	if set {
+		next[historyAnnotation] = withHistory(next[historyAnnotation], before)
+	}
+	return next
+}
+
+// withHistory appends a revision and drops the first ones that it has no room for.
+func withHistory(history, revision string) string {
+	if history == "" {
+		return revision
+	}
+	all := append(strings.Split(history, ","), revision)
+	for len(all) > 1 && len(strings.Join(all, ",")) > maxHistory {
+		all = all[1:]
+	}
+	return strings.Join(all, ",")
+}
+
+// noteScale notes on a ReplicaSet what its size was computed from.
+func noteScale(d *appsv1.Deployment, rs *appsv1.ReplicaSet) {
+	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, desiredReplicasAnnotation, strconv.Itoa(int(desired(d))))
+	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, maxReplicasAnnotation, strconv.Itoa(int(most(d))))
+}
+
+// keepRevision brings annotations and minReadySeconds of the Deployment to its new
+// ReplicaSet, if that exists, and its revision to the Deployment.
+func (r *run) keepRevision(ctx context.Context, ro *rollout) error {
+	if ro.new == nil {
+		return nil
+	}
+	annotations := annotated(ro.d, ro.new, ro.nextRevision())
+	if !maps.Equal(annotations, ro.new.Annotations) || ro.new.Spec.MinReadySeconds != ro.d.Spec.MinReadySeconds {
+		next, err := r.change(ctx, ro.new, func(cur *appsv1.ReplicaSet) {
+			cur.Annotations = annotated(ro.d, cur, ro.nextRevision())
+			cur.Spec.MinReadySeconds = ro.d.Spec.MinReadySeconds
+		})
+		if err != nil {
+			return err
+		}
+		ro.put(next)
+	}
+	ro.revision = ro.new.Annotations[revisionAnnotation]
+	ro.noteFound(r.deps.Clock.Now())
+	return nil
+}

@@ -1,0 +1,179 @@
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/podstate"
+)
+
+// roll is one step of a rolling update: the new ReplicaSet grows into the room that
+// there is, the old ones give up what can be missed.
+func (r *run) roll(ctx context.Context, ro *rollout) error {
+	ro.rolls = true
+	if ro.new == nil {
+		if err := r.create(ctx, ro); err != nil || ro.new == nil {
+			return err
+		}
+	}
+	if err := r.resize(ctx, ro, ro.new, grown(ro.d, ro.new, ro.all())); err != nil {
+		return err
+	}
+	old := active(ro.old)
+	if err := r.resizeAll(ctx, ro, old, shrunk(ro.d, old, ro.new)); err != nil {
+		return err
+	}
+	return r.cleanUp(ctx, ro)
+}
+
+// recreate is one step of Recreate: the pods of the new ReplicaSet are not created
+// before all old ones are gone.
+func (r *run) recreate(ctx context.Context, ro *rollout) error {
+	ro.rolls = true
+	old := active(ro.old)
+	if err := r.resizeAll(ctx, ro, old, make([]int32, len(old))); err != nil || len(old) > 0 {
+		return err
+	}
+	if ro.new == nil || size(ro.new) != desired(ro.d) {
+		gone, err := r.oldPodsGone(ctx, ro)
+		if err != nil || !gone {
+			return err
+		}
+	}
+	if ro.new == nil {
+		if err := r.create(ctx, ro); err != nil || ro.new == nil {
+			return err
+		}
+	}
+	if err := r.resize(ctx, ro, ro.new, desired(ro.d)); err != nil {
+		return err
+	}
+	return r.cleanUp(ctx, ro)
+}
+
+// oldPodsGone reports whether no pod of an old ReplicaSet runs any more. A ReplicaSet
+// that reports none may still have some over a client that is not client.Ordered, so
+// that the pods are looked at, too. Their end changes a ReplicaSet's status, which
+// wakes the Deployment.
+func (r *run) oldPodsGone(ctx context.Context, ro *rollout) (bool, error) {
+	for _, rs := range ro.old {
+		s := rs.Status
+		if s.ObservedGeneration < rs.Generation || s.Replicas > 0 || s.TerminatingReplicas != nil && *s.TerminatingReplicas > 0 {
+			return false, nil
+		}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(ro.d.Spec.Selector)
+	if err != nil {
+		return false, err
+	}
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: ro.d.Namespace, Labels: selector})
+	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		return !podstate.Finished(p) && slices.ContainsFunc(ro.old, func(rs *appsv1.ReplicaSet) bool { return metav1.IsControlledBy(p, rs) })
+	}), err
+}
+
+// rescale scales without a rollout: the Deployment is paused, or was scaled during one.
+func (r *run) rescale(ctx context.Context, ro *rollout) error {
+	d, active := ro.d, ro.active()
+	switch {
+	case len(active) == 0 && len(ro.all()) == 0:
+		return nil
+	case len(active) <= 1:
+		one := ro.new
+		if len(active) == 1 {
+			one = active[0]
+		} else if one == nil {
+			one = ro.old[len(ro.old)-1]
+		}
+		n := desired(d)
+		if n > size(one) { // others may be about to delete their last pods
+			n = max(size(one), min(n, most(d)-sum(ro.all(), present)+present(one)))
+		}
+		return r.resize(ctx, ro, one, n)
+	case saturated(d, ro.new):
+		old := slices.DeleteFunc(active, func(rs *appsv1.ReplicaSet) bool { return rs == ro.new })
+		return r.resizeAll(ctx, ro, old, make([]int32, len(old)))
+	case d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType:
+		return r.resizeAll(ctx, ro, active, proportional(d, active))
+	}
+	return nil
+}
+
+func (r *run) resizeAll(ctx context.Context, ro *rollout, sets []*appsv1.ReplicaSet, sizes []int32) error {
+	for i, rs := range sets {
+		if err := r.resize(ctx, ro, rs, sizes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resize gives a ReplicaSet its size, and notes on it what the Deployment looked like. If
+// somebody else changed it since the size was computed, that is a conflict.
+func (r *run) resize(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet, n int32) error {
+	before := size(rs)
+	if n == before && !rescaled(ro.d, []*appsv1.ReplicaSet{rs}) {
+		return nil
+	}
+	next, err := r.change(ctx, rs, func(cur *appsv1.ReplicaSet) {
+		cur.Spec.Replicas = &n
+		noteScale(ro.d, cur)
+	})
+	if err != nil {
+		return err
+	}
+	ro.put(next)
+	if n != before {
+		how := "up"
+		if n < before {
+			how = "down"
+		}
+		r.eventf(ro, false, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", how, rs.Name, before, n)
+	}
+	return nil
+}
+
+// change updates a ReplicaSet whose spec is still what rs says.
+func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
+	return client.Update(ctx, r.deps.Client, rs, "", func(cur *appsv1.ReplicaSet) error {
+		if cur.UID != rs.UID || cur.Generation != rs.Generation {
+			return apierrors.NewConflict(client.ReplicaSets.GroupResource(), rs.Name, errors.New("it has changed since it was read"))
+		}
+		change(cur)
+		return nil
+	})
+}
+
+// cleanUp deletes the old ReplicaSets without pods that exceed revisionHistoryLimit,
+// lowest revision first, once a rollout is complete or while it is paused.
+func (r *run) cleanUp(ctx context.Context, ro *rollout) error {
+	limit := ro.d.Spec.RevisionHistoryLimit
+	if limit == nil || *limit == math.MaxInt32 || !ro.d.Spec.Paused && !complete(ro.d, &ro.stored.Status) {
+		return nil
+	}
+	old := slices.DeleteFunc(slices.Clone(ro.old), func(rs *appsv1.ReplicaSet) bool { return rs.DeletionTimestamp != nil })
+	slices.SortFunc(old, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Or(cmp.Compare(revisionOf(a), revisionOf(b)), compareAges(a, b))
+	})
+	for _, rs := range old[:max(0, len(old)-int(*limit))] {
+		if present(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration {
+			continue
+		}
+		r.deps.Log.Debug("deleting an old ReplicaSet", zap.String("namespace", rs.Namespace), zap.String("deployment", ro.d.Name), zap.String("replicaset", rs.Name))
+		_, err := r.deps.Client.Delete(ctx, client.RefOf(rs), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rs.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

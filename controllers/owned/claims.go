@@ -1,0 +1,133 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+)
+
+// Claims is how an owner claims objects of type T by its selector.
+type Claims[T client.Object] struct {
+	Client   client.Client
+	Kind     schema.GroupVersionKind // of the owners
+	Adoptive func(obj T) bool        // whether an orphan may be adopted
+}
+
+// Verdict on one object.
+type Verdict int
+
+// What an object is to an owner.
+const (
+	Ignore  Verdict = iota
+	Keep            // owned and selected
+	Release         // owned, no longer selected
+	Adopt           // selected, owned by nobody
+)
+
+// Judge decides what obj is to owner. An owner that is being deleted neither adopts
+// nor releases.
+func (c Claims[T]) Judge(owner client.Object, selector labels.Selector, obj T) Verdict {
+	selected := selector.Matches(labels.Set(obj.GetLabels()))
+	controller := metav1.GetControllerOfNoCopy(obj)
+	switch {
+	case controller != nil && controller.UID != owner.GetUID():
+		return Ignore
+	case controller != nil && selected:
+		return Keep
+	case controller != nil && owner.GetDeletionTimestamp() == nil:
+		return Release
+	case controller == nil && selected && owner.GetDeletionTimestamp() == nil && c.Adoptive(obj):
+		return Adopt
+	}
+	return Ignore
+}
+
+// Of returns the objects of owner among objs, after adopting and releasing what must
+// be. Those that it could not adopt are left out, and are in the error.
+func (c Claims[T]) Of(ctx context.Context, owner client.Object, selector labels.Selector, objs []T) ([]T, error) {
+	var mine []T
+	var errs []error
+	var mayAdopt func() error
+	for _, obj := range objs {
+		var err error
+		switch c.Judge(owner, selector, obj) {
+		case Keep:
+			mine = append(mine, obj)
+		case Release:
+			err = c.release(ctx, owner, obj)
+		case Adopt:
+			if mayAdopt == nil {
+				mayAdopt = c.recheck(ctx, owner)
+			}
+			var adopted T
+			var ok bool
+			if adopted, ok, err = c.adopt(ctx, owner, obj, mayAdopt); ok {
+				mine = append(mine, adopted)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return mine, errors.Join(errs...)
+}
+
+// recheck gets owner afresh, once: it must be the same and not be deleted.
+func (c Claims[T]) recheck(ctx context.Context, owner client.Object) func() error {
+	fresh, err := c.Client.Get(ctx, client.RefOf(owner))
+	switch {
+	case err != nil:
+	case fresh.GetUID() != owner.GetUID():
+		err = fmt.Errorf("%s %s/%s was replaced: uid %s, was %s", c.Kind.Kind, owner.GetNamespace(), owner.GetName(), fresh.GetUID(), owner.GetUID())
+	case fresh.GetDeletionTimestamp() != nil:
+		err = fmt.Errorf("%s %s/%s is being deleted", c.Kind.Kind, owner.GetNamespace(), owner.GetName())
+	}
+	return func() error { return err }
+}
+
+// errNotOrphan stops an adoption if another controller was faster.
+var errNotOrphan = errors.New("object is no longer an orphan")
+
+// adopt makes owner the controller of obj; false if obj is gone or taken.
+func (c Claims[T]) adopt(ctx context.Context, owner client.Object, obj T, may func() error) (adopted T, ok bool, err error) {
+	if err := may(); err != nil {
+		return adopted, false, fmt.Errorf("cannot adopt %s: %w", obj.GetName(), err)
+	}
+	adopted, err = client.Update(ctx, c.Client, obj, "", func(o T) error {
+		if metav1.IsControlledBy(o, owner) {
+			return nil // our own adoption, which the index has not seen yet
+		}
+		if o.GetUID() != obj.GetUID() || o.GetDeletionTimestamp() != nil || metav1.GetControllerOfNoCopy(o) != nil {
+			return errNotOrphan
+		}
+		o.SetOwnerReferences(append(o.GetOwnerReferences(), c.Ref(owner)))
+		return nil
+	})
+	if errors.Is(err, errNotOrphan) || apierrors.IsNotFound(err) {
+		return adopted, false, nil
+	}
+	return adopted, err == nil, err
+}
+
+// release removes owner from the owners of obj.
+func (c Claims[T]) release(ctx context.Context, owner client.Object, obj T) error {
+	_, err := client.Update(ctx, c.Client, obj, "", func(o T) error {
+		o.SetOwnerReferences(slices.DeleteFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() }))
+		return nil
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil // gone, or without owners already
+	}
+	return err
+}
+
+// Ref is the owner reference of what owner controls.
+func (c Claims[T]) Ref(owner client.Object) metav1.OwnerReference {
+	return *metav1.NewControllerRef(owner, c.Kind)
+}

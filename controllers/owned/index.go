@@ -1,0 +1,95 @@
+// Package owned finds the objects that a controller owns: pods of a ReplicaSet,
+// ReplicaSets of a Deployment.
+//
+//   - Index: objects by the owner that controls them, as a watch has told.
+//   - Claims: which objects an owner keeps, adopts and releases.
+//   - Owner, Candidates: the owners that a change of an object wakes.
+package owned
+
+import (
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+)
+
+// Index holds objects by the UID of their controller, and those without one by
+// namespace. It trails the API by the watch's delay.
+type Index[T client.Object] struct {
+	mu      sync.RWMutex // guards what follows
+	owned   map[types.UID]set[T]
+	orphans map[string]set[T]
+}
+
+type set[T any] map[types.UID]T
+
+// NewIndex makes an empty one.
+func NewIndex[T client.Object]() *Index[T] {
+	return &Index[T]{owned: map[types.UID]set[T]{}, orphans: map[string]set[T]{}}
+}
+
+// Change replaces old by new, either of which may be nil; both are of type T.
+func (x *Index[T]) Change(old, new client.Object) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if old != nil {
+		x.remove(old)
+	}
+	if new != nil {
+		x.add(new.(T))
+	}
+}
+
+func (x *Index[T]) add(obj T) {
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+		put(x.owned, owner.UID, obj)
+		return
+	}
+	put(x.orphans, obj.GetNamespace(), obj)
+}
+
+func (x *Index[T]) remove(obj client.Object) {
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+		drop(x.owned, owner.UID, obj.GetUID())
+		return
+	}
+	drop(x.orphans, obj.GetNamespace(), obj.GetUID())
+}
+
+func put[K comparable, T client.Object](sets map[K]set[T], k K, obj T) {
+	if sets[k] == nil {
+		sets[k] = set[T]{}
+	}
+	sets[k][obj.GetUID()] = obj
+}
+
+func drop[K comparable, T any](sets map[K]set[T], k K, uid types.UID) {
+	delete(sets[k], uid)
+	if len(sets[k]) == 0 {
+		delete(sets, k)
+	}
+}
+
+// Of returns the objects that owner controls, in no order.
+func (x *Index[T]) Of(owner client.Object) []T {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return values(nil, x.owned[owner.GetUID()])
+}
+
+// OfOrOrphan returns the objects that owner controls, and those in its namespace that
+// nobody controls.
+func (x *Index[T]) OfOrOrphan(owner client.Object) []T {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return values(values(nil, x.owned[owner.GetUID()]), x.orphans[owner.GetNamespace()])
+}
+
+func values[T any](to []T, of set[T]) []T {
+	for _, obj := range of {
+		to = append(to, obj)
+	}
+	return to
+}
