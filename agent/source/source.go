@@ -4,7 +4,6 @@ package source
 
 import (
 	"context"
-	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/volume"
 )
 
 // Update is news of the pods this node is to run: all of them, or one.
@@ -53,9 +53,11 @@ func (s *Source) Run(ctx context.Context) {
 	mine := fields.OneTermEqualSelector("spec.nodeName", s.node)
 	guard.Together(ctx,
 		func(ctx context.Context) {
-			s.Follow(ctx, client.Selector{Resource: client.ConfigMaps}, s.used("ConfigMap"))
+			s.Follow(ctx, client.Selector{Resource: client.ConfigMaps}, s.used(client.ConfigMaps.Resource))
 		},
-		func(ctx context.Context) { s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used("Secret")) },
+		func(ctx context.Context) {
+			s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used(client.Secrets.Resource))
+		},
 		func(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, follow.Handler{List: s.podList, Event: s.podEvent})
 		})
@@ -80,9 +82,9 @@ func (s *Source) send(ctx context.Context, u Update) {
 	}
 }
 
-// used tells of the pods that use an object of the kind when it changes; of all of
+// used tells of the pods that use an object of the resource when it changes; of all of
 // them after a gap.
-func (s *Source) used(kind string) follow.Handler {
+func (s *Source) used(resource string) follow.Handler {
 	first := true
 	return follow.Handler{
 		List: func(context.Context, []client.Object) {
@@ -93,8 +95,14 @@ func (s *Source) used(kind string) follow.Handler {
 		},
 		Event: func(_ context.Context, _ watch.EventType, obj client.Object) {
 			s.changed(func(pod *corev1.Pod) bool {
-				return pod.Namespace == obj.GetNamespace() && slices.Contains(References(pod, kind), obj.GetName())
+				return pod.Namespace == obj.GetNamespace() && uses(pod, resource, obj.GetName())
 			})
 		},
 	}
+}
+
+// uses says whether the pod reads an object of its namespace.
+func uses(pod *corev1.Pod, resource, name string) (found bool) {
+	volume.All().References(pod, func(r, n string) { found = found || r == resource && n == name })
+	return found
 }

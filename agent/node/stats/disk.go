@@ -114,7 +114,7 @@ func within(fs *statsapi.FsStats, used Size) *statsapi.FsStats {
 type disk struct {
 	rootfs  map[string]Size // by container name
 	logs    map[string]Size // likewise
-	volumes map[string]Size // emptyDirs, by name
+	volumes map[string]Size // those that count, by name
 }
 
 func (d *disk) sum() Size {
@@ -141,7 +141,7 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 			d.logs[list[i].Name], errs = size, append(errs, err)
 		}
 	}
-	for name, dir := range p.emptyDirs() {
+	for name, dir := range p.volumes() {
 		size, err := SizeOf(ctx, dir)
 		d.volumes[name], errs = size, append(errs, err)
 	}
@@ -150,7 +150,7 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 
 // Disk is what a running pod takes of the node's disk, in bytes.
 type Disk struct {
-	Volumes    map[string]int64 // emptyDirs that are not in memory, by name
+	Volumes    map[string]int64 // those that count, by name
 	Containers map[string]int64 // what they wrote and their logs, by name
 }
 

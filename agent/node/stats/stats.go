@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,6 +28,7 @@ import (
 	"monopod/agent/node/host"
 	"monopod/agent/pod/spec"
 	"monopod/agent/resources/cgroup"
+	"monopod/agent/storage/volume"
 )
 
 // Runtime is the part of the agent's runtime that has statistics.
@@ -239,13 +239,14 @@ func (r *reading) rate(from *reading, key string, started time.Time) (nanocores 
 	return uint64(float64(sum-before) / window.Seconds()), true
 }
 
-// emptyDirs are the volumes of the pod on disk, by name.
-func (p Pod) emptyDirs() map[string]string {
+// volumes are the folders of the volumes that count as the pod's usage of the disk, by
+// name.
+func (p Pod) volumes() map[string]string {
 	out := map[string]string{}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault {
-			out[v.Name] = filepath.Join(p.Dir, "volumes", "kubernetes.io~empty-dir", v.Name)
+		if _, counts := volume.All().Usage(v); counts {
+			out[v.Name] = volume.All().Dir(p.Dir, v)
 		}
 	}
 	return out

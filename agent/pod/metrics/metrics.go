@@ -178,7 +178,7 @@ func stateName(s status.State) string {
 func countVolumes(p *pod.Pod, out map[[2]string]int) {
 	mounted := p.Volumes()
 	for _, v := range p.Object().Spec.Volumes {
-		plugin := volume.Plugin(&v)
+		plugin := volume.All().Plugin(&v)
 		if mounted[v.Name].Plugin != "" {
 			plugin = mounted[v.Name].Plugin
 			out[[2]string{plugin, "actual_state_of_world"}]++

@@ -137,11 +137,7 @@ func (s *Volumes) place(pod *corev1.Pod, plugins map[string]string) {
 	out := map[string]Place{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		p := Place{Dir: s.paths[v.Name], Plugin: plugins[v.Name]}
-		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			p.Claim = claim.Of(pod, v)
-		}
-		out[v.Name] = p
+		out[v.Name] = Place{Dir: s.paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(pod, v)}
 	}
 	s.places.Store(&out)
 }

@@ -7,18 +7,19 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"monopod/agent/pod/status"
+	"monopod/agent/storage/volume"
 )
 
 // Disk is a pod's usage of the node's disk, in bytes.
 type Disk struct {
-	Volumes    map[string]int64 // emptyDirs that are not in memory, by name
+	Volumes    map[string]int64 // those that count, by name
 	Containers map[string]int64 // written layer and logs, by name
 }
 
 // Limited reports whether any disk usage of the pod has a limit.
 func Limited(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
-		if _, ok := sizeLimit(&pod.Spec.Volumes[i]); ok {
+		if limit, _ := volume.All().Usage(&pod.Spec.Volumes[i]); limit != nil {
 			return true
 		}
 	}
@@ -30,23 +31,13 @@ func Limited(pod *corev1.Pod) bool {
 	return false
 }
 
-// sizeLimit returns the limit of an emptyDir on disk; one in memory is limited by its
-// file system.
-func sizeLimit(v *corev1.Volume) (int64, bool) {
-	e := v.EmptyDir
-	if e == nil || e.Medium != corev1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() <= 0 {
-		return 0, false
-	}
-	return e.SizeLimit.Value(), true
-}
-
 // Exceeded returns the limit that the pod exceeds; nil: none. It checks volumes
 // first, then the whole pod, then its containers.
 func Exceeded(pod *corev1.Pod, d Disk) *status.Failure {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if limit, ok := sizeLimit(v); ok && d.Volumes[v.Name] > limit {
-			return failure(Reason, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()))
+		if limit, _ := volume.All().Usage(v); limit != nil && d.Volumes[v.Name] > limit.Value() {
+			return failure(Reason, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String()))
 		}
 	}
 	if f := podExceeds(pod, d); f != nil {

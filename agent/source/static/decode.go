@@ -1,15 +1,16 @@
 package static
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
 	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/volume"
 )
 
 // decode reads the one pod of a file, in YAML or JSON. Fields that a pod does not
@@ -53,68 +54,9 @@ func refers(pod *corev1.Pod) error {
 	case len(spec.ResourceClaims) > 0:
 		what = "resourceclaims"
 	}
-	for i := range spec.Volumes {
-		what = first(what, volumeRefers(&spec.Volumes[i]))
-	}
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		what = first(what, containerRefers(&c))
-	}
+	volume.All().References(pod, func(resource, _ string) { what = cmp.Or(what, resource) })
 	if what != "" {
 		return fmt.Errorf("static pods may not reference %s", what)
 	}
 	return nil
-}
-
-func first(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
-}
-
-func volumeRefers(v *corev1.Volume) string {
-	switch {
-	case v.Secret != nil:
-		return "secrets"
-	case v.ConfigMap != nil:
-		return "configmaps"
-	case v.PersistentVolumeClaim != nil || v.Ephemeral != nil:
-		return "persistentvolumeclaims"
-	case v.Projected == nil:
-		return ""
-	}
-	for _, s := range v.Projected.Sources {
-		switch {
-		case s.Secret != nil:
-			return "secrets"
-		case s.ConfigMap != nil:
-			return "configmaps"
-		case s.ServiceAccountToken != nil:
-			return "serviceaccounts"
-		case s.ClusterTrustBundle != nil:
-			return "clustertrustbundles"
-		case s.PodCertificate != nil:
-			return "podcertificaterequests"
-		}
-	}
-	return ""
-}
-
-func containerRefers(c *corev1.Container) string {
-	for _, from := range c.EnvFrom {
-		if from.SecretRef != nil {
-			return "secrets"
-		}
-		if from.ConfigMapRef != nil {
-			return "configmaps"
-		}
-	}
-	for _, v := range c.Env {
-		if from := v.ValueFrom; from != nil && from.SecretKeyRef != nil {
-			return "secrets"
-		} else if from != nil && from.ConfigMapKeyRef != nil {
-			return "configmaps"
-		}
-	}
-	return ""
 }

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
-
-	"monopod/agent/storage/mount"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/storage/mount"
 )
 
 // claim finds where the volume behind a claim lies: it is on this machine, so only a
 // device is mounted. The pod's group is given a volume once, not at each refresh.
-func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod, plugin *string) (string, error) {
+func claim(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
 	if s.Claim == nil {
 		return "", errors.New("claims are not known here")
 	}
@@ -25,24 +25,32 @@ func (s *Set) claim(ctx context.Context, v *corev1.Volume, pod *corev1.Pod, plug
 	if err != nil {
 		return "", err
 	}
-	*plugin = pluginBehind(pv)
-	if m := pv.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
-		return blockDevice(pv, pod, v.Name)
+	name := typeOf(&pv.Spec.PersistentVolumeSource)
+	t, block := persistent[name], pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	*plugin = t.Plugin
+	if c := usedAs(facts.Pod, v.Name, mounts); c != "" && block {
+		return "", fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts of container %s", v.Name, c)
 	}
-	if name := usedAs(pod, v.Name, devices); name != "" {
-		return "", fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices of container %s", v.Name, name)
+	if c := usedAs(facts.Pod, v.Name, devices); c != "" && !block {
+		return "", fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices of container %s", v.Name, c)
 	}
 	switch {
-	case pv.Spec.HostPath != nil: // which is nobody's to change the group of
-		return pv.Spec.HostPath.Path, hostPath(pv.Spec.HostPath)
-	case pv.Spec.Local != nil:
-		return s.local(pv, v, pod)
+	case t.SetUp == nil:
+		return "", unsupported("PersistentVolumes", name)
+	case block:
+		return blockDevice(t.Path(&pv.Spec.PersistentVolumeSource))
 	}
-	return "", unsupportedSource(&pv.Spec.PersistentVolumeSource)
+	return t.SetUp(s, pv, v, facts.Pod)
+}
+
+// hostPathBehind is nobody's to change the group of.
+func hostPathBehind(_ *Set, pv *corev1.PersistentVolume, _ *corev1.Volume, _ *corev1.Pod) (string, error) {
+	return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
 }
 
 // local is a folder of the machine, or a device with a file system.
 func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.Pod) (dir string, err error) {
+	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	path := pv.Spec.Local.Path
 	info, err := os.Stat(path)
 	switch {
@@ -51,7 +59,7 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 	case err != nil:
 		return "", err
 	case isKind(info.Mode(), corev1.HostPathBlockDev):
-		dir, err = s.device(pv, pod, v.Name)
+		dir, err = s.device(pv, v.Name, readOnly)
 	case !info.IsDir():
 		return "", fmt.Errorf("%q is neither a folder nor a block device", path)
 	default:
@@ -60,16 +68,15 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 	if err != nil || s.Have[v.Name] != "" || pod.Spec.SecurityContext == nil {
 		return dir, err
 	}
-	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	return dir, ignoreRights(ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
 }
 
 // device mounts a local volume that is a device below the pod's folder, where each
 // pod that uses it has a mount of its own. It can be written to: containers that may
 // only read see it so, and another pod's may write.
-func (s *Set) device(pv *corev1.PersistentVolume, pod *corev1.Pod, name string) (string, error) {
-	dir := s.path("local-volume", name)
-	d := mount.Device{Path: pv.Spec.Local.Path, Options: pv.Spec.MountOptions, ReadOnly: readOnly(pod, name)}
+func (s *Set) device(pv *corev1.PersistentVolume, name string, readOnly bool) (string, error) {
+	dir := folder(s.Dir, localPlugin, name)
+	d := mount.Device{Path: pv.Spec.Local.Path, Options: pv.Spec.MountOptions, ReadOnly: readOnly}
 	if pv.Spec.Local.FSType != nil {
 		d.FSType = *pv.Spec.Local.FSType
 	}
@@ -77,19 +84,7 @@ func (s *Set) device(pv *corev1.PersistentVolume, pod *corev1.Pod, name string) 
 }
 
 // blockDevice is a device of the machine that containers get as it is.
-func blockDevice(pv *corev1.PersistentVolume, pod *corev1.Pod, name string) (string, error) {
-	if c := usedAs(pod, name, mounts); c != "" {
-		return "", fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts of container %s", name, c)
-	}
-	var path string
-	switch {
-	case pv.Spec.Local != nil:
-		path = pv.Spec.Local.Path
-	case pv.Spec.HostPath != nil:
-		path = pv.Spec.HostPath.Path
-	default:
-		return "", unsupportedSource(&pv.Spec.PersistentVolumeSource)
-	}
+func blockDevice(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", err
@@ -127,21 +122,10 @@ func Devices(pod *corev1.Pod, c *corev1.Container, paths map[string]string) []*c
 	var out []*cri.Device
 	for _, d := range c.VolumeDevices {
 		permissions := "mrw"
-		if readOnly(pod, d.Name) {
+		if all.readOnly(pod, d.Name) {
 			permissions = "r"
 		}
 		out = append(out, &cri.Device{ContainerPath: d.DevicePath, HostPath: paths[d.Name], Permissions: permissions})
 	}
 	return out
-}
-
-// unsupportedSource names a kind of PersistentVolume that cannot be had here.
-func unsupportedSource(v *corev1.PersistentVolumeSource) error {
-	value := reflect.ValueOf(*v)
-	for i := range value.NumField() {
-		if !value.Field(i).IsNil() {
-			return fmt.Errorf("no volume plugin matched: PersistentVolumes of type %s are not supported by this node", nameOf(value.Type().Field(i)))
-		}
-	}
-	return errors.New("no volume plugin matched: the PersistentVolume has no type")
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -31,6 +32,10 @@ func mode(m *int32) os.FileMode {
 	return os.FileMode(*m)
 }
 
+func configMap(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (Files, error) {
+	return configMapFiles(v.ConfigMap, s.Source)
+}
+
 func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (Files, error) {
 	cm, err := src.ConfigMap(v.Name)
 	if err != nil {
@@ -51,6 +56,10 @@ func configMapData(cm *corev1.ConfigMap) map[string][]byte {
 		out[k] = b
 	}
 	return out
+}
+
+func secret(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (Files, error) {
+	return secretFiles(v.Secret, s.Source)
 }
 
 func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (Files, error) {
@@ -122,6 +131,11 @@ func checkPath(p string) error {
 		}
 	}
 	return nil
+}
+
+func downwardAPI(_ context.Context, _ *Set, v *corev1.Volume, facts env.Facts) (Files, error) {
+	d := v.DownwardAPI
+	return downwardFiles(d.Items, File{Mode: mode(d.DefaultMode), User: d.DefaultUser}, facts)
 }
 
 func downwardFiles(items []corev1.DownwardAPIVolumeFile, def File, facts env.Facts) (Files, error) {

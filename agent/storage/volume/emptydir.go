@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,32 +22,52 @@ const emptyDirMode os.FileMode = 0o777
 
 // emptyDir makes the volume once; what its containers make of it then stays, also
 // its mode.
-func (s *Set) emptyDir(name string, v *corev1.EmptyDirVolumeSource, facts env.Facts) (string, error) {
-	dir, o := s.path("empty-dir", name), topOf(v, fsGroup(facts.Pod))
+func emptyDir(_ context.Context, s *Set, v *corev1.Volume, facts env.Facts, _ *string) (string, error) {
+	dir := folder(s.Dir, emptyDirPlugin, v.Name)
+	err := s.emptyDirAt(dir, v.EmptyDir, facts)
+	if err == nil && propagated(facts.Pod, v.Name) {
+		err = s.Mounter.Share(dir)
+	}
+	return dir, err
+}
+
+// emptyDirUsage is that of one on disk; one in memory is limited by its file system.
+func emptyDirUsage(v *corev1.VolumeSource) (limit *resource.Quantity, counts bool) {
+	if v.EmptyDir.Medium != corev1.StorageMediumDefault {
+		return nil, false
+	}
+	if v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
+		return nil, true
+	}
+	return v.EmptyDir.SizeLimit, true
+}
+
+func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.Facts) error {
+	o := topOf(v, fsGroup(facts.Pod))
 	switch {
 	case v.Medium == corev1.StorageMediumDefault:
-		return dir, s.onDisk(dir, o)
+		return s.onDisk(dir, o)
 	case v.Medium == corev1.StorageMediumMemory:
 		o.Size = memorySize(v, facts)
 		if err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, o) }); err != nil {
-			return "", fmt.Errorf("emptyDir in memory: cannot mount a tmpfs: %w", err)
+			return fmt.Errorf("emptyDir in memory: cannot mount a tmpfs: %w", err)
 		}
-		return dir, nil
+		return nil
 	case strings.HasPrefix(string(v.Medium), string(corev1.StorageMediumHugePages)):
 		page, err := pageSize(v.Medium, facts.Pod)
 		if err != nil {
-			return "", err
+			return err
 		}
 		o.Page = page.Value()
 		if v.SizeLimit != nil {
 			o.Size = v.SizeLimit.Value()
 		}
 		if err := s.mountOnce(dir, func() error { return s.Mounter.Huge(dir, o) }); err != nil {
-			return "", fmt.Errorf("emptyDir of huge pages: cannot mount pages of %s: %w", page.String(), err)
+			return fmt.Errorf("emptyDir of huge pages: cannot mount pages of %s: %w", page.String(), err)
 		}
-		return dir, nil
+		return nil
 	}
-	return "", fmt.Errorf("unknown storage medium %q", v.Medium)
+	return fmt.Errorf("unknown storage medium %q", v.Medium)
 }
 
 // topOf is whose an emptyDir is.

@@ -1,16 +1,26 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/pod/env"
 )
 
-// hostPath checks or makes what the volume's type asks for.
-func hostPath(v *corev1.HostPathVolumeSource) error {
+func hostPath(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts, _ *string) (string, error) {
+	if s.Have[v.Name] != "" { // it is looked at once
+		return v.HostPath.Path, nil
+	}
+	return v.HostPath.Path, checkHostPath(v.HostPath)
+}
+
+// checkHostPath checks or makes what the volume's type asks for.
+func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if v.Type != nil {
 		kind = *v.Type

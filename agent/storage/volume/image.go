@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,9 @@ import (
 
 	"monopod/agent/pod/env"
 )
+
+// image is mounted by the runtime, into each container: see Set.Images.
+func image(context.Context, *Set, *corev1.Volume, env.Facts, *string) (string, error) { return "", nil }
 
 // imageMount shows an image, or the folder sub of it. It can only be read, whatever
 // the mount says, and nobody mounts anything below it.

@@ -56,7 +56,7 @@ func (s *Set) mount(pod *corev1.Pod, c *corev1.Container, i int, host, sub strin
 		}
 		host = shown
 	}
-	return mountOf(m, host, readOnly(pod, m.Name), can)
+	return mountOf(m, host, s.types().readOnly(pod, m.Name), can)
 }
 
 // expand is the subPath that a mount says, empty: none.
@@ -97,18 +97,6 @@ func mountOf(m *corev1.VolumeMount, host string, fixed bool, can Features) (*cri
 		return nil, errors.New("a mount that is recursively read-only must be read-only and private")
 	}
 	return out, nil
-}
-
-// readOnly says whether containers may only ever read a volume: what comes from the
-// API is changed there.
-func readOnly(pod *corev1.Pod, name string) bool {
-	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
-	if i < 0 {
-		return false
-	}
-	v := &pod.Spec.Volumes[i].VolumeSource
-	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil ||
-		v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 }
 
 func propagation(p *corev1.MountPropagationMode) cri.MountPropagation {

@@ -13,17 +13,17 @@ import (
 )
 
 // holdsSecrets says whether a projected volume is kept off the disk.
-func holdsSecrets(v *corev1.ProjectedVolumeSource) bool {
-	return slices.ContainsFunc(v.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil || p.ServiceAccountToken != nil })
+func holdsSecrets(v *corev1.VolumeSource) bool {
+	return slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil || p.ServiceAccountToken != nil })
 }
 
-// projectedFiles are those of all sources; of two of one path the later wins, as
+// projected are the files of all sources; of two of one path the later wins, as
 // upstream has it.
-func (s *Set) projectedFiles(ctx context.Context, v *corev1.ProjectedVolumeSource, facts env.Facts) (Files, error) {
+func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (Files, error) {
 	out := Files{}
-	def := File{Mode: mode(v.DefaultMode), User: v.DefaultUser}
-	for i := range v.Sources {
-		files, err := s.projection(ctx, &v.Sources[i], def, facts)
+	def := File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
+	for i := range v.Projected.Sources {
+		files, err := s.projection(ctx, &v.Projected.Sources[i], def, facts)
 		if err != nil {
 			return nil, err
 		}

@@ -63,7 +63,13 @@ type Set struct {
 	Saw Observer
 	// Token is the token that a projection asks for; nil: there are none.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
+	// Types are those that can be mounted; nil: All.
+	Types Types
 }
+
+// Observer gets which volume, of which of upstream's plugins, was set up, how long
+// that took and why it failed.
+type Observer func(volume, plugin string, took time.Duration, err error)
 
 // Prepare makes every volume of the pod and returns where each lies, by name.
 func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, error) {
@@ -74,7 +80,7 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 			return nil, err
 		}
 		v := &facts.Pod.Spec.Volumes[i]
-		began, plugin := time.Now(), Plugin(v)
+		began, plugin := time.Now(), s.types().Plugin(v)
 		path, err := s.one(ctx, v, facts, &plugin)
 		if s.Saw != nil && plugin != "" {
 			s.Saw(v.Name, plugin, time.Since(began), err)
@@ -88,68 +94,45 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 	return paths, errors.Join(errs...)
 }
 
-func (s *Set) path(kind, name string) string {
-	return filepath.Join(s.Dir, "volumes", "kubernetes.io~"+kind, name)
-}
-
 // one makes a volume; plugin becomes that of what is behind a claim.
 func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
+	t := s.types().of(v)
 	switch {
-	case v.HostPath != nil && s.Have[v.Name] != "": // it is looked at once
-		return v.HostPath.Path, nil
-	case v.HostPath != nil:
-		return v.HostPath.Path, hostPath(v.HostPath)
-	case v.EmptyDir != nil:
-		dir, err := s.emptyDir(v.Name, v.EmptyDir, facts)
-		if err == nil && propagated(facts.Pod, v.Name) {
-			err = s.Mounter.Share(dir)
-		}
-		return dir, err
-	case v.ConfigMap != nil:
-		files, err := configMapFiles(v.ConfigMap, s.Source)
-		return s.files("configmap", v.Name, files, err, facts.Pod)
-	case v.Secret != nil:
-		files, err := secretFiles(v.Secret, s.Source)
-		return s.secret("secret", v.Name, files, err, facts.Pod)
-	case v.DownwardAPI != nil:
-		files, err := downwardFiles(v.DownwardAPI.Items, File{Mode: mode(v.DownwardAPI.DefaultMode), User: v.DownwardAPI.DefaultUser}, facts)
-		return s.files("downward-api", v.Name, files, err, facts.Pod)
-	case v.Projected != nil:
-		files, err := s.projectedFiles(ctx, v.Projected, facts)
-		if holdsSecrets(v.Projected) {
-			return s.secret("projected", v.Name, files, err, facts.Pod)
-		}
-		return s.files("projected", v.Name, files, err, facts.Pod)
-	case v.Image != nil:
-		return "", nil // mounted by the runtime; see Images
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return s.claim(ctx, v, facts.Pod, plugin)
+	case t.SetUp != nil:
+		return t.SetUp(ctx, s, v, facts, plugin)
+	case t.Files == nil:
+		return "", unsupported("volumes", typeOf(&v.VolumeSource))
 	}
-	return "", unsupported(&v.VolumeSource)
-}
-
-func (s *Set) files(kind, name string, files Files, err error, pod *corev1.Pod) (string, error) {
+	files, err := t.Files(ctx, s, v, facts)
 	if err != nil {
 		return "", err
 	}
-	dir := s.path(kind, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+	dir := folder(s.Dir, t.Plugin, v.Name)
+	if t.Secret != nil && t.Secret(&v.VolumeSource) {
+		err = s.offDisk(dir)
+	} else {
+		err = os.MkdirAll(dir, 0o755)
 	}
-	return dir, WriteAtomic(dir, files, fsGroup(pod))
-}
-
-// secret keeps the files off the disk where the machine lets us mount.
-func (s *Set) secret(kind, name string, files Files, err error, pod *corev1.Pod) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := s.path(kind, name)
-	err = s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, mount.Tmpfs{Mode: 0o755, Plain: true}) })
-	if err != nil && !errors.Is(err, os.ErrPermission) {
-		return "", err
+	return dir, WriteAtomic(dir, files, fsGroup(facts.Pod))
+}
+
+func (s *Set) types() Types {
+	if s.Types == nil {
+		return all
 	}
-	return s.files(kind, name, files, nil, pod)
+	return s.Types
+}
+
+// offDisk makes a folder in memory where the machine lets us mount.
+func (s *Set) offDisk(dir string) error {
+	err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, mount.Tmpfs{Mode: 0o755, Plain: true}) })
+	if errors.Is(err, os.ErrPermission) {
+		return os.MkdirAll(dir, 0o755)
+	}
+	return err
 }
 
 func fsGroup(pod *corev1.Pod) *int64 {

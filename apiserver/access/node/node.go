@@ -19,6 +19,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/client"
+	"monopod/apiserver/volume"
 )
 
 const role = "system:node"
@@ -180,9 +181,9 @@ func (z Authorizer) podsOn(ctx context.Context, node, namespace string) ([]*core
 
 func (z Authorizer) refers(ctx context.Context, pod *corev1.Pod, a *auth.Attributes) (bool, error) {
 	if a.Resource != "persistentvolumes" {
-		return slices.Contains(references(pod)[a.Resource], a.Name), nil
+		return slices.Contains(references(pod, a.Resource), a.Name), nil
 	}
-	for _, name := range references(pod)["persistentvolumeclaims"] {
+	for _, name := range references(pod, "persistentvolumeclaims") {
 		claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, z.Client, pod.Namespace, name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return false, err
@@ -194,67 +195,13 @@ func (z Authorizer) refers(ctx context.Context, pod *corev1.Pod, a *auth.Attribu
 	return false, nil
 }
 
-// references are the names of what the pod reads in its namespace, by resource.
-func references(pod *corev1.Pod) map[string][]string {
-	found := map[string][]string{}
-	add := func(resource, name string) { found[resource] = append(found[resource], name) }
-	for _, s := range pod.Spec.ImagePullSecrets {
-		add("secrets", s.Name)
-	}
-	for i := range pod.Spec.Volumes {
-		ofVolume(pod, &pod.Spec.Volumes[i], add)
-	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		ofContainer(c.Env, c.EnvFrom, add)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		ofContainer(c.Env, c.EnvFrom, add)
-	}
-	return found
-}
-
-func ofVolume(pod *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {
-	switch {
-	case v.Secret != nil:
-		add("secrets", v.Secret.SecretName)
-	case v.ConfigMap != nil:
-		add("configmaps", v.ConfigMap.Name)
-	case v.PersistentVolumeClaim != nil:
-		add("persistentvolumeclaims", v.PersistentVolumeClaim.ClaimName)
-	case v.Ephemeral != nil:
-		add("persistentvolumeclaims", pod.Name+"-"+v.Name)
-	case v.CSI != nil && v.CSI.NodePublishSecretRef != nil:
-		add("secrets", v.CSI.NodePublishSecretRef.Name)
-	case v.Projected != nil:
-		for _, s := range v.Projected.Sources {
-			if s.Secret != nil {
-				add("secrets", s.Secret.Name)
-			}
-			if s.ConfigMap != nil {
-				add("configmaps", s.ConfigMap.Name)
-			}
+// references are the names of what the pod reads of a resource in its namespace.
+func references(pod *corev1.Pod, resource string) []string {
+	var names []string
+	volume.All().References(pod, func(of, name string) {
+		if of == resource {
+			names = append(names, name)
 		}
-	}
-}
-
-func ofContainer(env []corev1.EnvVar, from []corev1.EnvFromSource, add func(resource, name string)) {
-	for _, e := range env {
-		if e.ValueFrom == nil {
-			continue
-		}
-		if ref := e.ValueFrom.SecretKeyRef; ref != nil {
-			add("secrets", ref.Name)
-		}
-		if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
-			add("configmaps", ref.Name)
-		}
-	}
-	for _, f := range from {
-		if f.SecretRef != nil {
-			add("secrets", f.SecretRef.Name)
-		}
-		if f.ConfigMapRef != nil {
-			add("configmaps", f.ConfigMapRef.Name)
-		}
-	}
+	})
+	return names
 }

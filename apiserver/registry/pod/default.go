@@ -2,14 +2,13 @@ package pod
 
 import (
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
+	"monopod/apiserver/volume"
 )
 
 // podSpecDefault fills in what upstream's SetDefaults_* do for a pod spec, in a
@@ -30,7 +29,7 @@ func podSpecDefault(spec *corev1.PodSpec) {
 		resourcesRound(spec.Resources.Requests)
 	}
 	for i := range spec.Volumes {
-		volumeDefault(&spec.Volumes[i].VolumeSource)
+		volume.All().Default(&spec.Volumes[i].VolumeSource)
 	}
 	for c := range podspec.Containers(spec) {
 		containerDefault(c)
@@ -69,7 +68,7 @@ func hostPortsDefault(ports []corev1.ContainerPort) {
 }
 
 func containerDefault(c *corev1.Container) {
-	kind.SetIfZero(&c.ImagePullPolicy, imagePullPolicy(c.Image))
+	kind.SetIfZero(&c.ImagePullPolicy, volume.PullPolicy(c.Image))
 	kind.SetIfZero(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	kind.SetIfZero(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
@@ -77,7 +76,7 @@ func containerDefault(c *corev1.Container) {
 	}
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil {
-			fieldRefDefault(from.FieldRef)
+			volume.FieldRefDefault(from.FieldRef)
 		}
 	}
 	resourcesRound(c.Resources.Limits)
@@ -89,19 +88,6 @@ func containerDefault(c *corev1.Container) {
 		lifecycleDefault(c.Lifecycle.PostStart)
 		lifecycleDefault(c.Lifecycle.PreStop)
 	}
-}
-
-// imagePullPolicy is Always for an image without a tag or tagged latest. A
-// digest pins it, and so does any other tag.
-func imagePullPolicy(image string) corev1.PullPolicy {
-	if strings.Contains(image, "@") {
-		return corev1.PullIfNotPresent
-	}
-	_, tag, tagged := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
-	if !tagged || tag == "latest" {
-		return corev1.PullAlways
-	}
-	return corev1.PullIfNotPresent
 }
 
 func probeDefault(p *corev1.Probe) {
@@ -130,59 +116,6 @@ func httpGetDefault(get *corev1.HTTPGetAction) {
 	}
 	kind.SetIfZero(&get.Path, "/")
 	kind.SetIfZero(&get.Scheme, corev1.URISchemeHTTP)
-}
-
-func fieldRefDefault(ref *corev1.ObjectFieldSelector) {
-	if ref != nil {
-		kind.SetIfZero(&ref.APIVersion, "v1")
-	}
-}
-
-func volumeDefault(v *corev1.VolumeSource) {
-	if len(check.UnionMembers(*v)) == 0 {
-		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
-	}
-	if v.HostPath != nil {
-		kind.SetIfNil(&v.HostPath.Type, corev1.HostPathUnset)
-	}
-	if v.Secret != nil {
-		kind.SetIfNil(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
-	}
-	if v.ConfigMap != nil {
-		kind.SetIfNil(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
-	}
-	if v.DownwardAPI != nil {
-		kind.SetIfNil(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
-		downwardDefault(v.DownwardAPI.Items)
-	}
-	if v.Image != nil {
-		kind.SetIfZero(&v.Image.PullPolicy, imagePullPolicy(v.Image.Reference))
-	}
-	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-		kind.SetIfNil(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-	}
-	projectedDefault(v.Projected)
-}
-
-func projectedDefault(p *corev1.ProjectedVolumeSource) {
-	if p == nil {
-		return
-	}
-	kind.SetIfNil(&p.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
-	for i := range p.Sources {
-		if p.Sources[i].DownwardAPI != nil {
-			downwardDefault(p.Sources[i].DownwardAPI.Items)
-		}
-		if token := p.Sources[i].ServiceAccountToken; token != nil {
-			kind.SetIfNil(&token.ExpirationSeconds, 3600)
-		}
-	}
-}
-
-func downwardDefault(items []corev1.DownwardAPIVolumeFile) {
-	for i := range items {
-		fieldRefDefault(items[i].FieldRef)
-	}
 }
 
 // resourcesRound rounds amounts up to thousandths, the finest there is.

@@ -78,18 +78,6 @@ containers: [{name: a, image: b, resources: {limits: {cpu: 2, memory: 1}, reques
 	}
 }
 
-func TestImagePullPolicy(t *testing.T) {
-	t.Parallel()
-	for image, want := range map[string]corev1.PullPolicy{
-		"nginx": "Always", "nginx:latest": "Always", "nginx:1": "IfNotPresent", "host:5000/nginx": "Always",
-		"host:5000/nginx:1": "IfNotPresent", "nginx@sha256:abc": "IfNotPresent", "nginx:latest@sha256:abc": "IfNotPresent",
-	} {
-		if got := imagePullPolicy(image); got != want {
-			t.Errorf("%s: %s, want %s", image, got, want)
-		}
-	}
-}
-
 func TestPodQOS(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]corev1.PodQOSClass{

@@ -12,6 +12,7 @@ import (
 
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
+	"monopod/apiserver/volume"
 )
 
 // podWarnings are those of new pods: updates come from programs, which do not
@@ -30,7 +31,7 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	notes := notes{}
 	notes.schedulingWarnings(spec, path.Child("spec"))
 	notes.annotationWarnings(meta, spec, path)
-	notes.volumeWarnings(spec.Volumes, path.Child("spec", "volumes"))
+	notes.lines = append(notes.lines, volume.All().Warnings(spec.Volumes, path.Child("spec", "volumes"))...)
 	notes.listWarnings(spec, path.Child("spec"))
 	notes.amountWarnings(path.Child("spec", "overhead"), spec.Overhead)
 	for c, at := range podspec.ContainersAt(spec, path.Child("spec")) {

@@ -15,8 +15,8 @@ import (
 	claims "monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/pod"
 	"monopod/apiserver/table"
+	"monopod/apiserver/volume"
 )
 
 func persistentVolumeClaimResource() kind.Resource {
@@ -263,5 +263,5 @@ func claimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList {
 
 func claimWarnings(next, _ kind.Object) []string {
 	claim := next.(*corev1.PersistentVolumeClaim)
-	return append(classWarning(claim), pod.ClaimWarnings(&claim.Spec, field.NewPath("spec"))...)
+	return append(classWarning(claim), volume.ClaimWarnings(&claim.Spec, field.NewPath("spec"))...)
 }

@@ -9,7 +9,7 @@ import (
 
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/pod/podspec"
+	"monopod/apiserver/volume"
 )
 
 func sourceDefault(s *corev1.PersistentVolumeSource) {
@@ -42,12 +42,12 @@ func sourceErrors(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorL
 	errs := check.Union(at, *s, "volume type")
 	switch {
 	case s.HostPath != nil:
-		errs = append(errs, podspec.HostPathErrors(s.HostPath, at.Child("hostPath"))...)
+		errs = append(errs, volume.HostPathErrors(s.HostPath, at.Child("hostPath"))...)
 	case s.Local != nil:
 		as := &corev1.HostPathVolumeSource{Path: s.Local.Path}
-		errs = append(errs, podspec.HostPathErrors(as, at.Child("local"))...)
+		errs = append(errs, volume.HostPathErrors(as, at.Child("local"))...)
 	case s.NFS != nil:
-		errs = append(errs, podspec.NFSErrors(s.NFS, at.Child("nfs"))...)
+		errs = append(errs, volume.NFSErrors(s.NFS, at.Child("nfs"))...)
 	case s.CSI != nil:
 		errs = append(errs, csiSource(s.CSI, at.Child("csi"))...)
 	case s.FC != nil:

@@ -15,6 +15,7 @@ import (
 	"monopod/apiserver/registry/pod"
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/table"
+	"monopod/apiserver/volume"
 )
 
 // statefulSetMayChange is what an update may change, as upstream says it.
@@ -98,7 +99,7 @@ func statefulSetWarnings(next, cur kind.Object) []string {
 	warnings := templateWarnings(next, cur, &set.Spec.Template)
 	for i := range set.Spec.VolumeClaimTemplates {
 		at := path.Child("volumeClaimTemplates").Index(i).Child("spec")
-		warnings = append(warnings, pod.ClaimWarnings(&set.Spec.VolumeClaimTemplates[i].Spec, at)...)
+		warnings = append(warnings, volume.ClaimWarnings(&set.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	if limit := set.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
 		warnings = append(warnings, path.Child("revisionHistoryLimit").String()+

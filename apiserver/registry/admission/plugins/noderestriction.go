@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/volume"
 )
 
 // nodeRestriction lets an agent, known as system:node:NAME of group system:nodes,
@@ -134,26 +135,9 @@ func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 
 // refersToObjects says that the pod reads objects of its namespace.
 func refersToObjects(pod *corev1.Pod) bool {
-	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	return len(pod.Spec.ImagePullSecrets) > 0 || len(pod.Spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(pod.Spec.Volumes, volumeOfObjects) || slices.ContainsFunc(containers, envOfObjects)
-}
-
-func volumeOfObjects(v corev1.Volume) bool {
-	if p := v.Projected; p != nil {
-		return slices.ContainsFunc(p.Sources, func(s corev1.VolumeProjection) bool {
-			return s.Secret != nil || s.ConfigMap != nil || s.ServiceAccountToken != nil || s.ClusterTrustBundle != nil
-		})
-	}
-	return v.CSI != nil && v.CSI.NodePublishSecretRef != nil ||
-		v.Secret != nil || v.ConfigMap != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
-}
-
-func envOfObjects(c corev1.Container) bool {
-	return slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil || e.ConfigMapRef != nil }) ||
-		slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-			return e.ValueFrom != nil && (e.ValueFrom.SecretKeyRef != nil || e.ValueFrom.ConfigMapKeyRef != nil)
-		})
+	found := len(pod.Spec.ResourceClaims) > 0
+	volume.All().References(pod, func(string, string) { found = true })
+	return found
 }
 
 // ownNode also keeps the agent from moving itself to where it would get other

@@ -14,6 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/volume"
 )
 
 // Upstream's names and figures (plugin/pkg/admission/serviceaccount).
@@ -38,7 +39,7 @@ func serviceAccount(c client.Client) admission.Plugin {
 			return nil
 		}
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-			return mirrorAccount(r, &pod.Spec)
+			return mirrorAccount(r, pod)
 		}
 		return giveAccount(ctx, c, r, &pod.Spec)
 	}}
@@ -140,43 +141,16 @@ func credentials(name string) corev1.Volume {
 }
 
 // mirrorAccount refuses what a static pod, which nobody checked, must not use.
-func mirrorAccount(r *admission.Request, spec *corev1.PodSpec) error {
+func mirrorAccount(r *admission.Request, pod *corev1.Pod) error {
+	uses := map[string]bool{}
+	volume.All().References(pod, func(resource, _ string) { uses[resource] = true })
 	switch {
-	case spec.ServiceAccountName != "":
+	case pod.Spec.ServiceAccountName != "":
 		return r.Forbid(errors.New("a mirror pod may not reference service accounts"))
-	case readsSecrets(spec):
+	case uses["secrets"]:
 		return r.Forbid(errors.New("a mirror pod may not reference secrets"))
-	case slices.ContainsFunc(spec.Volumes, projectsToken):
+	case uses["serviceaccounts"]:
 		return r.Forbid(errors.New("a mirror pod may not use ServiceAccountToken volume projections"))
 	}
 	return nil
-}
-
-func projectsToken(v corev1.Volume) bool {
-	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
-}
-
-// readsSecrets says whether the spec names a Secret anywhere.
-func readsSecrets(spec *corev1.PodSpec) bool {
-	if len(spec.ImagePullSecrets) > 0 || slices.ContainsFunc(spec.Volumes, mountsSecret) {
-		return true
-	}
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		if slices.ContainsFunc(list, envReadsSecrets) {
-			return true
-		}
-	}
-	return false
-}
-
-func mountsSecret(v corev1.Volume) bool {
-	if v.Projected != nil {
-		return slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil })
-	}
-	return v.Secret != nil || v.CSI != nil && v.CSI.NodePublishSecretRef != nil
-}
-
-func envReadsSecrets(c corev1.Container) bool {
-	return slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil }) ||
-		slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil })
 }

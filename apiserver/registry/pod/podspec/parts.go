@@ -25,16 +25,6 @@ func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
 	return tolerationValidate(t, path)
 }
 
-// HostPathErrors checks a path of the node.
-func HostPathErrors(v *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
-	return hostPathValidate(v, path)
-}
-
-// NFSErrors checks a share of a server.
-func NFSErrors(v *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
-	return nfsValidate(v, path)
-}
-
 // LimitErrors are what is wrong with limits that stand without requests.
 func LimitErrors(limits corev1.ResourceList, path *field.Path) field.ErrorList {
 	return resourcesValidate(&corev1.ResourceRequirements{Limits: limits}, nil, path)

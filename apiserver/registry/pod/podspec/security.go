@@ -2,7 +2,6 @@ package podspec
 
 import (
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -117,25 +116,9 @@ func localhostProfile(profile *string, wanted bool, path *field.Path) field.Erro
 	case wanted && (profile == nil || *profile == ""):
 		return field.ErrorList{field.Required(path, "must be set when type is Localhost")}
 	case wanted:
-		return localPath(*profile, path)
+		return check.LocalPath(*profile, path)
 	case profile != nil:
 		return field.ErrorList{field.Invalid(path, *profile, "can only be set when type is Localhost")}
-	}
-	return nil
-}
-
-// localPath is relative and does not lead upwards.
-func localPath(value string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if filepath.IsAbs(value) {
-		errs = append(errs, field.Invalid(path, value, "must be a relative path"))
-	}
-	return append(errs, noBacksteps(value, path)...)
-}
-
-func noBacksteps(value string, path *field.Path) field.ErrorList {
-	if slices.Contains(strings.Split(filepath.ToSlash(value), "/"), "..") {
-		return field.ErrorList{field.Invalid(path, value, "must not contain '..'")}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
+	"monopod/apiserver/volume"
 )
 
 // AnnotationErrors checks those of a pod or a template that have a meaning for
@@ -37,7 +38,7 @@ func AnnotationErrors(annotations map[string]string, spec *corev1.PodSpec, path 
 // template.
 func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
-		volumesValidate(spec.Volumes, path.Child("volumes")),
+		volume.All().Validate(spec.Volumes, path.Child("volumes")),
 		containersValidate(spec, path),
 		podLifeValidate(spec, path),
 		podIdentityValidate(spec, path),

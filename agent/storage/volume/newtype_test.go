@@ -1,0 +1,131 @@
+package volume_test
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/agent/pod/env"
+	"monopod/agent/storage/mount"
+	"monopod/agent/storage/volume"
+	api "monopod/apiserver/volume"
+)
+
+// iscsi is a type of volumes that only this file knows: the API's half.
+func iscsi() api.Type {
+	return api.Type{
+		Default: func(v *corev1.VolumeSource) { v.ISCSI.FSType = "ext4" },
+		Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+			if !strings.HasPrefix(v.ISCSI.IQN, "iqn.") {
+				return field.ErrorList{field.Invalid(at.Child("iqn"), v.ISCSI.IQN, "must be an iSCSI name")}
+			}
+			return nil
+		},
+		Warnings: func(_ *corev1.Volume, at *field.Path) []string { return []string{at.String() + ": the disk is slow"} },
+		References: func(_ *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {
+			add("secrets", v.ISCSI.SecretRef.Name)
+		},
+		Block: true,
+	}
+}
+
+// mountISCSI is the node's half.
+func mountISCSI() volume.Type {
+	return volume.Type{
+		Plugin: "kubernetes.io/iscsi",
+		SetUp: func(_ context.Context, s *volume.Set, v *corev1.Volume, facts env.Facts, _ *string) (string, error) {
+			dir := volume.Types{"iscsi": {Plugin: "kubernetes.io/iscsi"}}.Dir(s.Dir, v)
+			return dir, os.MkdirAll(filepath.Join(dir, facts.Pod.Name), 0o755)
+		},
+		ReadOnly: func(v *corev1.VolumeSource) bool { return v.ISCSI.ReadOnly },
+		Usage: func(*corev1.VolumeSource) (*resource.Quantity, bool) {
+			return new(resource.MustParse("1Gi")), true
+		},
+	}
+}
+
+// A type of volumes is one entry for the API and one for the node.
+func TestNewTypeIsOneEntryInEachHalf(t *testing.T) {
+	t.Parallel()
+	served, mounted := maps.Clone(api.All()), maps.Clone(volume.All())
+	served["iscsi"], mounted["iscsi"] = iscsi(), mountISCSI()
+
+	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
+		ISCSI: &corev1.ISCSIVolumeSource{IQN: "disk", ReadOnly: true, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}})
+	v, at := &facts.Pod.Spec.Volumes[0], field.NewPath("volumes")
+	if served.Default(&v.VolumeSource); v.ISCSI.FSType != "ext4" {
+		t.Error("it has no defaults")
+	}
+	if errs := served.Validate(facts.Pod.Spec.Volumes, at); len(errs) != 1 || errs[0].Field != "volumes[0].iscsi.iqn" {
+		t.Errorf("validation: %v", errs)
+	}
+	if v.ISCSI.IQN = "iqn.2020-01.org"; len(served.Validate(facts.Pod.Spec.Volumes, at)) != 0 {
+		t.Error("a valid one is refused")
+	}
+	if got := served.Warnings(facts.Pod.Spec.Volumes, at); len(got) != 1 || got[0] != "volumes[0].iscsi: the disk is slow" {
+		t.Errorf("warnings: %v", got)
+	}
+	var refers []string
+	served.References(facts.Pod, func(resource, name string) { refers = append(refers, resource+"/"+name) })
+	if len(refers) != 1 || refers[0] != "secrets/chap" || !served.Block(v) {
+		t.Errorf("refers to %v, block %v", refers, served.Block(v))
+	}
+
+	var plugin string
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Types: mounted}
+	set.Saw = func(_, p string, _ time.Duration, _ error) { plugin = p }
+	paths, err := set.Prepare(t.Context(), facts)
+	if err != nil || plugin != "kubernetes.io/iscsi" {
+		t.Fatalf("%v, plugin %q", err, plugin)
+	}
+	if _, err := os.Stat(filepath.Join(paths["v"], "p")); err != nil {
+		t.Error(err)
+	}
+	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}
+	mounts, err := set.Mounts(facts.Pod, c, paths, nil, volume.Features{})
+	if err != nil || len(mounts) != 1 || mounts[0].HostPath != paths["v"] || !mounts[0].Readonly {
+		t.Errorf("%v, %v", mounts, err)
+	}
+	if limit, counts := mounted.Usage(v); !counts || limit.String() != "1Gi" {
+		t.Errorf("usage: %v %v", limit, counts)
+	}
+	if err := set.Unmount(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(paths["v"]); err == nil {
+		t.Error("it is still there")
+	}
+	set.Types = nil
+	if _, err := set.Prepare(t.Context(), facts); err == nil || !strings.Contains(err.Error(), "volumes of type iscsi are not supported") {
+		t.Errorf("without its entry: %v", err)
+	}
+}
+
+// Both halves call a type as the API's objects do.
+func TestTypesAreFields(t *testing.T) {
+	t.Parallel()
+	fields := map[string]bool{}
+	for f := range reflect.TypeFor[corev1.VolumeSource]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields[name] = true
+	}
+	for name := range api.All() {
+		if !fields[name] {
+			t.Errorf("a volume has no field %s", name)
+		}
+	}
+	for name := range volume.All() {
+		if _, ok := api.All()[name]; !ok {
+			t.Errorf("the node mounts %s, of which the API knows nothing", name)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package volume
+
+import (
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+)
+
+func emptyDirErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	dir := v.EmptyDir
+	if dir.SizeLimit != nil && dir.SizeLimit.Sign() < 0 {
+		return field.ErrorList{field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
+	}
+	if dir.Mode != nil && (*dir.Mode < 0 || *dir.Mode > 0o1777) { // it may be sticky, as /tmp is
+		return field.ErrorList{field.Invalid(at.Child("mode"), *dir.Mode, "must be a number between 0 and 01777 (octal), both inclusive")}
+	}
+	return nil
+}
+
+func hostPathDefault(v *corev1.VolumeSource) {
+	if v.HostPath.Type == nil {
+		v.HostPath.Type = new(corev1.HostPathUnset)
+	}
+}
+
+// HostPathErrors checks a path of the node.
+func HostPathErrors(v *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(check.Required(path.Child("path"), v.Path), check.NoBacksteps(v.Path, path.Child("path"))...)
+	return append(errs, check.NilOr(path.Child("type"), v.Type,
+		corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory, corev1.HostPathFileOrCreate,
+		corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
+}
+
+// NFSErrors checks a share of a server.
+func NFSErrors(v *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(check.Required(path.Child("server"), v.Server), check.Required(path.Child("path"), v.Path)...)
+	if v.Path != "" && !filepath.IsAbs(v.Path) {
+		errs = append(errs, field.Invalid(path.Child("path"), v.Path, "must be an absolute path"))
+	}
+	return errs
+}
+
+func imageDefault(v *corev1.VolumeSource) {
+	if v.Image.PullPolicy == "" {
+		v.Image.PullPolicy = PullPolicy(v.Image.Reference)
+	}
+}
+
+func imageErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	return append(check.Required(at.Child("reference"), v.Image.Reference),
+		check.UnsetOr(at.Child("pullPolicy"), v.Image.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+}
+
+// PullPolicy is the default of an image, in a volume or a container: Always without a
+// tag or tagged latest. A digest pins the image, and so does any other tag.
+func PullPolicy(image string) corev1.PullPolicy {
+	if strings.Contains(image, "@") {
+		return corev1.PullIfNotPresent
+	}
+	_, tag, tagged := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	if !tagged || tag == "latest" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}

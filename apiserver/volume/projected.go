@@ -1,0 +1,148 @@
+package volume
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+)
+
+// tokenSeconds is how long a projected token is valid if the source does not say.
+const tokenSeconds = 3600
+
+func projectedDefault(v *corev1.VolumeSource) {
+	modeDefault(&v.Projected.DefaultMode)
+	for i := range v.Projected.Sources {
+		p := &v.Projected.Sources[i]
+		if p.DownwardAPI != nil {
+			downwardDefault(p.DownwardAPI.Items)
+		}
+		if token := p.ServiceAccountToken; token != nil && token.ExpirationSeconds == nil {
+			token.ExpirationSeconds = new(int64(tokenSeconds))
+		}
+	}
+}
+
+func projectedErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	errs := modeErrors(v.Projected.DefaultMode, at.Child("defaultMode"))
+	seen := map[string]bool{}
+	for i := range v.Projected.Sources {
+		at := at.Child("sources").Index(i)
+		errs = append(errs, projectionErrors(&v.Projected.Sources[i], at)...)
+		for _, file := range projectedFiles(&v.Projected.Sources[i]) {
+			if file != "" && seen[file] {
+				errs = append(errs, field.Invalid(at, file, "conflicting duplicate paths"))
+			}
+			seen[file] = true
+		}
+	}
+	return errs
+}
+
+func projectionErrors(p *corev1.VolumeProjection, path *field.Path) field.ErrorList {
+	errs := check.Union(path, *p, "projection type")
+	if s := p.Secret; s != nil {
+		errs = append(errs, check.Required(path.Child("secret", "name"), s.Name)...)
+		errs = append(errs, filesErrors(nil, s.Items, path.Child("secret"))...)
+	}
+	if c := p.ConfigMap; c != nil {
+		errs = append(errs, check.Required(path.Child("configMap", "name"), c.Name)...)
+		errs = append(errs, filesErrors(nil, c.Items, path.Child("configMap"))...)
+	}
+	if d := p.DownwardAPI; d != nil {
+		errs = append(errs, downwardErrors(d.Items, path.Child("downwardAPI", "items"))...)
+	}
+	if t := p.ServiceAccountToken; t != nil {
+		errs = append(errs, tokenErrors(t, path.Child("serviceAccountToken"))...)
+	}
+	return errs
+}
+
+// tokenErrors bounds a token's life as upstream: ten minutes to 2^32 seconds.
+func tokenErrors(t *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
+	errs := check.FilePath(t.Path, path.Child("path"))
+	if s := t.ExpirationSeconds; s != nil && *s < 600 {
+		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
+	} else if s != nil && *s > 1<<32 {
+		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
+	}
+	return errs
+}
+
+// projectedFiles are the paths that a source names.
+func projectedFiles(p *corev1.VolumeProjection) []string {
+	var files []string
+	if p.Secret != nil {
+		files = slices.Concat(files, itemPaths(p.Secret.Items))
+	}
+	if p.ConfigMap != nil {
+		files = slices.Concat(files, itemPaths(p.ConfigMap.Items))
+	}
+	if p.DownwardAPI != nil {
+		files = slices.Concat(files, downwardPaths(p.DownwardAPI.Items))
+	}
+	if p.ServiceAccountToken != nil {
+		files = append(files, p.ServiceAccountToken.Path)
+	}
+	return files
+}
+
+func projectedWarnings(v *corev1.Volume, _ *field.Path) []string {
+	var o overlaps
+	for i := range v.Projected.Sources {
+		paths, what := projectionPaths(&v.Projected.Sources[i])
+		if what == "" {
+			o.lines = append(o.lines, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
+			continue
+		}
+		o.add(paths, fmt.Sprintf("volume %q (Projected %s)", v.Name, what))
+	}
+	return o.lines
+}
+
+// projectionPaths are the files of a source, and what it is; empty for none.
+func projectionPaths(p *corev1.VolumeProjection) (paths []string, what string) {
+	switch {
+	case p.ConfigMap != nil:
+		return itemPaths(p.ConfigMap.Items), fmt.Sprintf("ConfigMap %q", p.ConfigMap.Name)
+	case p.Secret != nil:
+		return itemPaths(p.Secret.Items), fmt.Sprintf("Secret %q", p.Secret.Name)
+	case p.DownwardAPI != nil:
+		return downwardPaths(p.DownwardAPI.Items), "DownwardAPI"
+	case p.ServiceAccountToken != nil:
+		return []string{p.ServiceAccountToken.Path}, "ServiceAccountToken"
+	case p.ClusterTrustBundle != nil:
+		return []string{p.ClusterTrustBundle.Path}, "ClusterTrustBundle"
+	case p.PodCertificate != nil:
+		return nil, "PodCertificate"
+	}
+	return nil, ""
+}
+
+func projectedReferences(pod *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {
+	for i := range v.Projected.Sources {
+		p := &v.Projected.Sources[i]
+		if p.Secret != nil {
+			add("secrets", p.Secret.Name)
+		}
+		if p.ConfigMap != nil {
+			add("configmaps", p.ConfigMap.Name)
+		}
+		if p.ServiceAccountToken != nil {
+			add("serviceaccounts", pod.Spec.ServiceAccountName)
+		}
+		if p.ClusterTrustBundle != nil {
+			name := ""
+			if p.ClusterTrustBundle.Name != nil {
+				name = *p.ClusterTrustBundle.Name
+			}
+			add("clustertrustbundles", name)
+		}
+		if p.PodCertificate != nil {
+			add("podcertificaterequests", "")
+		}
+	}
+}
