@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/store"
+	"monopod/store/bolt/flock"
 )
 
 // Errors of a file that cannot be opened.
@@ -135,7 +136,7 @@ type Report struct {
 // and changes nothing. A file that has gone missing is created anew if there are no
 // snapshots. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
-	folder, err := lockDir(p.dir())
+	folder, err := flock.Dir(p.dir())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.path, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/store"
+	"monopod/store/bolt/flock"
+	"monopod/store/bolt/pages"
 )
 
 // state is an open file and its metadata.
@@ -37,10 +39,10 @@ func (s *state) firstRevision() int64 {
 
 func (p *Place) options() *bbolt.Options {
 	o := &bbolt.Options{
-		Timeout:        lockTimeout,
+		Timeout:        flock.Timeout,
 		FreelistType:   bbolt.FreelistMapType,
 		NoFreelistSync: true,
-		PageSize:       pageSize,
+		PageSize:       pages.Size,
 	}
 	if strconv.IntSize == 32 {
 		o.MaxSize = 1 << 30 // the file is mapped whole
@@ -63,7 +65,7 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		if readOnly {
 			how = unix.LOCK_SH
 		}
-		if err = lock(f, how); err == nil {
+		if err = flock.File(f, how); err == nil {
 			s.torn, err = checkFile(f)
 		}
 		if err != nil {
@@ -78,7 +80,7 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		return err
 	})
 	switch {
-	case err == nil, errors.Is(err, ErrLocked), errors.Is(err, ErrDamaged):
+	case err == nil, errors.Is(err, flock.ErrLocked), errors.Is(err, ErrDamaged):
 	case unreadable(err):
 		err = fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	default:
@@ -95,7 +97,7 @@ func checkFile(f *os.File) (torn bool, err error) {
 	if !info.Mode().IsRegular() {
 		return false, fmt.Errorf("%s is not a regular file", f.Name())
 	}
-	torn, err = checkPages(f, info.Size())
+	torn, err = pages.Check(f, info.Size())
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", ErrDamaged, f.Name(), err)
 	}
@@ -132,7 +134,7 @@ func (s *state) load(cfg store.Config, each func(*store.Entry)) error {
 	return guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			s.size = tx.Size()
-			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * pageSize
+			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * pages.Size
 			s.header, err = readHeader(tx)
 			if err != nil {
 				return err

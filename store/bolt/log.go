@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/store"
+	"monopod/store/bolt/pages"
 )
 
 // log is the store.Log of one file. A Commit is one transaction with two fsyncs.
@@ -58,7 +59,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 // as after many deletions on a full disk.
 func (l *log) roomInside() bool {
 	stats := l.db().Stats()
-	return int64(stats.FreePageN+stats.PendingPageN)*pageSize >= l.reserve.size
+	return int64(stats.FreePageN+stats.PendingPageN)*pages.Size >= l.reserve.size
 }
 
 func onlyDeletes(records []store.Record) bool {

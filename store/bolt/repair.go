@@ -10,6 +10,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"monopod/store"
+	"monopod/store/bolt/flock"
 )
 
 // unknownBlock is how far the revision jumps when it is unknown how far the lost file
@@ -130,7 +131,7 @@ func (p *Place) setAside(why string) (string, error) {
 // one of List, or a path. The old file is kept. Revisions continue above those of
 // both.
 func (p *Place) Restore(name string) (Report, error) {
-	unlock, err := lockDir(p.dir())
+	unlock, err := flock.Dir(p.dir())
 	if err != nil {
 		return Report{}, err
 	}
@@ -163,7 +164,7 @@ func (p *Place) Restore(name string) (Report, error) {
 func (p *Place) mark() (int64, io.Closer, error) {
 	current, err := p.openState(p.path, false, nil)
 	switch {
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, flock.ErrLocked):
 		return 0, nil, err
 	case err == nil:
 		return current.firstRevision(), current.db, nil

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"monopod/store/bolt/flock"
 )
 
 // Snapshot is a copy of the state file. A file next to it has its checksum, as
@@ -134,7 +136,7 @@ func (p *Place) Save() (Snapshot, error) {
 // openOffline opens the file as it is, locked until both unlock and the state are
 // closed.
 func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
-	if unlock, err = lockDir(p.dir()); err != nil {
+	if unlock, err = flock.Dir(p.dir()); err != nil {
 		return nil, nil, err
 	}
 	if s, err = p.openState(p.path, false, nil); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
+	"monopod/store/bolt/flock"
 	"monopod/store/storetest"
 )
 
@@ -102,7 +103,7 @@ func TestRestore(t *testing.T) {
 	}
 	storetest.Put(t, s, key("kept"), "new")
 	last := storetest.Put(t, s, store.Key{Resource: "leases", Namespace: "ns", Name: "volatile"}, "x")
-	if _, err := p.Restore(made.Name); !errors.Is(err, bolt.ErrLocked) {
+	if _, err := p.Restore(made.Name); !errors.Is(err, flock.ErrLocked) {
 		t.Errorf("restored while it is open: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -160,7 +161,7 @@ func TestSaveOffline(t *testing.T) {
 	p, _ := place(t, 0)
 	s := openAt(t, p)
 	storetest.Put(t, s, key("a"), "1")
-	if _, err := p.Save(); !errors.Is(err, bolt.ErrLocked) {
+	if _, err := p.Save(); !errors.Is(err, flock.ErrLocked) {
 		t.Errorf("saved while it is open: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -376,7 +377,7 @@ func TestFileThatIsMostlyFreeIsCompactedAtStart(t *testing.T) {
 		t.Errorf("%d bytes before, %d after, %+v", before, size(t, path), s.Report)
 	}
 	storetest.Put(t, s, key("new"), "1")
-	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
+	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, flock.ErrLocked) {
 		t.Errorf("the new file is not locked: %v", err)
 	}
 	want = contents(t, s)
@@ -405,7 +406,7 @@ func TestCompact(t *testing.T) {
 	if !same(contents(t, s), want) {
 		t.Error("objects changed")
 	}
-	if _, _, err := p.Compact(); !errors.Is(err, bolt.ErrLocked) {
+	if _, _, err := p.Compact(); !errors.Is(err, flock.ErrLocked) {
 		t.Errorf("compacted while it is open: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"monopod/store"
+	"monopod/store/bolt/pages"
 )
 
 // errFolder means that the data folder is not the one that was locked. Monopod does
@@ -26,7 +27,7 @@ type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
 	for i := range h {
-		if _, err := f.ReadAt(h[i][:], int64(i)*pageSize); err != nil {
+		if _, err := f.ReadAt(h[i][:], int64(i)*pages.Size); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
+	"monopod/store/bolt/flock"
 	"monopod/store/etcd"
 )
 
@@ -59,7 +60,7 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 		s.Store = s.File
 		return s, nil
 	}
-	folder, err := bolt.LockDir(p.DataDir)
+	folder, err := flock.Dir(p.DataDir)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/process/guard"
-	"monopod/store/bolt"
+	"monopod/store/bolt/flock"
 )
 
 // New is the command. dataDir is the default of --data-dir.
@@ -78,7 +78,7 @@ func hold(dir string) (io.Closer, error) {
 			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w", dir, err)
 		}
 	}
-	return bolt.Hold(state)
+	return flock.Hold(state)
 }
 
 func removeAll(ctx context.Context, child *containerd.Child) error {

@@ -1,4 +1,7 @@
-package bolt
+// Package pages checks the pages of a bbolt file before bbolt sees it: bbolt reads the
+// file through a mapping and trusts it, so that a bad page number or length from a
+// failing disk crashes the process.
+package pages
 
 import (
 	"bytes"
@@ -9,12 +12,12 @@ import (
 	"io"
 )
 
-// bbolt reads its file through a mapping and trusts it: a bad page number or length
-// from a failing disk crashes the process. So every page is checked here before bbolt
-// sees the file. The layout is that of bbolt's file format 2
-// (internal/common/meta.go, page.go), in the byte order of the machine.
+// Size is the length of a page in bytes.
+const Size = 4096
+
+// The layout is that of bbolt's file format 2 (internal/common/meta.go, page.go), in the
+// byte order of the machine.
 const (
-	pageSize   = 4096
 	headerSize = 16 // of a page, of an element and of a bucket
 
 	metaMagic   = 0xED0CDAED
@@ -32,19 +35,19 @@ const (
 
 var native = binary.NativeEndian
 
-// boltMeta is the content of a meta page about the newest transaction.
-type boltMeta struct {
+// meta is the content of a meta page about the newest transaction.
+type meta struct {
 	root, freelist, end, txid uint64 // end: the first page that was never used
 }
 
 // parseMeta returns false for a page that is not a meta page, or torn.
-func parseMeta(page []byte) (boltMeta, bool) {
+func parseMeta(page []byte) (meta, bool) {
 	b := page[headerSize:]
 	sum := fnv.New64a()
 	sum.Write(b[:metaSummed])
 	ok := native.Uint32(b) == metaMagic && native.Uint32(b[4:]) == metaVersion &&
-		native.Uint32(b[8:]) == pageSize && native.Uint64(b[metaSummed:]) == sum.Sum64()
-	return boltMeta{
+		native.Uint32(b[8:]) == Size && native.Uint64(b[metaSummed:]) == sum.Sum64()
+	return meta{
 		root: native.Uint64(b[16:]), freelist: native.Uint64(b[32:]),
 		end: native.Uint64(b[40:]), txid: native.Uint64(b[48:]),
 	}, ok
@@ -52,13 +55,13 @@ func parseMeta(page []byte) (boltMeta, bool) {
 
 // currentMeta returns the meta page that bbolt uses: the newer intact one. torn means
 // that the other one is damaged, as after a power failure during a commit.
-func currentMeta(r io.ReaderAt) (m boltMeta, torn bool, err error) {
-	buf := make([]byte, 2*pageSize)
+func currentMeta(r io.ReaderAt) (m meta, torn bool, err error) {
+	buf := make([]byte, 2*Size)
 	if _, err := r.ReadAt(buf, 0); err != nil {
 		return m, false, fmt.Errorf("read its head: %w", err)
 	}
-	m0, ok0 := parseMeta(buf[:pageSize])
-	m1, ok1 := parseMeta(buf[pageSize:])
+	m0, ok0 := parseMeta(buf[:Size])
+	m1, ok1 := parseMeta(buf[Size:])
 	switch {
 	case !ok0 && !ok1:
 		return m, false, errors.New("both of its meta pages are bad")
@@ -68,24 +71,24 @@ func currentMeta(r io.ReaderAt) (m boltMeta, torn bool, err error) {
 	return m0, !ok1, nil
 }
 
-// pages walks every reachable page.
-type pages struct {
+// walk visits every reachable page.
+type walk struct {
 	r    io.ReaderAt
 	end  uint64
 	seen []bool
 }
 
-// checkPages returns what is wrong with a file of size bytes, and whether one of its
+// Check returns what is wrong with a file of size bytes, and whether one of its
 // two meta pages is torn.
-func checkPages(r io.ReaderAt, size int64) (torn bool, err error) {
+func Check(r io.ReaderAt, size int64) (torn bool, err error) {
 	m, torn, err := currentMeta(r)
 	if err != nil {
 		return false, err
 	}
-	if have := uint64(size) / pageSize; m.end > have {
+	if have := uint64(size) / Size; m.end > have {
 		return torn, fmt.Errorf("it is cut off: %d pages of %d are there", have, m.end)
 	}
-	p := &pages{r: r, end: m.end, seen: make([]bool, m.end)}
+	p := &walk{r: r, end: m.end, seen: make([]bool, m.end)}
 	if err := p.tree(m.root, nil, nil, 0); err != nil {
 		return torn, err
 	}
@@ -96,12 +99,12 @@ func checkPages(r io.ReaderAt, size int64) (torn bool, err error) {
 }
 
 // read returns a page with its overflow pages. Each page may be read only once.
-func (p *pages) read(id uint64) ([]byte, error) {
+func (p *walk) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.end {
 		return nil, fmt.Errorf("page %d is out of range", id)
 	}
-	head := make([]byte, pageSize)
-	if _, err := p.r.ReadAt(head, int64(id)*pageSize); err != nil {
+	head := make([]byte, Size)
+	if _, err := p.r.ReadAt(head, int64(id)*Size); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(native.Uint32(head[12:]))
@@ -117,8 +120,8 @@ func (p *pages) read(id uint64) ([]byte, error) {
 	if more == 0 {
 		return head, nil
 	}
-	whole := make([]byte, (more+1)*pageSize)
-	if _, err := p.r.ReadAt(whole, int64(id)*pageSize); err != nil {
+	whole := make([]byte, (more+1)*Size)
+	if _, err := p.r.ReadAt(whole, int64(id)*Size); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	return whole, nil
@@ -126,7 +129,7 @@ func (p *pages) read(id uint64) ([]byte, error) {
 
 // tree checks the page and everything below it. Its keys must be at least low, and
 // less than high if high is not nil.
-func (p *pages) tree(id uint64, low, high []byte, depth int) error {
+func (p *walk) tree(id uint64, low, high []byte, depth int) error {
 	page, err := p.read(id)
 	if err != nil {
 		return err
@@ -164,7 +167,7 @@ func element(page []byte, i int, span func(header []byte) (pos, size uint64)) (h
 	return header, page[from : from+size], nil
 }
 
-func (p *pages) branch(page, low, high []byte, depth int) error {
+func (p *walk) branch(page, low, high []byte, depth int) error {
 	count := int(native.Uint16(page[10:]))
 	if count == 0 {
 		return errors.New("a branch without children")
@@ -192,7 +195,7 @@ func (p *pages) branch(page, low, high []byte, depth int) error {
 	return nil
 }
 
-func (p *pages) leaf(page, low, high []byte, depth int) error {
+func (p *walk) leaf(page, low, high []byte, depth int) error {
 	for i := range int(native.Uint16(page[10:])) {
 		header, data, err := element(page, i, func(h []byte) (pos, size uint64) {
 			return uint64(native.Uint32(h[4:])), uint64(native.Uint32(h[8:])) + uint64(native.Uint32(h[12:]))
@@ -217,7 +220,7 @@ func (p *pages) leaf(page, low, high []byte, depth int) error {
 }
 
 // bucket checks a bucket's own tree, or its inline leaf.
-func (p *pages) bucket(value []byte, depth int) error {
+func (p *walk) bucket(value []byte, depth int) error {
 	if len(value) < headerSize {
 		return errors.New("it is too short")
 	}
@@ -242,7 +245,7 @@ func inOrder(key, low, high []byte, first bool) error {
 }
 
 // freelist checks the freelist, which only other programs store in the file.
-func (p *pages) freelist(id uint64) error {
+func (p *walk) freelist(id uint64) error {
 	page, err := p.read(id)
 	if err != nil {
 		return err

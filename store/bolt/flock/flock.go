@@ -1,4 +1,5 @@
-package bolt
+// Package flock locks a data folder and the state file in it against other processes.
+package flock
 
 import (
 	"bytes"
@@ -19,15 +20,15 @@ import (
 var ErrLocked = errors.New("in use by another process")
 
 const (
-	// lockTimeout is how long to wait for another process to release its lock.
-	lockTimeout = time.Second
-	lockRetry   = 20 * time.Millisecond
+	// Timeout is how long to wait for another process to release its lock.
+	Timeout = time.Second
+	retry   = 20 * time.Millisecond
 )
 
-// lock takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
+// File takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
 // closed.
-func lock(f *os.File, how int) error {
-	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockRetry) {
+func File(f *os.File, how int) error {
+	for deadline := time.Now().Add(Timeout); ; time.Sleep(retry) {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if errors.Is(err, unix.EINTR) {
 			continue
@@ -41,15 +42,15 @@ func lock(f *os.File, how int) error {
 	}
 }
 
-// lockDir takes the lock of a folder. Whoever creates, replaces or uses the file in
+// Dir takes the lock of a folder. Whoever creates, replaces or uses the file in
 // it holds this lock meanwhile, because the folder's lock survives the removal or
 // replacement of the file.
-func lockDir(dir string) (*os.File, error) {
+func Dir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(d, unix.LOCK_EX); err != nil {
+	if err := File(d, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -103,14 +104,10 @@ func lockedBy(locks string, dev, inode uint64) int {
 	return 0
 }
 
-// LockDir locks a data folder that has no state file. No process can open one there
-// until the lock is closed.
-func LockDir(dir string) (io.Closer, error) { return lockDir(dir) }
-
 // Hold prevents other processes from opening or creating the state file at path until
 // it is closed. It does not read the file.
 func Hold(path string) (io.Closer, error) {
-	dir, err := lockDir(filepath.Dir(path))
+	dir, err := Dir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +118,7 @@ func Hold(path string) (io.Closer, error) {
 	case err != nil:
 		return nil, errors.Join(err, dir.Close())
 	}
-	if err := lock(f, unix.LOCK_EX); err != nil {
+	if err := File(f, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, f.Close(), dir.Close())
 	}
 	return held{dir, f}, nil
