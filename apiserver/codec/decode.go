@@ -75,17 +75,17 @@ func errUnrecognized(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: %v", err))
 }
 
-// strictness is what a request says of fields that are unknown or occur twice.
-type strictness string
+// Strictness is what a request says of fields that are unknown or occur twice.
+type Strictness string
 
 // FieldValidation reads it; without a word it is Warn.
-func FieldValidation(r *http.Request) (strictness, error) {
+func FieldValidation(r *http.Request) (Strictness, error) {
 	asked := r.URL.Query().Get("fieldValidation")
-	return strictness(asked), request.ErrOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
+	return Strictness(asked), request.ErrOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
 }
 
 // Judge refuses a body for such fields, or warns of them.
-func (s strictness) Judge(w http.ResponseWriter, found []error) error {
+func (s Strictness) Judge(w http.ResponseWriter, found []error) error {
 	if len(found) == 0 || s == metav1.FieldValidationIgnore {
 		return nil
 	}

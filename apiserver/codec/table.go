@@ -30,15 +30,16 @@ func metaOf(obj kind.Object) *metav1.PartialObjectMetadata {
 	}}
 }
 
-// printed is a Table under construction.
-type printed struct {
+// Printed is a Table under construction.
+type Printed struct {
 	metav1.Table
 	columns []table.Column
 	include metav1.IncludeObjectPolicy
 }
 
-func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy) *printed {
-	p := &printed{columns: res.Columns, include: include}
+// NewTable is an empty table with the columns of the kind.
+func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy) *Printed {
+	p := &Printed{columns: res.Columns, include: include}
 	p.Kind, p.APIVersion = "Table", metav1.SchemeGroupVersion.String()
 	p.ColumnDefinitions = table.Definitions(res.Columns)
 	p.Rows = []metav1.TableRow{}
@@ -46,9 +47,10 @@ func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy) *printed {
 }
 
 // MarshalJSON encodes the Table alone.
-func (p *printed) MarshalJSON() ([]byte, error) { return json.Marshal(&p.Table) }
+func (p *Printed) MarshalJSON() ([]byte, error) { return json.Marshal(&p.Table) }
 
-func (p *printed) Add(e *store.Entry, now time.Time) error {
+// Add adds the row of an object; now is what its age counts to.
+func (p *Printed) Add(e *store.Entry, now time.Time) error {
 	var object runtime.RawExtension
 	switch p.include {
 	case metav1.IncludeObject:

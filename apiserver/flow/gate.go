@@ -53,8 +53,8 @@ func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 // MinWatchTime is how long a watch may take at least, whose client does not say.
 func (g *Gate) MinWatchTime() time.Duration { return g.limits.MinRequestTimeout }
 
-// stay is what a request holds while it is under way.
-type stay struct {
+// Stay is what a request holds while it is under way.
+type Stay struct {
 	cancel  context.CancelFunc
 	room    *fair.Room // nil: it took no seat
 	user    string
@@ -62,7 +62,7 @@ type stay struct {
 }
 
 // Leave gives it back.
-func (s *stay) Leave() {
+func (s *Stay) Leave() {
 	if s.account != nil {
 		s.account.Close()
 	}
@@ -75,12 +75,12 @@ func (s *stay) Leave() {
 // Enter waits until there is room for a request that is no watch and no stream, and
 // returns the context in which it has its time and memory for its body. The requests
 // of admins and nodes, who have to get through, take no seat.
-func (g *Gate) Enter(r *http.Request) (context.Context, stay, error) {
+func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	limit, err := g.timeLimit(r)
 	if err != nil {
-		return nil, stay{}, err
+		return nil, Stay{}, err
 	}
-	var in stay
+	var in Stay
 	var ctx context.Context
 	ctx, in.cancel = context.WithTimeout(r.Context(), limit)
 	if in.room, err = g.seat(ctx, r); err == nil {
@@ -89,7 +89,7 @@ func (g *Gate) Enter(r *http.Request) (context.Context, stay, error) {
 	}
 	if err != nil {
 		in.Leave()
-		return nil, stay{}, err
+		return nil, Stay{}, err
 	}
 	ctx, in.account = g.bodies.open(ctx)
 	return ctx, in, nil

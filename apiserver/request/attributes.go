@@ -45,6 +45,7 @@ func hasVerb(method string) bool {
 	return false
 }
 
+// OpensStream reports whether the request opens a stream to a container of a pod.
 func OpensStream(a auth.Attributes) bool {
 	return a.Group == "" && a.Resource == client.Pods.Resource &&
 		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")

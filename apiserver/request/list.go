@@ -19,6 +19,7 @@ type ListOptions struct {
 	Rev int64 // 0: not said
 }
 
+// ReadListOptions reads the query of a list or watch of ref; errors are API errors (400).
 func ReadListOptions(q url.Values, ref client.Ref) (ListOptions, error) {
 	o := ListOptions{Sel: client.Selector{Resource: ref.Resource, Namespace: ref.Namespace}}
 	var err error

@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -42,6 +41,8 @@ func ErrOptions(r *http.Request, errs field.ErrorList) error {
 	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
 }
 
+// QueryDeleteOptions reads the options of a deletion from its query into opts, as a 400
+// for what cannot be read.
 func QueryDeleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 	if v := q.Get("gracePeriodSeconds"); v != "" {
 		grace, err := strconv.ParseInt(v, 10, 64)
@@ -69,12 +70,13 @@ func IncludeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	if opts.IncludeObject == "" {
 		return metav1.IncludeMetadata, nil
 	}
-	if errs := validation.ValidateTableOptions(&opts); len(errs) > 0 {
+	if errs := metavalidation.ValidateTableOptions(&opts); len(errs) > 0 {
 		return "", InvalidOptions("TableOptions", errs)
 	}
 	return opts.IncludeObject, nil
 }
 
+// InvalidOptions is the 422 for options of that kind.
 func InvalidOptions(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
 }

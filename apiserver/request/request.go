@@ -93,10 +93,12 @@ func IsProxied(r *http.Request) bool {
 	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(path, "/api/v1/")
 }
 
+// IsUpgrade reports whether the client asks for another protocol on the connection.
 func IsUpgrade(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
 }
 
+// HasBody reports whether the request comes with a body, which may be empty.
 func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
 // AsWrite is r as the check for other origins should see it. A browser lets any
