@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
+// The media types.
 const (
 	TypeJSON     = "application/json"
 	TypeYAML     = "application/yaml"

@@ -58,11 +58,11 @@ func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *invento
 func TestLook(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
-	o, owners := observer(m)
+	o, _ := observer(m)
 	if fresh, _, err := o.Look(t.Context()); fresh || err != nil {
 		t.Errorf("looked without need: %v, %v", fresh, err)
 	}
-	o, owners = observer(m)
+	o, owners := observer(m)
 	o.Doubt()
 	m.err = errors.New("away")
 	if _, _, err := o.Look(t.Context()); err == nil {

@@ -26,7 +26,7 @@ type security struct {
 	evaluator func() (policy.Evaluator, error)
 }
 
-// podSecurity refuses pods that a namespace's enforce level forbids, and warns of
+// New is the plugin PodSecurity: it refuses pods that a namespace's enforce level forbids, and warns of
 // pods, templates and labels that its levels are against.
 func New(c client.Client) admission.Plugin {
 	s := &security{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {

@@ -18,7 +18,7 @@ import (
 // limitRangerAnnotation tells what was filled in.
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// limitRanger gives containers the default requests and limits of the
+// LimitRanger gives containers the default requests and limits of the
 // namespace's LimitRanges, and refuses pods and claims outside of them.
 func LimitRanger(c client.Client) admission.Plugin {
 	ranges := func(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {

@@ -27,7 +27,7 @@ type quotas struct {
 	ledger ledger
 }
 
-// resourceQuota refuses what would use more than a quota allows. It is to be
+// ResourceQuota refuses what would use more than a quota allows. It is to be
 // asked last: what it lets through counts at once.
 func ResourceQuota(c client.Client) admission.Plugin {
 	q := &quotas{api: c, clock: clock.RealClock{}}

@@ -140,7 +140,9 @@ func affinityValidate(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// The fields of an affinity.
 const (
+	// RequiredTerms is the one that must hold.
 	RequiredTerms  = "requiredDuringSchedulingIgnoredDuringExecution"
 	preferredTerms = "preferredDuringSchedulingIgnoredDuringExecution"
 )
