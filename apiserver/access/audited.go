@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Audited has a request written down, if anything is. ref says what it is about;
-// nil for paths that are no resource.
+// Audited records requests in the audit log, if the policy asks for it. ref returns the object of a request; nil
+// for non-resource paths.
 func (g *Guard) Audited(next http.Handler, ref func(*http.Request) client.Ref) http.Handler {
 	if g.Audit == nil {
 		return next
@@ -49,10 +49,10 @@ func (g *Guard) Audited(next http.Handler, ref func(*http.Request) client.Ref) h
 	})
 }
 
-// AuditedPath is audited for paths that are no resource.
+// AuditedPath is Audited for non-resource paths.
 func (g *Guard) AuditedPath(next http.Handler) http.Handler { return g.Audited(next, nil) }
 
-// maxAuditID bounds the name that a client gives a request.
+// maxAuditID is the maximum length of an audit ID that a client sends.
 const maxAuditID = 64
 
 func callerOf(r *http.Request) audit.Caller {
@@ -69,7 +69,7 @@ func callerOf(r *http.Request) audit.Caller {
 	return c
 }
 
-// startedWriter writes down that a long answer begins.
+// startedWriter records the start of a long-running response.
 type startedWriter struct {
 	middleware.WrapResponseWriter
 	record *audit.Record

@@ -15,9 +15,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Permit is the 403 for a request that its user may not make. To open a stream is
-// to create one, also with the GET of a WebSocket (upstream since 1.35:
-// AuthorizePodWebsocketUpgradeCreatePermission).
+// Permit returns a 403 error if the user is not authorized for the request. Opening a stream needs the verb
+// create, also with the GET of a WebSocket (upstream since 1.35: AuthorizePodWebsocketUpgradeCreatePermission).
 func (g *Guard) Permit(r *http.Request) error {
 	a := request.Attributes(r, request.Ref(r))
 	err := g.Authorize(r.Context(), a)
@@ -28,7 +27,8 @@ func (g *Guard) Permit(r *http.Request) error {
 	return err
 }
 
-// AuthorizePath lets through who may use a path that is no resource.
+// AuthorizePath passes a request for a non-resource path on if its user is authorized, and answers 403
+// otherwise.
 func (g *Guard) AuthorizePath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
@@ -40,7 +40,7 @@ func (g *Guard) AuthorizePath(next http.Handler) http.Handler {
 	})
 }
 
-// Authorize is the 403 for what the user may not do, nil for what they may.
+// Authorize returns a 403 error if the user is not allowed to do a, otherwise nil.
 func (g *Guard) Authorize(ctx context.Context, a auth.Attributes) error {
 	allowed, reason, err := g.Allows(ctx, a)
 	if g.Audit != nil {
@@ -50,14 +50,14 @@ func (g *Guard) Authorize(ctx context.Context, a auth.Attributes) error {
 	case allowed:
 		return nil
 	case err != nil && ctx.Err() != nil:
-		return apierrors.NewTimeoutError("the request ended before it was known what the user may do", 1)
+		return apierrors.NewTimeoutError("the request ended before authorization was complete", 1)
 	case err != nil:
 		return apierrors.NewInternalError(err)
 	}
 	return forbidden(a, reason)
 }
 
-// Allows asks the authorizer, if there is one. Masters need not ask.
+// Allows asks the authorizer, if there is one. Members of system:masters are always allowed.
 func (g *Guard) Allows(ctx context.Context, a auth.Attributes) (allowed bool, reason string, err error) {
 	if g.Authorizer == nil || slices.Contains(a.User.Groups, auth.Masters) {
 		return true, "", nil
@@ -65,7 +65,7 @@ func (g *Guard) Allows(ctx context.Context, a auth.Attributes) (allowed bool, re
 	return g.Authorizer.Authorize(ctx, a)
 }
 
-// forbidden is upstream's refusal, word for word, since clients match on it.
+// forbidden is upstream's error, word for word, because clients match on it.
 func forbidden(a auth.Attributes, reason string) error {
 	text := cannot(a)
 	if reason != "" {
@@ -89,7 +89,7 @@ func cannot(a auth.Attributes) string {
 	return plainText(fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, scope))
 }
 
-// plainText keeps what a client chose from looking like HTML.
+// plainText escapes text from the client, so that no browser renders it as HTML.
 func plainText(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

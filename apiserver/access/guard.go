@@ -1,7 +1,6 @@
-// Package access is who a client is and what it may do: the Guard authenticates,
-// impersonates, authorizes and audits requests. Below it are the users and their
-// certificates (auth), the listeners through which they come in (entry), the
-// authorizers (rbac, node), tokens of service accounts and the audit log.
+// Package access authenticates, impersonates, authorizes and audits requests (Guard). Its subpackages are users
+// and their certificates (auth), listeners (entry), authorizers (rbac, node), service account tokens (token) and
+// the audit log (audit).
 package access
 
 import (
@@ -20,15 +19,15 @@ import (
 // Config of a guard. Authenticator and Fail are required.
 type Config struct {
 	Authenticator auth.Authenticator
-	// Authorizer decides what users may do; nil: everything.
+	// nil: everything is allowed
 	Authorizer auth.Authorizer
-	// Audit gets what they ask for; nil: nothing is written down.
+	// nil: no audit log
 	Audit *audit.Log
-	// Fail answers who is turned away.
+	// Fail answers a request that is refused.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
 }
 
-// Guard lets in who may come in, and knows what they may do.
+// Guard authenticates and authorizes requests.
 type Guard struct {
 	Config
 	crossOrigin *http.CrossOriginProtection
@@ -39,7 +38,7 @@ func New(cfg Config) *Guard {
 	return &Guard{Config: cfg, crossOrigin: http.NewCrossOriginProtection()}
 }
 
-// Identify notes who a request comes from; nobody is turned away.
+// Identify adds the user to the request's context, if it can be authenticated; it refuses no request.
 func (g *Guard) Identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, ok := g.Authenticator.Authenticate(r); ok {
@@ -49,8 +48,8 @@ func (g *Guard) Identify(next http.Handler) http.Handler {
 	})
 }
 
-// Authenticate lets known users in, as themselves or as whom they may
-// impersonate.
+// Authenticate refuses requests without a known user with 401, adds the user to the context, and applies
+// impersonation.
 func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	next = g.impersonate(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,9 +62,8 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// WhoIs is the user that a request comes from, or a 401. A browser sends a client
-// certificate along with what any page asks for, so that then the page must be
-// ours, or it is a 403.
+// WhoIs returns the user of a request, or a 401 error. A browser sends a client certificate with requests of any
+// page; those of other origins get a 403 error.
 func (g *Guard) WhoIs(r *http.Request) (auth.User, error) {
 	if err := auth.TakeSocketToken(r); err != nil {
 		return auth.User{}, apierrors.NewUnauthorized(err.Error())
@@ -85,18 +83,18 @@ func (g *Guard) WhoIs(r *http.Request) (auth.User, error) {
 	return user, nil
 }
 
-// ruler is an Authorizer that can list what it allows.
+// ruler is an Authorizer that can list its rules.
 type ruler interface {
 	Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
-// Rules are all that the user may do in the namespace.
+// Rules returns everything that the user may do in the namespace.
 func (g *Guard) Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error) {
 	if of, ok := g.Authorizer.(ruler); ok {
 		return of.Rules(ctx, u, namespace)
 	}
 	if g.Authorizer != nil {
-		return nil, errors.New("the authorizer does not list what it allows")
+		return nil, errors.New("the authorizer cannot list its rules")
 	}
 	all := []string{"*"}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}, nil

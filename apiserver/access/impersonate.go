@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// impersonate makes the request that of the user its Impersonate- headers name,
-// if its own user may act as each part of that.
+// impersonate replaces the request's user by the one in its Impersonate- headers, if the user may impersonate
+// each part of it.
 func (g *Guard) impersonate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as, asked, err := request.Impersonated(r.Header)
@@ -32,8 +32,7 @@ func (g *Guard) impersonate(next http.Handler) http.Handler {
 	})
 }
 
-// mayImpersonate is the 403 for the first part of the user that may not be
-// acted as.
+// mayImpersonate returns a 403 error for the first part of the user that may not be impersonated.
 func (g *Guard) mayImpersonate(ctx context.Context, as auth.User) error {
 	for _, a := range impersonations(as) {
 		a.User, a.Verb = auth.UserOf(ctx), "impersonate"
@@ -44,8 +43,8 @@ func (g *Guard) mayImpersonate(ctx context.Context, as auth.User) error {
 	return nil
 }
 
-// impersonations are what the verb impersonate is needed on: a user or service
-// account, and each group, extra value and uid.
+// impersonations are the objects that the verb impersonate is needed for: a user or service account, and each
+// group, extra value and uid.
 func impersonations(as auth.User) []auth.Attributes {
 	about := func(resource, sub, name string) auth.Attributes {
 		return auth.Attributes{Group: authenticationv1.GroupName, Version: "v1", Resource: resource, Subresource: sub, Name: name}
@@ -68,7 +67,7 @@ func impersonations(as auth.User) []auth.Attributes {
 	return all
 }
 
-// withImpliedGroups adds the groups that a user is always in.
+// withImpliedGroups adds the groups that every such user is a member of.
 func withImpliedGroups(u auth.User) auth.User {
 	if namespace, _, ok := auth.SplitServiceAccount(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = auth.ServiceAccountGroups(namespace)
@@ -83,7 +82,7 @@ func withImpliedGroups(u auth.User) auth.User {
 	return u
 }
 
-// forgetImpersonation keeps the headers from whoever the request is passed to.
+// forgetImpersonation removes the headers, so that a proxied request does not contain them.
 func forgetImpersonation(h http.Header) {
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") {
@@ -94,12 +93,12 @@ func forgetImpersonation(h http.Header) {
 
 type actorKey struct{}
 
-// withActor notes who the user of ctx is before it is another one.
+// withActor records the user of ctx as the one who impersonates, before the user is replaced.
 func withActor(ctx context.Context) context.Context {
 	return context.WithValue(ctx, actorKey{}, auth.UserOf(ctx))
 }
 
-// actorOf is who acts as the user of ctx; false when that is the user.
+// actorOf returns the user who impersonates the user of ctx; false without impersonation.
 func actorOf(ctx context.Context) (auth.User, bool) {
 	u, ok := ctx.Value(actorKey{}).(auth.User)
 	return u, ok

@@ -1,9 +1,8 @@
-// Package audit writes down who did what: one line of JSON for each stage of a
-// request, an Event of audit.k8s.io/v1, as much of it as a Policy says.
+// Package audit writes the audit log: one line of JSON, an Event of audit.k8s.io/v1, for each stage of a
+// request, in the detail that a Policy sets.
 //
-// A Log decides, by Begin, whether and how a request is recorded; the Record it
-// returns travels in the request's context, gathers what the server reads and
-// answers, and writes a line at each stage.
+// Log.Begin decides whether and at what level a request is recorded. The Record that it returns is passed in the
+// request's context, collects request and response, and writes a line at each stage.
 package audit
 
 import (
@@ -23,33 +22,33 @@ import (
 
 const apiVersion = "audit.k8s.io/v1"
 
-// Log writes records, one after the other. It is made by New.
+// Log writes audit events, one at a time. Use New.
 type Log struct {
 	policy *Policy
 	clock  clock.PassiveClock
 	log    *zap.Logger
 
-	mu  sync.Mutex // guards out, over its writes: lines do not mix
+	mu  sync.Mutex // guards writes to out, so that lines do not mix
 	out io.Writer
 }
 
-// New writes what policy says to out; log hears of what cannot be written.
+// New returns a Log that writes to out what policy sets; failed writes are logged to log.
 func New(out io.Writer, policy *Policy, c clock.PassiveClock, log *zap.Logger) *Log {
 	return &Log{policy: policy, clock: c, log: log, out: out}
 }
 
-// Caller is where a request comes from.
+// Caller describes the client of a request.
 type Caller struct {
 	URI, UserAgent string
 	SourceIPs      []string
-	// Actor is who impersonates the request's user; nil: nobody does.
+	// Actor is the user who impersonates the request's user; nil: no impersonation.
 	Actor *auth.User
-	// ID is the client's name for the request; empty: it gets one.
+	// ID is the audit ID that the client sent; empty: a new one is generated.
 	ID string
 }
 
-// Record is one request that is written down. Its methods do nothing when it is
-// nil. It belongs to the request's goroutine.
+// Record is the audit record of one request. All methods of a nil Record do nothing. Only the request's
+// goroutine may use it.
 type Record struct {
 	log      *Log
 	decision Decision
@@ -57,7 +56,7 @@ type Record struct {
 	failed   metav1.Status
 }
 
-// Begin is the record of a request, nil where the policy wants none.
+// Begin returns the record of a request; nil if the policy does not record it.
 func (l *Log) Begin(a auth.Attributes, c Caller) *Record {
 	d := l.policy.Decide(a)
 	if d.Level == None {
@@ -72,29 +71,29 @@ func (l *Log) Begin(a auth.Attributes, c Caller) *Record {
 	return r
 }
 
-// ID is what the client can ask about.
+// ID is the audit ID, which is returned to the client.
 func (r *Record) ID() string { return r.event.AuditID }
 
-// Wants says whether a record of at least this level is kept.
+// Wants reports whether the request is recorded at this level or above.
 func (r *Record) Wants(level Level) bool {
 	return r != nil && (r.decision.Level == level || r.decision.Level == RequestResponse)
 }
 
-// Sent notes what the client sent, as JSON.
+// Sent records the request body, which is JSON.
 func (r *Record) Sent(data []byte) {
-	if r.Wants(Request) && json.Valid(data) { // the handler refuses anything else
+	if r.Wants(Request) && json.Valid(data) { // the handler refuses invalid JSON
 		r.event.RequestObject = r.object(data)
 	}
 }
 
-// Answered notes what the client got, as JSON.
+// Answered records the response body, which is JSON.
 func (r *Record) Answered(data []byte) {
 	if r.Wants(RequestResponse) {
 		r.event.ResponseObject = r.object(data)
 	}
 }
 
-// Decided notes whether the user might.
+// Decided records the authorization decision.
 func (r *Record) Decided(allowed bool, reason string) {
 	if r == nil {
 		return
@@ -106,7 +105,7 @@ func (r *Record) Decided(allowed bool, reason string) {
 	r.event.Annotations = map[string]string{"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": reason}
 }
 
-// Started writes that the answer of a watch or a stream has begun.
+// Started writes the stage ResponseStarted of a watch or stream.
 func (r *Record) Started(code int) {
 	if r == nil {
 		return
@@ -115,14 +114,14 @@ func (r *Record) Started(code int) {
 	r.write(ResponseStarted)
 }
 
-// Failed notes the Status that the client got.
+// Failed records the Status of an error response.
 func (r *Record) Failed(status *metav1.Status) {
 	if r != nil {
 		r.failed = metav1.Status{Status: status.Status, Reason: status.Reason, Message: status.Message}
 	}
 }
 
-// Ended writes that the request is over.
+// Ended writes the stage ResponseComplete.
 func (r *Record) Ended(code int) {
 	if r == nil {
 		return
@@ -132,7 +131,7 @@ func (r *Record) Ended(code int) {
 	r.write(ResponseComplete)
 }
 
-// Panicked writes that the server made a mistake.
+// Panicked writes the stage Panic.
 func (r *Record) Panicked() {
 	if r == nil {
 		return
@@ -151,7 +150,7 @@ func (r *Record) write(stage Stage) {
 		err = r.log.append(append(line, '\n'))
 	}
 	if err != nil {
-		r.log.log.Error("a request could not be written to the audit log", zap.String("auditID", r.event.AuditID), zap.Error(err))
+		r.log.log.Error("failed to write to the audit log", zap.String("auditID", r.event.AuditID), zap.Error(err))
 	}
 }
 
@@ -162,8 +161,8 @@ func (l *Log) append(line []byte) error {
 	return err
 }
 
-// object is data as it is written down: without managedFields where the policy
-// says so. It does not outlive the request otherwise, so it is copied.
+// object returns data as it is recorded: without managedFields if the policy omits them. It is a copy, because
+// data may not outlive the request.
 func (r *Record) object(data []byte) json.RawMessage {
 	if !r.decision.OmitManagedFields {
 		return slices.Clone(data)
@@ -180,7 +179,7 @@ func (r *Record) object(data []byte) json.RawMessage {
 	return out
 }
 
-// forget takes managedFields out of an object, or of the items of a list.
+// forget removes managedFields from an object, or from the items of a list.
 func forget(obj any) {
 	fields, ok := obj.(map[string]any)
 	if !ok {
@@ -198,12 +197,12 @@ func forget(obj any) {
 
 type recordKey struct{}
 
-// WithRecord puts the record of a request into its context.
+// WithRecord returns ctx with the record.
 func WithRecord(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, recordKey{}, r)
 }
 
-// Of is the record in the context; nil for none.
+// Of returns the record in ctx; nil if there is none.
 func Of(ctx context.Context) *Record {
 	r, _ := ctx.Value(recordKey{}).(*Record)
 	return r

@@ -113,13 +113,13 @@ func TestOptions(t *testing.T) {
 	}
 	for _, c := range []struct {
 		o    audit.Options
-		want string // of the error; "log" or "none" when there is none
+		want string // of the error; "log" or "none" without an error
 	}{
 		{audit.Options{}, "none"},
 		{audit.Options{PolicyFile: good, Path: filepath.Join(dir, "log")}, "log"},
 		{audit.Options{PolicyFile: good, Path: "-"}, "log"},
 		{audit.Options{PolicyFile: good}, "--audit-log-path"},
-		{audit.Options{Path: "x"}, "without --audit-policy-file"},
+		{audit.Options{Path: "x"}, "needs --audit-policy-file"},
 		{audit.Options{PolicyFile: bad, Path: "-"}, "--audit-policy-file: " + bad + ": rules: Required value"},
 		{audit.Options{PolicyFile: filepath.Join(dir, "gone"), Path: "-"}, "no such file"},
 		{audit.Options{PolicyFile: good, Path: filepath.Join(dir, "no", "log")}, "--audit-log-path"},

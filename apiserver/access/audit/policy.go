@@ -12,30 +12,30 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// Level is how much of a request is written down; each adds to the one before.
+// Level is the level of detail of a record; each level includes those before.
 type Level string
 
 // The levels.
 const (
 	None            Level = "None"
 	Metadata        Level = "Metadata"
-	Request         Level = "Request"         // and what the client sent
-	RequestResponse Level = "RequestResponse" // and what it got
+	Request         Level = "Request"         // and the request body
+	RequestResponse Level = "RequestResponse" // and the response body
 )
 
-// Stage is how far a request is when it is written down.
+// Stage is the stage of a request at which an event is written.
 type Stage string
 
 // The stages.
 const (
 	RequestReceived  Stage = "RequestReceived"
-	ResponseStarted  Stage = "ResponseStarted" // of watches and streams alone
+	ResponseStarted  Stage = "ResponseStarted" // only for watches and streams
 	ResponseComplete Stage = "ResponseComplete"
 	Panic            Stage = "Panic"
 )
 
-// Policy says what is written down, in upstream's form: the first rule that fits
-// a request decides, and where none does nothing is written.
+// Policy selects what is recorded, in upstream's format: the first rule that matches a request sets its level. A
+// request that no rule matches is not recorded.
 type Policy struct {
 	APIVersion        string         `json:"apiVersion"`
 	Kind              string         `json:"kind"`
@@ -45,28 +45,28 @@ type Policy struct {
 	Rules             []Rule         `json:"rules"`
 }
 
-// Rule fits a request that is in each of its lists; an empty list holds all.
+// Rule matches a request that each of its lists contains; an empty list matches every request.
 type Rule struct {
 	Level             Level            `json:"level"`
 	Users             []string         `json:"users,omitempty"`
 	UserGroups        []string         `json:"userGroups,omitempty"`
 	Verbs             []string         `json:"verbs,omitempty"`
 	Resources         []GroupResources `json:"resources,omitempty"`
-	Namespaces        []string         `json:"namespaces,omitempty"` // "" stands for what has none
+	Namespaces        []string         `json:"namespaces,omitempty"` // "" matches cluster-scoped objects
 	NonResourceURLs   []string         `json:"nonResourceURLs,omitempty"`
 	OmitStages        []Stage          `json:"omitStages,omitempty"`
 	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"`
 }
 
-// GroupResources are resources of one group, or of all with "*": "pods",
-// "pods/log", "pods/*" (pods too), "*/scale" or "*". None: all of the group.
+// GroupResources are resources of one group, or of all with "*": "pods", "pods/log", "pods/*" (includes pods),
+// "*/scale" or "*". An empty list matches the whole group.
 type GroupResources struct {
 	Group         string   `json:"group"`
 	Resources     []string `json:"resources,omitempty"`
 	ResourceNames []string `json:"resourceNames,omitempty"`
 }
 
-// LoadPolicy reads a policy file. Its errors name every mistake by its path.
+// LoadPolicy reads a policy file. Its error names every invalid field by its path.
 func LoadPolicy(path string) (*Policy, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -79,7 +79,7 @@ func LoadPolicy(path string) (*Policy, error) {
 	return p, nil
 }
 
-// ParsePolicy reads a policy in YAML or JSON.
+// ParsePolicy parses a policy in YAML or JSON.
 func ParsePolicy(data []byte) (*Policy, error) {
 	p := &Policy{}
 	if err := yaml.UnmarshalStrict(data, p); err != nil {
@@ -94,7 +94,7 @@ func (p *Policy) validate() error {
 		errs = append(errs, fmt.Errorf("it is a %q of %q, not a Policy of %s", p.Kind, p.APIVersion, apiVersion))
 	}
 	if len(p.Rules) == 0 {
-		errs = append(errs, errors.New("rules: Required value: without any, nothing is written"))
+		errs = append(errs, errors.New("rules: Required value: without rules nothing is recorded"))
 	}
 	errs = append(errs, validStages(p.OmitStages, "omitStages"))
 	for i, r := range p.Rules {
@@ -109,16 +109,16 @@ func (r Rule) validate(path string) error {
 		errs = append(errs, fmt.Errorf("%s.level: Unsupported value: %q: supported values: %q", path, r.Level, levels))
 	}
 	if len(r.NonResourceURLs) > 0 && (len(r.Resources) > 0 || len(r.Namespaces) > 0) {
-		errs = append(errs, fmt.Errorf("%s.nonResourceURLs: Invalid value: a rule is about resources or about paths, not both", path))
+		errs = append(errs, fmt.Errorf("%s.nonResourceURLs: Invalid value: a rule can have resources or paths, not both", path))
 	}
 	for i, u := range r.NonResourceURLs {
 		if u != "*" && (!strings.HasPrefix(u, "/") || strings.Contains(strings.TrimSuffix(u, "*"), "*")) {
-			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: Invalid value: %q: must begin with a slash, and may have an asterisk at its end", path, i, u))
+			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: Invalid value: %q: must begin with a slash, and may end in an asterisk", path, i, u))
 		}
 	}
 	for i, g := range r.Resources {
 		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
-			errs = append(errs, fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: names need resources that they are of", path, i))
+			errs = append(errs, fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: resourceNames need resources", path, i))
 		}
 	}
 	return errors.Join(append(errs, validStages(r.OmitStages, path+".omitStages"))...)
@@ -134,14 +134,14 @@ func validStages(stages []Stage, path string) error {
 	return nil
 }
 
-// Decision is what a policy says of one request.
+// Decision is the result of a policy for one request.
 type Decision struct {
 	Level             Level
 	OmitStages        []Stage
 	OmitManagedFields bool
 }
 
-// Decide finds what the policy says of a request.
+// Decide returns the decision for a request.
 func (p *Policy) Decide(a auth.Attributes) Decision {
 	for _, r := range p.Rules {
 		if r.fits(a) {

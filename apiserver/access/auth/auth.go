@@ -1,4 +1,4 @@
-// Package auth says who a request comes from and what they may do.
+// Package auth authenticates users and defines what an Authorizer decides on.
 package auth
 
 import (
@@ -12,65 +12,63 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// User is who a request comes from.
+// User is the user that sends a request.
 type User struct {
 	Name   string
 	UID    string
 	Groups []string
 	Extra  map[string][]string
 
-	// Audiences are whom a token names that its holder may show it to; nil: it is
-	// good for the API alone.
+	// Audiences are the audiences of the user's token; nil: only the API.
 	Audiences []string
 }
 
-// Attributes are what a request wants to do, for an Authorizer.
+// Attributes describe a request for an Authorizer.
 type Attributes struct {
 	User User
-	Verb string // Kubernetes' own (get, list, watch, create, …); for paths the HTTP method in lower case
+	Verb string // Kubernetes' verbs (get, list, watch, create, …); for non-resource paths the HTTP method in lower case
 	// Of a resource; Group and Namespace may be empty.
 	Namespace, Group, Version, Resource, Subresource, Name string
-	// Fields are what a list, watch or deletecollection asks of its objects' fields.
+	// Fields is the field selector of a list, watch or deletecollection.
 	Fields fields.Requirements
-	// Path is set instead for what is no resource.
+	// Path is set instead for non-resource requests.
 	Path string
 }
 
-// Authorizer decides what a user may do. A refusal's reason is for the client to
-// read; the zero reason is fine.
+// Authorizer decides what a user may do. The reason of a refusal is shown to the client and may be empty.
 type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }
 
-// Names that upstream gives a meaning (k8s.io/apiserver's package user).
+// User and group names with a meaning in upstream (k8s.io/apiserver's package user).
 const (
 	Masters         = "system:masters" // may do everything
-	Nodes           = "system:nodes"   // the agents, each as NodePrefix and its node's name
+	Nodes           = "system:nodes"   // the agents; their users are NodePrefix and the node's name
 	NodePrefix      = "system:node:"
 	Authenticated   = "system:authenticated"
 	Unauthenticated = "system:unauthenticated"
-	Viewers         = "system:monopod:viewers" // ours
+	Viewers         = "system:monopod:viewers" // Monopod's own group
 	Anonymous       = "system:anonymous"
 )
 
-// Admin is the one who owns the data folder.
+// Admin is the user who owns the data folder.
 var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticated}}
 
-// Viewer may see what ClusterRole view lets see; group Viewers is bound to it.
+// Viewer is the user of view.token; the ClusterRole view is bound to group Viewers.
 var Viewer = User{Name: "monopod-viewer", Groups: []string{Viewers, Authenticated}}
 
-// Authenticator finds out who a request comes from; false when it cannot tell.
+// Authenticator returns the user of a request; false if it does not recognize one.
 type Authenticator interface {
 	Authenticate(r *http.Request) (User, bool)
 }
 
-// Func makes an Authenticator of a function.
+// Func is a function as Authenticator.
 type Func func(r *http.Request) (User, bool)
 
 // Authenticate implements Authenticator.
 func (f Func) Authenticate(r *http.Request) (User, bool) { return f(r) }
 
-// Any asks each of them in turn.
+// Any tries each Authenticator in order.
 func Any(all ...Authenticator) Authenticator {
 	return Func(func(r *http.Request) (User, bool) {
 		for _, a := range all {
@@ -82,8 +80,7 @@ func Any(all ...Authenticator) Authenticator {
 	})
 }
 
-// Token knows the holder of token, sent as a bearer token. Comparing takes the same
-// time for every guess.
+// Token authenticates user by a bearer token. The comparison takes constant time.
 func Token(token string, user User) Authenticator {
 	want := sha256.Sum256([]byte(token))
 	return Func(func(r *http.Request) (User, bool) {
@@ -92,7 +89,7 @@ func Token(token string, user User) Authenticator {
 	})
 }
 
-// Bearer is the request's bearer token; empty without one.
+// Bearer returns the request's bearer token; empty without one.
 func Bearer(r *http.Request) string {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
@@ -101,8 +98,8 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// Certificates knows the holder of a client certificate that the TLS handshake
-// verified: the common name is the user, the organizations are the groups.
+// Certificates authenticates by the client certificate that the TLS handshake verified: the common name is the
+// user, the organizations are the groups.
 func Certificates() Authenticator {
 	return Func(func(r *http.Request) (User, bool) {
 		if !HasCertificate(r) {
@@ -113,40 +110,38 @@ func Certificates() Authenticator {
 	})
 }
 
-// HasCertificate says that the client proved itself by a certificate, whatever else
-// it sends.
+// HasCertificate reports whether the client was verified by a certificate.
 func HasCertificate(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 type listenerKey struct{}
 
-// TrustListener marks a connection's context: who can reach its listener is the
-// admin. For the Unix socket, which only its owner can open.
+// TrustListener marks a connection's context as that of the admin. Use it only for the Unix socket, which only
+// its owner can open.
 func TrustListener(ctx context.Context) context.Context {
 	return context.WithValue(ctx, listenerKey{}, true)
 }
 
-// Listener knows those who came through a trusted listener.
+// Listener authenticates requests from a trusted listener.
 func Listener() Authenticator {
 	return Func(func(r *http.Request) (User, bool) {
 		return Admin, r.Context().Value(listenerKey{}) != nil
 	})
 }
 
-// Audience is who this API is to those who issue tokens, and who issues them here.
+// Audience is the audience and the issuer of this API's tokens.
 const Audience = "https://kubernetes.default.svc.cluster.local"
 
 type audienceKey struct{}
 
-// ForToken is a context for an Authenticator that is asked about a token alone,
-// for one of the audiences: nothing of how the question came in is in it. It ends
-// with ctx, or by cancel.
+// ForToken returns a context for authenticating a token alone, for one of the audiences; it contains nothing of
+// the request that carries the token. It ends with ctx, or by cancel.
 func ForToken(ctx context.Context, audiences []string) (_ context.Context, cancel func()) {
 	alone, end := context.WithCancel(context.WithValue(context.Background(), audienceKey{}, audiences))
 	stop := context.AfterFunc(ctx, end)
 	return alone, func() { stop(); end() }
 }
 
-// Audiences are those that a token must be for one of.
+// Audiences returns the audiences of which a token must have one.
 func Audiences(ctx context.Context) []string {
 	if asked, ok := ctx.Value(audienceKey{}).([]string); ok {
 		return asked
@@ -156,19 +151,19 @@ func Audiences(ctx context.Context) []string {
 
 type userKey struct{}
 
-// WithUser attaches who a request comes from.
+// WithUser returns ctx with the user of a request.
 func WithUser(ctx context.Context, u User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }
 
-// Known is who a request comes from; false when nobody said: then it is one of
-// this process' own parts, or nobody known.
+// Known returns the user of a request; false if the context has none: the request then comes from this process,
+// or is not authenticated.
 func Known(ctx context.Context) (User, bool) {
 	u, ok := ctx.Value(userKey{}).(User)
 	return u, ok
 }
 
-// UserOf is who a request comes from; anonymous when nobody said.
+// UserOf returns the user of a request, or the anonymous user.
 func UserOf(ctx context.Context) User {
 	if u, ok := Known(ctx); ok {
 		return u

@@ -19,7 +19,6 @@ import (
 
 var now = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
-// Who gets in with the token, and who does not.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -47,8 +46,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A handshake between what the authority signs for both sides, also on a device
-// whose clock went back to 1970 when it signed.
+// Handshakes between certificates that the authority signed for both sides, also with a clock that was in 1970
+// when it signed.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	authority, err := auth.OpenAuthority(t.TempDir())
@@ -66,11 +65,11 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if user, err := handshake(t, authority, other, now); err == nil {
-		t.Errorf("a stranger's certificate is %v", user)
+		t.Errorf("the certificate of another authority is %v", user)
 	}
 }
 
-// Requests that come over one connection share its certificate.
+// Requests on one connection share its certificate, so nothing may write to it.
 func TestCertificatesAreNotWrittenTo(t *testing.T) {
 	t.Parallel()
 	groups := append(make([]string, 0, 2), "a")
@@ -81,7 +80,7 @@ func TestCertificatesAreNotWrittenTo(t *testing.T) {
 	}
 }
 
-// handshake is who a server of one authority takes a client of another for.
+// handshake returns the user whom a server of one authority authenticates for a client of another.
 func handshake(t *testing.T, server, client *auth.Authority, at time.Time) (auth.User, error) {
 	t.Helper()
 	serving, err := server.Serving(at, []string{"127.0.0.1", "localhost"})
@@ -101,7 +100,7 @@ func handshake(t *testing.T, server, client *auth.Authority, at time.Time) (auth
 	go func() {
 		err := c.Handshake()
 		if err == nil {
-			_, err = c.Read(make([]byte, 1)) // a refusal comes after the client's part
+			_, err = c.Read(make([]byte, 1)) // the server refuses after the client's part of the handshake
 		}
 		c.Close()
 		done <- err
@@ -129,8 +128,7 @@ func pair(t *testing.T, p auth.Pair) tls.Certificate {
 	return c
 }
 
-// The admin's certificate stays the same for years, and is replaced before it
-// ends, and when its authority is another.
+// The admin's certificate is kept for years, and replaced before it expires or when the authority has changed.
 func TestKeepClient(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -164,7 +162,7 @@ func TestKeepClient(t *testing.T) {
 	}
 }
 
-// Secrets are for their owner, and read back.
+// Token files are readable by their owner only, and read back.
 func TestOpenToken(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")

@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// OpenKey reads the ECDSA key in the PEM file at path, or makes one there.
+// OpenKey reads the ECDSA key in the PEM file at path, or creates it.
 func OpenKey(path string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -22,7 +22,7 @@ func OpenKey(path string) (*ecdsa.PrivateKey, error) {
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return nil, fmt.Errorf("%s: no PEM", path)
+		return nil, fmt.Errorf("%s: no PEM block found", path)
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {

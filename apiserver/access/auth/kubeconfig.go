@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// OpenToken reads the token in the file at path, or makes one: 128 random bits.
+// OpenToken reads the token in the file at path, or creates one of 128 random bits.
 func OpenToken(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err == nil {
@@ -31,8 +31,7 @@ func newToken() string {
 	return hex.EncodeToString(token)
 }
 
-// Kubeconfig is how kubectl reaches server as the admin: with the token, and
-// with a client certificate.
+// Kubeconfig returns a kubeconfig for the admin on server, with the token and a client certificate.
 func Kubeconfig(server string, authority []byte, client Pair, token string) ([]byte, error) {
 	encode := base64.StdEncoding.EncodeToString
 	type object = map[string]any
@@ -46,7 +45,7 @@ func Kubeconfig(server string, authority []byte, client Pair, token string) ([]b
 	})
 }
 
-// WriteKubeconfig replaces the file at path unless it says the same already.
+// WriteKubeconfig writes the file at path unless its content is the same.
 func WriteKubeconfig(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
 		return os.Chmod(path, 0o600)

@@ -18,10 +18,9 @@ import (
 	"time"
 )
 
-// Certificates start as far in the past as a clock can go, so that a device whose
-// clock went back still takes them. The authority lives as long as the device;
-// what it signs lives leafLife and is signed anew in the last fifth of it. A clock
-// before clockSet says nothing: what is signed then lives until unsetUntil.
+// Certificates are valid from the earliest possible time, so that a device whose clock went back accepts them.
+// The authority never expires; certificates that it signs are valid for leafLife and renewed in its last fifth.
+// A clock before clockSet is not set: a certificate signed then is valid until unsetUntil.
 const leafLife = 10 * 365 * 24 * time.Hour
 
 func notBefore() time.Time  { return time.Unix(0, 0).UTC() }
@@ -34,14 +33,14 @@ type Pair struct{ Cert, Key []byte }
 
 // Authority signs the certificates of one installation.
 type Authority struct {
-	PEM  []byte // its own certificate, and the one before it as long as that lives
+	PEM  []byte // the authority's certificate, and the previous one until that expires
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pool *x509.CertPool
 }
 
-// OpenAuthority reads ca.crt and ca.key in dir, or makes them. What the authority
-// in ca.old.crt signed is good too (see NewAuthority).
+// OpenAuthority reads ca.crt and ca.key in dir, or creates them. Certificates of the authority in ca.old.crt are
+// accepted too (see NewAuthority).
 func OpenAuthority(dir string) (*Authority, error) {
 	pair, err := Keep(filepath.Join(dir, "ca"), newAuthority)
 	if err != nil {
@@ -66,12 +65,11 @@ func OpenAuthority(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// oldAuthority is the certificate of the authority before this one.
+// oldAuthority contains the previous authority's certificate.
 const oldAuthority = "ca.old.crt"
 
-// NewAuthority takes a new authority into use from the next OpenAuthority on. What
-// the one before signed stays good for as long as that lives, what those before it
-// signed does not.
+// NewAuthority creates a new authority, which the next OpenAuthority uses. Certificates of the previous
+// authority stay valid until that expires; those of earlier ones become invalid.
 func NewAuthority(dir string) error {
 	old, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
@@ -97,7 +95,7 @@ func newAuthority() (Pair, error) {
 	return sign(t, t, key, key)
 }
 
-// Serving signs a server certificate for the hosts, names or addresses.
+// Serving signs a server certificate for the hosts, which are names or addresses.
 func (a *Authority) Serving(now time.Time, hosts []string) (Pair, error) {
 	t := leaf(now, pkix.Name{CommonName: "monopod"}, x509.ExtKeyUsageServerAuth)
 	for _, h := range hosts {
@@ -115,8 +113,8 @@ func (a *Authority) Client(now time.Time, u User) (Pair, error) {
 	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
 }
 
-// KeepClient is Client kept at base, as Keep does, and made anew when it is Due or
-// another authority signed it.
+// KeepClient returns the client certificate stored at base, as Keep does; it is replaced if it is Due or was
+// signed by another authority.
 func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error) {
 	sign := func() (Pair, error) { return a.Client(now, u) }
 	p, err := Keep(base, sign)
@@ -129,14 +127,14 @@ func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error)
 	return p, err
 }
 
-// Due says that a certificate is to be signed anew: little is left of its life, or
-// more than there could be, as the clock was ahead when it was signed or not set.
+// Due reports whether a certificate must be renewed: it expires soon, or later than possible, because the clock
+// was ahead or not set when it was signed.
 func Due(leaf *x509.Certificate, now time.Time) bool {
 	left := leaf.NotAfter.Sub(now)
 	return left < leafLife/5 || left > leafLife+24*time.Hour && !now.Before(clockSet())
 }
 
-// signed says that the authority vouches for p, now and for a while.
+// signed reports whether the authority signed p and p is not Due.
 func (a *Authority) signed(p Pair, now time.Time) bool {
 	loaded, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -145,7 +143,7 @@ func (a *Authority) signed(p Pair, now time.Time) bool {
 	return !Due(loaded.Leaf, now) && loaded.Leaf.CheckSignatureFrom(a.cert) == nil
 }
 
-// Pool holds the authority, and the one before it.
+// Pool contains the authority, and the previous one.
 func (a *Authority) Pool() *x509.CertPool { return a.pool }
 
 func leaf(now time.Time, subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
@@ -185,8 +183,8 @@ func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (Pair, err
 	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: k}, nil
 }
 
-// Keep reads base.crt and base.key, or makes them and keeps them. The key is
-// written first: a power cut between the two makes both anew.
+// Keep reads base.crt and base.key, or creates them. It writes the key first: after a power failure between the
+// two files, both are created again.
 func Keep(base string, make func() (Pair, error)) (Pair, error) {
 	cert, err := os.ReadFile(base + ".crt")
 	if err == nil {
@@ -203,8 +201,8 @@ func Keep(base string, make func() (Pair, error)) (Pair, error) {
 	return p, errors.Join(WriteSecret(base+".key", p.Key), WriteSecret(base+".crt", p.Cert))
 }
 
-// WriteSecret replaces the file at path by data, readable by its owner alone. A
-// power cut leaves the old or the new content; after it returns, the new.
+// WriteSecret replaces the file at path by data, readable only by its owner. After a power failure the file has
+// the old or the new content; once WriteSecret has returned, the new.
 func WriteSecret(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -225,8 +223,8 @@ func WriteSecret(path string, data []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Forget removes the admin's certificate and the tokens below dir, which are made
-// anew when they are needed next.
+// Forget removes the admin's certificate and the tokens below dir, so that new ones are created when they are
+// needed.
 func Forget(dir string) error {
 	for _, name := range []string{"admin.crt", "admin.token", "view.token", "node.token"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -7,7 +7,7 @@ const (
 	serviceAccountGroups = "system:serviceaccounts"
 )
 
-// ServiceAccountName is what a service account's user is called.
+// ServiceAccountName returns the user name of a service account.
 func ServiceAccountName(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
@@ -17,7 +17,7 @@ func ServiceAccountGroups(namespace string) []string {
 	return []string{serviceAccountGroups, serviceAccountGroups + ":" + namespace}
 }
 
-// SplitServiceAccount says which service account a user is; false for none.
+// SplitServiceAccount returns the service account of a user; false if the user is none.
 func SplitServiceAccount(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
 	if !ok {

@@ -9,18 +9,17 @@ import (
 	"path/filepath"
 )
 
-// keys are what makes an installation itself: files below pki/, by their names.
+// keys are the files below pki/ that all servers of an installation share, by name.
 type keys map[string][]byte
 
-// shared are the files, in the order in which they are written: without the last
-// there are no keys.
+// shared lists the files in the order in which they are written: the keys are complete when the last one exists.
 func shared() []string {
 	return []string{"ca.key", "admin.token", "view.token", "sa.key", "ca.crt"}
 }
 
-// Share makes several servers one installation: agree is told this one's keys and
-// returns everybody's. A server that has no keys in dir takes those; one that has
-// some keeps them, and differs says that they are others.
+// Share lets several servers use the same keys: agree gets this server's keys and returns those of the
+// installation. A server without keys in dir stores them; one that has others keeps its own, and differs is
+// true.
 func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differs bool, err error) {
 	_, err = os.Stat(filepath.Join(dir, "ca.crt"))
 	fresh := errors.Is(err, fs.ErrNotExist)
@@ -52,7 +51,7 @@ func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differ
 	return mine.differ(ours), nil
 }
 
-// readKeys makes those that are missing.
+// readKeys reads the keys, and creates missing ones.
 func readKeys(dir string) (keys, error) {
 	_, err := OpenAuthority(dir)
 	if err != nil {
@@ -77,7 +76,7 @@ func readKeys(dir string) (keys, error) {
 	return k, nil
 }
 
-// newKeys makes them where nobody looks for them.
+// newKeys creates keys in a temporary folder.
 func newKeys(in string) (keys, error) {
 	dir, err := os.MkdirTemp(in, "new.*") // mode 0700
 	if err != nil {
@@ -87,7 +86,7 @@ func newKeys(in string) (keys, error) {
 	return readKeys(dir)
 }
 
-// differ says that one of the files both have is another.
+// differ reports whether a file that both have differs.
 func (k keys) differ(other keys) bool {
 	for name, content := range k {
 		if theirs, ok := other[name]; ok && !bytes.Equal(content, theirs) {

@@ -19,8 +19,8 @@ func file(t *testing.T, dir, name string) []byte {
 	return data
 }
 
-// Servers that share a state take the keys of the first one; one that had keys
-// keeps them and hears that they differ.
+// Servers that share a state take the keys of the first one; one that has keys already keeps them, and Share
+// reports that they differ.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	var said []byte
@@ -35,13 +35,13 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := file(t, old, "ca.crt")
-	for _, dir := range []string{first, second, first, second} { // when it starts again its keys are there
+	for _, dir := range []string{first, second, first, second} { // the second time they have keys
 		if differs, err := auth.Share(dir, agree); err != nil || differs {
 			t.Fatalf("%s: differs %t, %v", dir, differs, err)
 		}
 	}
 	if differs, err := auth.Share(old, agree); err != nil || !differs {
-		t.Errorf("one with keys of its own: differs %t, %v", differs, err)
+		t.Errorf("a server with other keys: differs %t, %v", differs, err)
 	}
 	if !bytes.Equal(file(t, old, "ca.crt"), before) {
 		t.Error("keys that were there were replaced")
@@ -56,7 +56,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Where nothing can be agreed on, nothing is made.
+// If agree fails, no file is created.
 func TestShareFails(t *testing.T) {
 	t.Parallel()
 	dir, boom := t.TempDir(), errors.New("boom")

@@ -8,22 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// socketToken begins the subprotocol by which a browser, which cannot set headers
-// of a WebSocket, sends a bearer token; it is never the one that is spoken
-// (upstream: authentication/request/websocket).
+// socketToken is the prefix of the subprotocol in which a browser, which cannot set headers of a WebSocket,
+// sends a bearer token. The server never selects it (upstream: authentication/request/websocket).
 const socketToken = "base64url.bearer.authorization.k8s.io."
 
 const protocols = "Sec-Websocket-Protocol"
 
-// IsWebSocket says that a request opens a WebSocket.
+// IsWebSocket reports whether a request opens a WebSocket.
 func IsWebSocket(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") &&
 		strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// TakeSocketToken turns the token among the subprotocols of a WebSocket into the
-// request's bearer token, unless it has one, so that nobody behind sees or speaks
-// it. Another subprotocol must be offered: the server has to answer with one.
+// TakeSocketToken moves the token among the subprotocols of a WebSocket into the Authorization header, unless
+// that is set, so that later handlers do not see the subprotocol. Another subprotocol must be offered, because
+// the server must select one.
 func TakeSocketToken(r *http.Request) error {
 	if !IsWebSocket(r) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// What a browser says in subprotocols, and what is left of it for those behind.
+// The token in the subprotocols, and the subprotocols that remain for later handlers.
 func TestTakeSocketToken(t *testing.T) {
 	t.Parallel()
 	const at = "base64url.bearer.authorization.k8s.io."

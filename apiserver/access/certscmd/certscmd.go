@@ -1,5 +1,5 @@
-// Package certscmd is `monopod certs`: the command line over the certificates and
-// tokens of a data folder, whether monopod runs on it or not.
+// Package certscmd is the command `monopod certs`, which lists and replaces the certificates and tokens of a
+// data folder, whether monopod runs on it or not.
 package certscmd
 
 import (
@@ -23,11 +23,10 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// Path is where a running monopod answers with its certificates, and makes them
-// anew when asked with POST.
+// Path is where a running monopod serves its list of certificates; POST replaces them.
 const Path = "/monopod/certs"
 
-// Certificate is what there is to say about one.
+// Certificate describes a certificate.
 type Certificate struct {
 	Name, Subject string
 	NotAfter      time.Time
@@ -50,27 +49,27 @@ func New(dataDir string) *cobra.Command {
 	root.PersistentFlags().StringVar(&c.dir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
 	rotate := &cobra.Command{
 		Use: "rotate", Args: cobra.NoArgs, RunE: c.rotate,
-		Short: "Make certificates and tokens anew, also while monopod runs; the old ones are good no more",
-		Long: "rotate makes the certificates of the server and the admin and the tokens in pki/ anew, and tells\n" +
-			"admin.kubeconfig. Tokens of service accounts go on.",
+		Short: "Replace certificates and tokens, also while monopod runs; the old ones become invalid",
+		Long: "rotate replaces the certificates of the server and the admin and the tokens in pki/, and updates\n" +
+			"admin.kubeconfig. Service account tokens stay valid.",
 	}
-	rotate.Flags().BoolVar(&c.authority, "ca", false, "Also create a new certificate authority; monopod must not run, and clients need the new one.")
+	rotate.Flags().BoolVar(&c.authority, "ca", false, "Also create a new certificate authority. Monopod must be stopped, and clients need the new authority.")
 	root.AddCommand(rotate, &cobra.Command{
-		Use: "list", Args: cobra.NoArgs, RunE: c.list, Short: "List the certificates and when they end"})
+		Use: "list", Args: cobra.NoArgs, RunE: c.list, Short: "List the certificates and when they expire"})
 	return root
 }
 
 func (c *command) rotate(cmd *cobra.Command, _ []string) error {
 	method := http.MethodPost
 	if c.authority {
-		method = http.MethodGet // whether it runs
+		method = http.MethodGet // to find out whether monopod runs
 	}
 	all, err := c.ask(cmd.Context(), method)
 	switch running := !stopped(err); {
 	case running && err != nil:
 		return err
 	case running && c.authority:
-		return errors.New("--ca: monopod runs on the folder: stop it first")
+		return errors.New("--ca: monopod is running on this data folder: stop it first")
 	case running:
 		return show(cmd.OutOrStdout(), all)
 	}
@@ -82,7 +81,7 @@ func (c *command) rotate(cmd *cobra.Command, _ []string) error {
 	if err := auth.Forget(c.pki()); err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), "certificates and tokens are made when monopod starts")
+	fmt.Fprintln(cmd.OutOrStdout(), "monopod creates certificates and tokens when it starts")
 	return nil
 }
 
@@ -101,18 +100,18 @@ func (c *command) list(cmd *cobra.Command, _ []string) error {
 
 func show(to io.Writer, all []Certificate) error {
 	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tSUBJECT\tENDS")
+	fmt.Fprintln(w, "NAME\tSUBJECT\tEXPIRES")
 	for _, one := range all {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", one.Name, one.Subject, one.NotAfter.Format(time.RFC3339))
 	}
 	return w.Flush()
 }
 
-// read looks at the files; there are none in a folder that is not monopod's.
+// read reads the certificates from the files; it fails on a folder that is not a data folder.
 func (c *command) read() (all []Certificate, err error) {
 	for _, f := range []struct{ name, file string }{{"admin", "admin.crt"}, {"authority", "ca.crt"}, {"authority", "ca.old.crt"}} {
 		data, err := os.ReadFile(filepath.Join(c.pki(), f.file))
-		if errors.Is(err, os.ErrNotExist) { // made when monopod starts
+		if errors.Is(err, os.ErrNotExist) { // created when monopod starts
 			continue
 		}
 		if err != nil {
@@ -120,7 +119,7 @@ func (c *command) read() (all []Certificate, err error) {
 		}
 		block, _ := pem.Decode(data)
 		if block == nil {
-			return nil, fmt.Errorf("%s: no PEM", f.file)
+			return nil, fmt.Errorf("%s: no PEM block found", f.file)
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -129,17 +128,17 @@ func (c *command) read() (all []Certificate, err error) {
 		all = append(all, Of(f.name, cert))
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s holds no certificates", c.pki())
+		return nil, fmt.Errorf("%s contains no certificates: not a data folder", c.pki())
 	}
 	return all, nil
 }
 
-// stopped says that no monopod runs on the folder.
+// stopped reports whether no monopod runs on the folder.
 func stopped(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// ask asks the monopod that runs on the folder.
+// ask sends a request to the monopod that runs on the folder.
 func (c *command) ask(ctx context.Context, method string) (all []Certificate, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.dir, "monopod.sock"))
@@ -154,7 +153,7 @@ func (c *command) ask(ctx context.Context, method string) (all []Certificate, er
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("monopod answers %s", resp.Status)
+		return nil, fmt.Errorf("monopod answered %s", resp.Status)
 	}
 	return all, json.NewDecoder(resp.Body).Decode(&all)
 }

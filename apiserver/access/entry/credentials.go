@@ -13,12 +13,10 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// renewCheck is how often the certificates' ends are looked at, beside every
-// handshake.
+// renewCheck is how often certificates are checked for renewal, in addition to the check at each handshake.
 const renewCheck = 10 * time.Minute
 
-// credentials are what clients and server prove themselves with: immutable,
-// replaced as a whole.
+// credentials are the certificates and tokens in use: immutable, replaced as a whole.
 type credentials struct {
 	serving, admin *tls.Certificate
 	tokens         auth.Authenticator
@@ -28,16 +26,15 @@ func (c *credentials) due(now time.Time) bool {
 	return auth.Due(c.serving.Leaf, now) || auth.Due(c.admin.Leaf, now)
 }
 
-// certificate is the server's for a handshake. One that is due is replaced first,
-// so that HTTPS works from the moment on at which a wrong clock comes right; and one
-// without the address that the client dialled, so that a new address of the machine
-// works from its first connection on.
+// certificate returns the server's certificate for a handshake. It first renews one that is due, so that HTTPS
+// works as soon as a wrong clock is corrected, and adds the address that the client connected to, so that a new
+// address of the machine works from its first connection on.
 func (a *Entry) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if a.current.Load().due(a.cfg.Clock.Now()) {
-		_ = a.renew() // Run tries again, and says why it could not; what there is may do
+		_ = a.renew() // Run logs the error and tries again; the old certificate may still work
 	}
 	if name := missing(hello, a.current.Load().serving); name != "" {
-		_ = a.include(name) // what there is may do
+		_ = a.include(name) // the old certificate may still work
 	}
 	return a.current.Load().serving, nil
 }
@@ -56,15 +53,14 @@ func (a *Entry) Run(ctx context.Context, log *zap.Logger) error {
 			continue
 		}
 		if err := a.renew(); err != nil {
-			log.Error("certificates were not renewed", zap.Error(err))
+			log.Error("failed to renew the certificates", zap.Error(err))
 			continue
 		}
 		log.Info("certificates renewed", zap.Time("until", a.current.Load().serving.Leaf.NotAfter))
 	}
 }
 
-// renew reads or makes what is below pki/, signs what is due anew, and tells it to
-// the kubeconfig.
+// renew reads or creates the files below pki/, renews certificates that are due, and updates the kubeconfig.
 func (a *Entry) renew() error {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
@@ -109,7 +105,7 @@ func parse(p auth.Pair) (*tls.Certificate, error) {
 	return &cert, err
 }
 
-// openTokens reads or makes the tokens and returns the admin's.
+// openTokens reads or creates the tokens and returns the admin's.
 func (a *Entry) openTokens(next *credentials) (string, error) {
 	var known []auth.Authenticator
 	var admin string
@@ -132,7 +128,7 @@ type holder struct {
 	user auth.User
 }
 
-// holders are the users with a token of their own below pki/, the admin first.
+// holders are the users that have a token below pki/; the admin is first.
 func (a *Entry) holders() []holder {
 	return []holder{
 		{"admin.token", auth.Admin},
@@ -141,8 +137,8 @@ func (a *Entry) holders() []holder {
 	}
 }
 
-// Rotate makes the certificates of server and admin and the tokens anew; what
-// there was is good no more. The kubeconfig says the new ones.
+// Rotate replaces the certificates of server and admin and the tokens; the old ones become invalid. It updates
+// the kubeconfig.
 func (a *Entry) Rotate() error {
 	if err := auth.Forget(a.pki()); err != nil {
 		return err
@@ -153,7 +149,7 @@ func (a *Entry) Rotate() error {
 	return a.renew()
 }
 
-// resign gives the server another certificate.
+// resign replaces the server's certificate.
 func (a *Entry) resign() error {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
@@ -165,15 +161,14 @@ func (a *Entry) resign() error {
 	return nil
 }
 
-// Authenticator knows those who come in.
+// Authenticator authenticates by the tokens and certificates in use.
 func (a *Entry) Authenticator() auth.Authenticator {
 	return auth.Any(auth.Listener(), auth.Func(a.adminsCertificate), auth.Func(func(r *http.Request) (auth.User, bool) {
 		return a.current.Load().tokens.Authenticate(r)
 	}))
 }
 
-// adminsCertificate is auth.Certificates, but that of the admin's certificates
-// only the present one is good.
+// adminsCertificate is auth.Certificates, except that only the newest of the admin's certificates is valid.
 func (a *Entry) adminsCertificate(r *http.Request) (auth.User, bool) {
 	u, ok := auth.Certificates().Authenticate(r)
 	if !ok || u.Name != auth.Admin.Name {

@@ -25,7 +25,7 @@ const year = 365 * 24 * time.Hour
 
 var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
-// opened is what clients come in by, on a clock that the test sets.
+// opened is an Entry with a clock that the test sets.
 func opened(t *testing.T, dir string, clock *clocktesting.FakeClock) *Entry {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
@@ -42,7 +42,7 @@ func opened(t *testing.T, dir string, clock *clocktesting.FakeClock) *Entry {
 	return a
 }
 
-// told is what the kubeconfig says.
+// told is the content of the kubeconfig.
 type told struct {
 	token string
 	pair  tls.Certificate
@@ -82,8 +82,7 @@ func readKubeconfig(t *testing.T, dir string) (k told) {
 	return k
 }
 
-// shake is a handshake by one who has read the kubeconfig; who the server takes
-// them for by their certificate and by their token.
+// shake does a handshake with the credentials of a kubeconfig, and returns the user by certificate and by token.
 func shake(t *testing.T, a *Entry, k told) (byCertificate, byToken string, err error) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -93,7 +92,7 @@ func shake(t *testing.T, a *Entry, k told) (byCertificate, byToken string, err e
 	go func() {
 		err := client.Handshake()
 		if err == nil {
-			client.Read(make([]byte, 1)) // until the server is done
+			client.Read(make([]byte, 1)) // wait for the server
 		}
 		far.Close()
 		done <- err
@@ -121,8 +120,8 @@ func comesIn(t *testing.T, a *Entry, dir, when string) {
 	}
 }
 
-// A server that is never restarted is reached for a century, and one whose clock
-// is wrong when it starts as soon as the clock is right.
+// A server that is never restarted can be reached for a century; one whose clock is wrong at start, as soon as
+// the clock is right.
 func TestCertificatesFollowTheClock(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]time.Time{
@@ -133,7 +132,7 @@ func TestCertificatesFollowTheClock(t *testing.T) {
 			dir, clock := t.TempDir(), clocktesting.NewFakeClock(start)
 			a := opened(t, dir, clock)
 			clock.SetTime(may)
-			shake(t, a, readKubeconfig(t, dir)) // the first to come may find an old kubeconfig
+			shake(t, a, readKubeconfig(t, dir)) // the first client may read an old kubeconfig
 			comesIn(t, a, dir, "when the clock is right")
 			before := a.current.Load().serving
 			clock.SetTime(may.Add(7 * year))
@@ -153,7 +152,7 @@ func TestCertificatesFollowTheClock(t *testing.T) {
 	}
 }
 
-// A certificate that ends is renewed although nobody comes.
+// An expiring certificate is renewed even if no client connects.
 func TestRunRenews(t *testing.T) {
 	t.Parallel()
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(may)
@@ -174,11 +173,11 @@ func TestRunRenews(t *testing.T) {
 		t.Error(err)
 	}
 	if after := readKubeconfig(t, dir); after.pair.Leaf.Equal(before.pair.Leaf) || after.token != before.token {
-		t.Error("the kubeconfig was not brought up to date")
+		t.Error("the kubeconfig was not updated")
 	}
 }
 
-// After a rotation the old certificate and token are good no more.
+// After a rotation the old certificate and token are invalid.
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -200,7 +199,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// A new authority does not lock out those who know the old one.
+// Clients that trust the old authority can connect after the authority was replaced.
 func TestNewAuthority(t *testing.T) {
 	t.Parallel()
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(may)
@@ -223,7 +222,6 @@ func TestNewAuthority(t *testing.T) {
 	}
 }
 
-// Who the holders of the other tokens are.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,5 +1,4 @@
-// Package entry is how clients come in: the listeners, the certificates and tokens
-// below pki/, and the kubeconfig that tells them.
+// Package entry serves clients: the listeners, the certificates and tokens below pki/, and the kubeconfig.
 package entry
 
 import (
@@ -27,25 +26,23 @@ import (
 // maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
 const maxSocketPath = 107
 
-// Config says where clients come in. Dir, Listen and Node are required.
+// Config of an Entry. Dir, Listen and Node are required.
 type Config struct {
-	Dir     string   // gets pki/, admin.kubeconfig and monopod.sock
+	Dir     string   // the folder of pki/, admin.kubeconfig and monopod.sock
 	Listen  string   // host:port of HTTPS
-	Kubelet string   // host:port of HTTPS of what the node's agent serves; empty: there is none
-	Node    string   // whom the holder of pki/node.token is the agent of
-	Names   []string // more of the server's, for its certificate
+	Kubelet string   // host:port of the kubelet's HTTPS API; empty: disabled
+	Node    string   // the node name of the holder of pki/node.token
+	Names   []string // additional names for the server's certificate
 	Clock   clock.WithTicker
 }
 
-// Entry is how clients come in: over HTTPS with the token or the certificate
-// in admin.kubeconfig or another token below pki/, and through a Unix socket that
-// only its owner can open. Certificates are renewed while it is in use.
+// Entry accepts clients over HTTPS, with a token or certificate below pki/, and over a Unix socket that only its
+// owner can open. It renews its certificates.
 type Entry struct {
-	Address string // of HTTPS, as host:port
-	Kubelet string // likewise, of what the node's agent serves; empty: nowhere
+	Address string // host:port of HTTPS
+	Kubelet string // host:port of the kubelet's API; empty: disabled
 	CA      []byte // PEM
-	// Problems kept something from being written that was there before and can do:
-	// the disk is full.
+	// Problems are the files that could not be updated because the disk is full; the old ones still work.
 	Problems []error
 
 	cfg       Config
@@ -54,12 +51,11 @@ type Entry struct {
 	authority *auth.Authority
 
 	renewing sync.Mutex // one at a time; guards Problems and dialled
-	dialled  []string   // names and addresses by which clients came in, the last one first
+	dialled  []string   // names and addresses that clients connected to, newest first
 	current  atomic.Pointer[credentials]
 }
 
-// Open opens both listeners and writes what clients need below the folder.
-// The caller holds the folder's lock.
+// Open opens both listeners and writes the files that clients need. The caller holds the folder's lock.
 func Open(cfg Config) (*Entry, error) {
 	tcp, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
@@ -86,7 +82,7 @@ func Open(cfg Config) (*Entry, error) {
 	return a, nil
 }
 
-// close gives up the listeners.
+// close closes the listeners.
 func (a *Entry) close() error {
 	err := errors.Join(a.tcp.Close(), a.unix.Close())
 	if a.kubelet != nil {
@@ -99,7 +95,7 @@ func (a *Entry) pki(name ...string) string {
 	return filepath.Join(append([]string{a.cfg.Dir, "pki"}, name...)...)
 }
 
-// bear makes a problem of an error that a full disk is the cause of.
+// bear records an error as a problem if its cause is a full disk; other errors are returned.
 func (a *Entry) bear(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		a.Problems = append(a.Problems, err)
@@ -108,8 +104,7 @@ func (a *Entry) bear(err error) error {
 	return err
 }
 
-// tlsConfig is the server's side of a handshake: client certificates are verified
-// where one is sent.
+// tlsConfig is the server's TLS configuration: a client certificate is optional, and verified if it is sent.
 func (a *Entry) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
@@ -118,9 +113,8 @@ func (a *Entry) tlsConfig() *tls.Config {
 	}
 }
 
-// Advertised is where others than this machine find the server: where it listens,
-// and when that is everywhere, at the address of the default route. Without a
-// route it is loopback's, which nobody else reaches.
+// Advertised is the address for clients on other machines: the address that the server listens on; if it listens
+// on all, the address of the default route. Without a route it is loopback, which no other machine can reach.
 func (a *Entry) Advertised() (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(a.Address)
 	if err != nil {
@@ -137,7 +131,7 @@ func (a *Entry) Advertised() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(host.Unmap(), at.Port()), nil
 }
 
-// Reachable is the address as a client on this machine can use it.
+// Reachable is an address for clients on this machine.
 func (a *Entry) Reachable() string {
 	host, port, _ := net.SplitHostPort(a.Address)
 	if isUnspecified(host) {
@@ -146,11 +140,11 @@ func (a *Entry) Reachable() string {
 	return net.JoinHostPort(strings.ReplaceAll(host, "%", "%25"), port) // as a URL has a zone
 }
 
-// listenUnix opens the socket at path for its owner alone. One left behind by a
-// process that died is replaced; the caller holds the data folder's lock.
+// listenUnix opens the socket at path for its owner only. It replaces the socket of a process that died; the
+// caller holds the data folder's lock.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path, maxSocketPath, len(path))
+		return nil, fmt.Errorf("%s: the path of a socket can have at most %d bytes, this one has %d: choose a shorter --data-dir", path, maxSocketPath, len(path))
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -166,13 +160,13 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Listens is Address, of which zones are no part.
+// Listens is Address without a zone.
 func (a *Entry) Listens() netip.AddrPort {
-	at, _ := netip.ParseAddrPort(a.Address) // a listener's own
+	at, _ := netip.ParseAddrPort(a.Address) // a listener's address always parses
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// KubeletPort is the port of Kubelet; 0: there is none.
+// KubeletPort is the port of Kubelet; 0 if it is disabled.
 func (a *Entry) KubeletPort() int32 {
 	at, err := netip.ParseAddrPort(a.Kubelet)
 	if err != nil {
@@ -181,7 +175,7 @@ func (a *Entry) KubeletPort() int32 {
 	return int32(at.Port())
 }
 
-// Certificates are those in use.
+// Certificates describes the certificates in use.
 func (a *Entry) Certificates() []certscmd.Certificate {
 	c := a.current.Load()
 	all := []certscmd.Certificate{
@@ -198,6 +192,5 @@ func (a *Entry) Certificates() []certscmd.Certificate {
 	}
 }
 
-// Node is whose agent the holder of pki/node.token is, and who answers at the port
-// of Kubelet.
+// Node is the node name of the holder of pki/node.token, whose kubelet API is served.
 func (a *Entry) Node() string { return a.cfg.Node }

@@ -13,16 +13,15 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// A server starts again on a disk that is full, with the files that are there,
-// and says which of them it could not bring up to date.
+// On a full disk a server starts with the files that exist, and reports those that it could not update.
 func TestAccessOnFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: mounting a small file system needs root")
+		t.Skip("skipped: mounting a small file system needs root")
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("left out: no file system can be mounted here: %v", err)
+		t.Skipf("skipped: no file system can be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -40,8 +39,8 @@ func TestAccessOnFullDisk(t *testing.T) {
 	before := kubeconfig(t, dir)
 	fillUp(t, dir)
 
-	for _, now := range []time.Time{now, now.AddDate(9, 0, 0)} { // then the admin's certificate is renewed
-		again := openAccess(t, dir, now) // on another port: the kubeconfig should name it
+	for _, now := range []time.Time{now, now.AddDate(9, 0, 0)} { // the second time the admin's certificate is due
+		again := openAccess(t, dir, now) // on another port, which the kubeconfig should contain
 		if !bytes.Equal(again.CA, first.CA) {
 			t.Error("other keys")
 		}
@@ -54,7 +53,7 @@ func TestAccessOnFullDisk(t *testing.T) {
 	}
 }
 
-// openAccess opens and closes what clients come in by.
+// openAccess opens an Entry and closes it again.
 func openAccess(t *testing.T, dir string, now time.Time) *Entry {
 	t.Helper()
 	a, err := Open(Config{Dir: dir, Listen: "127.0.0.1:0", Node: "n1", Clock: clocktesting.NewFakeClock(now)})
@@ -78,7 +77,7 @@ func kubeconfig(t *testing.T, dir string) []byte {
 	return data
 }
 
-// fillUp leaves no block of the disk free.
+// fillUp fills the disk.
 func fillUp(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "ballast"))

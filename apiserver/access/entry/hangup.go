@@ -12,19 +12,19 @@ import (
 	"monopod/apiserver/request"
 )
 
-// hangupTime is how often a request under way is checked for a client that has left.
+// hangupTime is the interval at which a running request is checked for a closed connection.
 const hangupTime = 30 * time.Second
 
 type connKey struct{}
 
-// withConn lets endsWithClient find the connection of a request.
+// withConn stores the connection for endsWithClient.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// endsWithClient ends a request of HTTP/1.1, at most hangupTime after its client has
-// closed the connection. net/http sees that by itself only until the first byte after
-// the request; a client that has sent more would keep a watch open after its end.
+// endsWithClient ends an HTTP/1.1 request at most hangupTime after its client has closed the connection.
+// net/http detects that only until the first byte after the request: a client that had sent more would keep a
+// watch open.
 func endsWithClient(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey{}).(net.Conn)
@@ -36,7 +36,7 @@ func endsWithClient(h http.Handler) http.Handler {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		var check *time.Timer
-		set := make(chan struct{}) // check is
+		set := make(chan struct{}) // the check runs
 		check = time.AfterFunc(hangupTime, func() {
 			<-set
 			if hungUp(raw) {
@@ -51,7 +51,7 @@ func endsWithClient(h http.Handler) http.Handler {
 	})
 }
 
-// socket is the socket below c, nil if there is none.
+// socket returns the socket below c; nil if there is none.
 func socket(c net.Conn) syscall.RawConn {
 	for {
 		switch in := c.(type) {
@@ -71,8 +71,7 @@ func socket(c net.Conn) syscall.RawConn {
 	}
 }
 
-// hungUp tells whether the other side has closed the connection. A closed one of ours
-// counts too.
+// hungUp reports whether the other side has closed the connection, or the connection is closed on this side.
 func hungUp(raw syscall.RawConn) bool {
 	var events int16
 	err := raw.Control(func(fd uintptr) {

@@ -16,8 +16,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// A connection shows that its other side has left, under TLS too, whatever it has sent
-// that nobody has read.
+// hungUp detects a closed connection, also with TLS, and if unread data is left.
 func TestHungUp(t *testing.T) {
 	t.Parallel()
 	seen := make(chan net.Conn, 1)
@@ -52,7 +51,7 @@ func TestHungUp(t *testing.T) {
 	srv.CloseClientConnections()
 }
 
-// sockets is a connection in memory that has a socket to look at.
+// sockets is a connection in memory with a real socket to check.
 type sockets struct {
 	net.Conn
 	look net.Conn
@@ -60,7 +59,7 @@ type sockets struct {
 
 func (c sockets) NetConn() net.Conn { return c.look }
 
-// connections is a listener of what is sent to it.
+// connections is a listener whose connections come from a channel.
 type connections chan net.Conn
 
 func (c connections) Accept() (net.Conn, error) {
@@ -72,8 +71,8 @@ func (c connections) Accept() (net.Conn, error) {
 func (c connections) Close() error   { return nil }
 func (c connections) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A request whose client has left ends, also if the client had sent more than the
-// request; other requests, and tunnels, do not.
+// A request ends when its client has left, even if the client had sent more than the request; other requests and
+// tunnels continue.
 func TestEndsWithClient(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -123,7 +122,7 @@ func TestEndsWithClient(t *testing.T) {
 	}
 }
 
-// socketPair is a connection over loopback.
+// socketPair returns the two ends of a connection over loopback.
 func socketPair(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

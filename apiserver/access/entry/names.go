@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// maxSANs bounds the names and addresses of the serving certificate: about 3 KB
-	// in each handshake.
+	// maxSANs is the maximum number of names and addresses in the serving certificate: about 3 KB in each
+	// handshake.
 	maxSANs = 128
-	// maxExtraSANs bounds those of --tls-san.
+	// maxExtraSANs is the maximum number of values of --tls-san.
 	maxExtraSANs = 64
 )
 
-// Serving is what an administrator says about HTTPS.
+// Serving is the configuration of HTTPS.
 type Serving struct {
 	SANs []string
 }
 
 // Flags adds --tls-san.
 func (s *Serving) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.SANs, "tls-san", nil, "Comma-separated list of further host names and IP addresses for the serving certificate, as of a load balancer or a DNS name of this machine.")
+	f.StringSliceVar(&s.SANs, "tls-san", nil, "Comma-separated list of additional host names and IP addresses for the serving certificate, for instance those of a load balancer or a DNS name.")
 }
 
-// Check returns an error about the first value that no certificate can contain.
+// Check returns an error for the first value that is not valid in a certificate.
 func (s *Serving) Check() error {
 	if len(s.SANs) > maxExtraSANs {
 		return fmt.Errorf("--tls-san: at most %d names and addresses, got %d", maxExtraSANs, len(s.SANs))
@@ -44,17 +44,17 @@ func (s *Serving) Check() error {
 	return nil
 }
 
-// isName says that a certificate can contain the name, which may start with "*.".
+// isName reports whether a certificate can contain the name, which may start with "*.".
 func isName(s string) bool {
 	s = strings.ToLower(s)
-	if digits := strings.Trim(s, "0123456789."); digits == "" { // an address with a mistake
+	if digits := strings.Trim(s, "0123456789."); digits == "" { // a malformed address
 		return false
 	}
 	return len(validation.IsDNS1123Subdomain(s)) == 0 || len(validation.IsWildcardDNS1123Subdomain(s)) == 0
 }
 
-// hosts are the names and addresses of the server, at most maxSANs of them. Those
-// of the interfaces come last, the first to be left out on a machine with very many.
+// hosts are the server's names and addresses, at most maxSANs. Addresses of interfaces come last, so that they
+// are the first to be dropped on a machine with very many.
 func (a *Entry) hosts() []string {
 	at := hostOf(a.Address)
 	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
@@ -91,7 +91,7 @@ func (a *Entry) hosts() []string {
 	return out
 }
 
-// hostname is the machine's name of this moment; empty where it is no DNS name.
+// hostname is the machine's current name; empty if it is not a DNS name.
 func hostname() string {
 	name, err := os.Hostname()
 	if name = strings.ToLower(name); err != nil || !isName(name) {
@@ -100,7 +100,7 @@ func hostname() string {
 	return name
 }
 
-// hostOf is the host of host:port.
+// hostOf returns the host of host:port.
 func hostOf(address string) string {
 	host, _, _ := net.SplitHostPort(address)
 	return host
@@ -111,10 +111,9 @@ func isUnspecified(host string) bool {
 	return ip != nil && ip.IsUnspecified()
 }
 
-// interfaceAddresses are the machine's addresses of this moment, but for those of
-// one link alone.
+// interfaceAddresses are the machine's current addresses, without link-local ones.
 func interfaceAddresses() []string {
-	addrs, _ := net.InterfaceAddrs() // without any, handshakes tell
+	addrs, _ := net.InterfaceAddrs() // on failure, handshakes add the addresses
 	var out []string
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
@@ -124,10 +123,9 @@ func interfaceAddresses() []string {
 	return out
 }
 
-// missing is the name or address by which the client came in, if it is this
-// machine's and the certificate does not contain it; empty: none. The address of
-// the connection's own end is this machine's: the certificate follows all addresses
-// without a look at them while nobody connects.
+// missing returns the name or address that the client connected to, if it is this machine's and the certificate
+// does not contain it; otherwise empty. The local address of the connection is always this machine's, so the
+// interfaces need not be watched.
 func missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
 	if hello == nil {
 		return ""
@@ -144,14 +142,14 @@ func missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
 	return ""
 }
 
-// include signs a serving certificate that contains name too. What it contained
-// stays in it as long as there is room.
+// include signs a serving certificate that contains name too. It drops older names only if there are more than
+// maxSANs.
 func (a *Entry) include(name string) error {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
 	old := a.current.Load()
 	if ip := net.ParseIP(name); slices.ContainsFunc(old.serving.Leaf.IPAddresses, ip.Equal) || slices.Contains(old.serving.Leaf.DNSNames, name) {
-		return nil // another handshake was first
+		return nil // another handshake did it first
 	}
 	a.dialled = slices.DeleteFunc(a.dialled, func(s string) bool { return s == name })
 	a.dialled = slices.Insert(a.dialled, 0, name)

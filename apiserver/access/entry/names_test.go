@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Pods verify the server by the address of its Service, and by its names.
+// Pods can verify the server by the address and the names of its Service.
 func TestCertificateHoldsForTheService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -65,8 +65,8 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-// A server that listens everywhere has the machine's addresses in its certificate:
-// those of the start, and one that came later from its first connection on.
+// A server that listens on all addresses has the machine's addresses in its certificate; one that is added
+// later, from its first connection on.
 func TestCertificateFollowsTheMachine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -133,7 +133,7 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 	if a.current.Load() != at {
 		t.Error("signed again for an address that the certificate contains")
 	}
-	for i := range 200 { // more than there is room for
+	for i := range 200 { // more than maxSANs
 		to := netip.AddrFrom4([4]byte{127, 8, 1, byte(i)}).String()
 		if err := dial(to, to); err != nil {
 			t.Fatalf("%s: %v", to, err)
@@ -167,7 +167,7 @@ func TestServingCheck(t *testing.T) {
 	}
 	for _, c := range []struct {
 		sans []string
-		want string // of the error; empty: none
+		want string // part of the error; empty: no error
 	}{
 		{nil, ""},
 		{[]string{"box.local", "BOX", "*.example.com", "192.0.2.1", "2001:db8::1"}, ""},
@@ -185,7 +185,7 @@ func TestServingCheck(t *testing.T) {
 	}
 }
 
-// The kubeconfig and the greeting name an address that a client can dial.
+// The kubeconfig and the first log lines contain an address that a client can connect to.
 func TestReachable(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{

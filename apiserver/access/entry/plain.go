@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// maxPlain bounds the header of a request in plain HTTP, in bytes.
+	// maxPlain is the maximum size of the header of a plain HTTP request, in bytes.
 	maxPlain = 16 << 10
-	// plainTime is how long a client in plain HTTP may take, its answer included.
+	// plainTime limits a plain HTTP request, including its response.
 	plainTime = 5 * time.Second
-	// maxLinger bounds what is read after the answer, in bytes: a connection closed
-	// with unread data is reset, and its client may lose the answer.
+	// maxLinger is how much is read after the response, in bytes: a connection closed with unread data is reset,
+	// and its client may lose the response.
 	maxLinger = 64 << 10
 )
 
-// plainListener accepts connections for TLS. One on which the client begins in
-// plain HTTP is answered with a redirect to HTTPS and closed.
+// plainListener accepts connections for TLS. It answers a plain HTTP request with a redirect to HTTPS and closes
+// the connection.
 type plainListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -34,11 +34,11 @@ func (l plainListener) Accept() (net.Conn, error) {
 	return &plainConn{Conn: c}, nil
 }
 
-// plainConn looks at the first byte that comes, within the handshake's first Read:
-// TLS costs it nothing and plain HTTP no goroutine.
+// plainConn checks the first byte of a connection within the handshake's first Read, so it needs no goroutine
+// and costs TLS nothing.
 type plainConn struct {
 	net.Conn
-	known bool // the first byte was no method of HTTP
+	known bool // the first byte does not start an HTTP method
 }
 
 // Read implements io.Reader.
@@ -55,7 +55,7 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// redirect answers the request that begins with begin.
+// redirect answers the request that starts with begin.
 func (c *plainConn) redirect(begin []byte) {
 	if c.SetDeadline(time.Now().Add(plainTime)) != nil {
 		return
@@ -66,18 +66,18 @@ func (c *plainConn) redirect(begin []byte) {
 		StatusCode: http.StatusBadRequest, ProtoMajor: 1, ProtoMinor: 1, Close: true,
 		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Content-Type-Options": {"nosniff"}},
 	}
-	text := "This port speaks HTTPS, and this is no request of HTTP.\n"
+	text := "This port serves HTTPS, and this is not a valid HTTP request.\n"
 	if err == nil && strings.HasPrefix(r.URL.RequestURI(), "/") && r.Method != http.MethodConnect {
 		to := "https://" + cmp.Or(r.Host, c.LocalAddr().String()) + r.URL.RequestURI()
-		answer.StatusCode, text = http.StatusPermanentRedirect, "This port speaks HTTPS: "+to+"\n"
+		answer.StatusCode, text = http.StatusPermanentRedirect, "This port serves HTTPS: "+to+"\n"
 		answer.Header.Set("Location", to)
 	}
 	answer.Body, answer.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
-	answer.Request = r // a HEAD has no body in its answer
+	answer.Request = r // the response to HEAD has no body
 	if err := answer.Write(c.Conn); err != nil {
 		return
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_, _ = io.CopyN(io.Discard, c.Conn, maxLinger) // until the client has read the answer and left
+		_, _ = io.CopyN(io.Discard, c.Conn, maxLinger) // wait until the client has read the response and closed
 	}
 }

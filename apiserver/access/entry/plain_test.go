@@ -17,8 +17,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Who speaks plain HTTP on the port of HTTPS is sent there; who speaks TLS does not
-// notice.
+// A plain HTTP request on the HTTPS port is redirected; TLS is not affected.
 func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
@@ -96,7 +95,7 @@ func TestPlainHTTP(t *testing.T) {
 	})
 }
 
-// A client that sends no end of its header is cut off, and keeps nothing.
+// A client that never completes its header is disconnected.
 func TestPlainHTTPStalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

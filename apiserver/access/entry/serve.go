@@ -15,25 +15,24 @@ import (
 )
 
 const (
-	// headerTime is how long a client may take to send a request's header.
+	// headerTime limits how long a client may take to send a request's header.
 	headerTime = 15 * time.Second
-	// maxHeader bounds a request's line and headers, in bytes: also strangers may send
-	// them. A command of exec travels there, with its escapes.
+	// maxHeader is the maximum size of a request line with headers, in bytes, which unauthenticated clients can
+	// send too. A command of exec is part of the URL, escaped.
 	maxHeader = 256 << 10
-	// streamBuffer and connectionBuffer bound what of bodies arrives over HTTP/2 before
-	// it is read, in bytes. A connection has room for more bodies than may wait of one
-	// user (queueLength), so what is read meanwhile does not wait for them; more than
-	// 4 MiB is beyond what net/http documents.
+	// streamBuffer and connectionBuffer limit how much of unread bodies a client can send over HTTP/2, in bytes.
+	// A connection has room for more bodies than the requests of one user that can wait (queueLength), so
+	// waiting bodies do not block other requests. net/http documents no more than 4 MiB.
 	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
-	// stopTime bounds the wait for requests under way when the server stops.
+	// stopTime limits the wait for running requests when the server stops.
 	stopTime = 5 * time.Second
 )
 
-// Serve answers who comes in with h, and at the kubelet's port with node, until ctx
-// ends; then it lets requests under way finish. It closes the listeners.
+// Serve serves h to clients, and node at the kubelet's port, until ctx ends; then it waits for running requests.
+// It closes the listeners.
 func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger) error {
 	secure, local := newServer(h, log), newServer(h, log)
 	secure.TLSConfig = a.tlsConfig()
@@ -57,7 +56,7 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 		defer cancel()
 		for _, srv := range servers {
 			if err := srv.Shutdown(stop); err != nil {
-				srv.Close() // what is still under way after stopTime is cut off
+				srv.Close() // requests that run longer than stopTime are cut off
 			}
 		}
 		return nil

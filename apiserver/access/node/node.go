@@ -1,6 +1,6 @@
-// Package node decides what agents may do: what ClusterRole system:node says, but
-// of secrets, configuration, claims and volumes only what the pods on their node
-// refer to. What agents may write is admission's NodeRestriction.
+// Package node authorizes agents: ClusterRole system:node, except that secrets, ConfigMaps, claims and volumes
+// are limited to those that the pods of their node refer to. NodeRestriction (admission) limits what agents
+// write.
 package node
 
 import (
@@ -24,7 +24,7 @@ import (
 
 const role = "system:node"
 
-// Authorizer asks RBAC about all others, and about agents too where it refuses.
+// Authorizer asks RBAC for other users, and for agents that it refuses.
 type Authorizer struct {
 	*rbac.Authorizer
 	Client client.Client
@@ -54,7 +54,7 @@ func (z Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, str
 
 const notAllowed = "not allowed for agents"
 
-// refuse says why the agent of the node may not; empty: it may.
+// refuse returns why the agent of the node is refused; empty if it is allowed.
 func (z Authorizer) refuse(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	r, err := client.Get[*rbacv1.ClusterRole](ctx, z.Client, "", role)
 	if apierrors.IsNotFound(err) {
@@ -66,7 +66,7 @@ func (z Authorizer) refuse(ctx context.Context, node string, a *auth.Attributes)
 	return z.narrowed(ctx, node, a)
 }
 
-// narrowed says what of a kind, all of which the role names, is not the node's
+// narrowed returns why an object that the role allows is refused because it does not belong to the node
 // (upstream: NodeAuthorizer with AuthorizeNodeWithSelectors).
 func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch (schema.GroupResource{Group: a.Group, Resource: a.Resource}) {
@@ -99,11 +99,10 @@ func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attribute
 	return "", nil
 }
 
-// volumeAttachments say which volumes are where; none is here.
+// VolumeAttachments relate volumes to nodes; nothing creates them here.
 var volumeAttachments = schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
 
-// sameName wants an object to be called as the node. The name of a new one is for
-// NodeRestriction to see.
+// sameName requires that the object has the name of the node. NodeRestriction checks the name of a new one.
 func sameName(node string, a *auth.Attributes, kind string) string {
 	if a.Verb != "create" && a.Name != node {
 		return fmt.Sprintf("can only access %s with the same name as the requesting node", kind)
@@ -111,7 +110,7 @@ func sameName(node string, a *auth.Attributes, kind string) string {
 	return ""
 }
 
-// own: an agent reads its own Node, also before that is there.
+// own: an agent reads its own Node, even before it exists.
 func own(node string, a *auth.Attributes) string {
 	switch {
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch", a.Name == node:
@@ -143,7 +142,7 @@ func unrelated(node string) string {
 	return fmt.Sprintf("no relationship found between node '%s' and this object", node)
 }
 
-// related: an object is an agent's to read when a pod on its node refers to it.
+// related: an agent reads an object if a pod on its node refers to it.
 func (z Authorizer) related(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	if a.Name == "" {
 		return "No Object name found", nil
@@ -172,8 +171,8 @@ func (z Authorizer) runsAs(ctx context.Context, node string, a *auth.Attributes)
 	return unrelated(node), nil
 }
 
-// podsOn are those bound to the node. The mirror pods among them, which the agent
-// makes itself, may refer to nothing.
+// podsOn lists the pods bound to the node without mirror pods, which the agent creates and which must not refer
+// to anything.
 func (z Authorizer) podsOn(ctx context.Context, node, namespace string) ([]*corev1.Pod, error) {
 	return client.List[*corev1.Pod](ctx, z.Client, client.Selector{
 		Namespace: namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", node)})
@@ -195,7 +194,7 @@ func (z Authorizer) refers(ctx context.Context, pod *corev1.Pod, a *auth.Attribu
 	return false, nil
 }
 
-// references are the names of what the pod reads of a resource in its namespace.
+// references are the names of the objects of a resource that the pod uses in its namespace.
 func references(pod *corev1.Pod, resource string) []string {
 	var names []string
 	volume.All().References(pod, func(of, name string) {

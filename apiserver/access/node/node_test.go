@@ -24,7 +24,7 @@ func pod(name, on string, spec corev1.PodSpec) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
 }
 
-// Agents read what their pods refer to.
+// Agents read only what their pods refer to.
 func TestAuthorize(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()

@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Run follows the roles and bindings in c from the first question on, until ctx
-// ends. After a panic it returns an error.
+// Run follows the roles and bindings in c, from the first authorization request until ctx ends. After a panic it
+// returns an error.
 func (z *Authorizer) Run(ctx context.Context, c client.Client) error {
 	select {
 	case <-z.asked:

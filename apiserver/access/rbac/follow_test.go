@@ -59,7 +59,7 @@ func (broken) List(context.Context, client.Selector) ([]client.Object, string, e
 	panic("list")
 }
 
-// A panic is an error, by which the supervisor starts anew.
+// A panic becomes an error, after which the supervisor restarts Run.
 func TestPanicIsAnError(t *testing.T) {
 	t.Parallel()
 	z := rbac.New(rbac.Config{})

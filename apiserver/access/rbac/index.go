@@ -10,24 +10,24 @@ import (
 	"monopod/apiserver/client"
 )
 
-// key names an object; roles of the whole cluster have no namespace.
+// key names an object; cluster-scoped roles have no namespace.
 type key struct{ namespace, name string }
 
-// subject is a user or, in whole, a group.
+// subject is a user, or all users of a group.
 type subject struct {
 	group bool
 	name  string
 }
 
-// grant is one binding seen from one of its subjects.
+// grant is a binding as seen from one of its subjects.
 type grant struct {
-	namespace string // where it counts; empty: everywhere
-	binding   string // for the reason
+	namespace string // where it applies; empty: everywhere
+	binding   string // for the reason of a decision
 	role      rbacv1.RoleRef
 	to        rbacv1.Subject
 }
 
-// index is who has which rules: immutable, made anew when an object changed.
+// index maps subjects to rules: immutable, rebuilt after a change.
 type index struct {
 	roles  map[key]client.Object // Roles and ClusterRoles
 	grants map[subject][]grant
@@ -70,7 +70,7 @@ func (x *index) bind(g grant, to []rbacv1.Subject) {
 	}
 }
 
-// grantsOf are what u has in the namespace, and everywhere.
+// grantsOf returns the grants of u in the namespace and in the whole cluster.
 func (x *index) grantsOf(u auth.User, namespace string) iter.Seq[*grant] {
 	return func(yield func(*grant) bool) {
 		if !each(x.grants[subject{name: u.Name}], namespace, yield) {
@@ -95,7 +95,7 @@ func each(all []grant, namespace string, yield func(*grant) bool) bool {
 	return true
 }
 
-// rules are those of the role that a grant names; false when there is none.
+// rules returns the rules of a grant's role; false if the role does not exist.
 func (x *index) rules(g *grant) ([]rbacv1.PolicyRule, bool) {
 	k := key{name: g.role.Name}
 	if g.role.Kind == "Role" {

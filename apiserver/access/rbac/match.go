@@ -9,14 +9,13 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// Allows says whether one of the rules lets a through.
+// Allows reports whether one of the rules allows a.
 func Allows(rules []rbacv1.PolicyRule, a *auth.Attributes) bool {
 	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return allows(&r, a) })
 }
 
-// allows says whether one rule lets a through. Verbs, groups and resources match
-// by name or "*", a subresource also by "*/sub"; a path also by a prefix that
-// ends in "*".
+// allows reports whether the rule allows a. Verbs, groups and resources match by name or "*", a subresource also
+// by "*/sub"; a path also by a prefix that ends in "*".
 func allows(rule *rbacv1.PolicyRule, a *auth.Attributes) bool {
 	if !oneOf(rule.Verbs, a.Verb) {
 		return false

@@ -16,7 +16,6 @@ func words(s string) []string {
 	return strings.Split(strings.ReplaceAll(s, "core", ""), ",")
 }
 
-// Which requests which rules let through.
 func TestAllows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

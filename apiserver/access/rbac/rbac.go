@@ -1,9 +1,8 @@
-// Package rbac decides by the stored Roles, ClusterRoles and their bindings.
+// Package rbac authorizes by the stored Roles, ClusterRoles and their bindings.
 //
-// An Authorizer follows them by watches and keeps an index by subject, both only
-// once somebody asked: an installation of which the admin is the one user pays
-// nothing. A change counts as soon as its event is read, some microseconds after
-// the write was answered.
+// An Authorizer watches them and keeps an index by subject, both only after the first request: an installation
+// whose only user is the admin needs neither. A change takes effect as soon as its event arrives, some
+// microseconds after the write was acknowledged.
 package rbac
 
 import (
@@ -25,7 +24,7 @@ import (
 )
 
 const (
-	// readyTime bounds the wait for the objects when the first request comes.
+	// readyTime limits how long the first request waits for the objects.
 	readyTime = 10 * time.Second
 )
 
@@ -35,22 +34,22 @@ type Config struct {
 	Log   *zap.Logger // nil: silent
 }
 
-// Authorizer implements auth.Authorizer. It decides while Run runs.
+// Authorizer implements auth.Authorizer. Run must be running.
 type Authorizer struct {
 	cfg   Config
 	ask   sync.Once
-	asked chan struct{} // closed when the objects are needed
-	ready chan struct{} // closed when they are there
+	asked chan struct{} // closed by the first request
+	ready chan struct{} // closed when all objects are listed
 
 	mu      sync.Mutex // guards objects, missing, current
 	objects map[schema.GroupVersionResource]map[key]client.Object
 	missing int    // resources not listed yet
-	current *index // nil: to be made anew
+	current *index // nil: to be rebuilt
 }
 
 var _ auth.Authorizer = (*Authorizer)(nil)
 
-// New makes an Authorizer.
+// New returns an Authorizer.
 func New(cfg Config) *Authorizer {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -94,7 +93,7 @@ func (z *Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, st
 	return false, "RBAC: " + list(slices.Compact(absent)), nil
 }
 
-// Rules are all that u may do in the namespace, and what of it is not known.
+// Rules returns everything that u may do in the namespace, and which roles are missing.
 func (z *Authorizer) Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error) {
 	x, err := z.index(ctx)
 	if err != nil {
@@ -112,7 +111,7 @@ func (z *Authorizer) Rules(ctx context.Context, u auth.User, namespace string) (
 	return all, errors.Join(absent...)
 }
 
-// index is the newest one; the first call starts the watches.
+// index returns the current index; the first call starts the watches.
 func (z *Authorizer) index(ctx context.Context) (*index, error) {
 	z.ask.Do(func() { close(z.asked) })
 	select {
@@ -139,7 +138,7 @@ func (z *Authorizer) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-late.C():
-		return errors.New("the roles and their bindings cannot be read")
+		return errors.New("failed to list the roles and their bindings")
 	}
 }
 
@@ -156,7 +155,7 @@ func notFound(role rbacv1.RoleRef) string {
 	return fmt.Sprintf("%s.%s %q not found", strings.ToLower(role.Kind), rbacv1.GroupName, role.Name)
 }
 
-// list is several texts as upstream's aggregate errors print them.
+// list formats several texts as upstream's aggregate errors do.
 func list(texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]

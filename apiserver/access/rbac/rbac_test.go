@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is the API in memory with its first objects, and an authorizer on it.
+// cluster is an API in memory with its first objects, and an authorizer for it.
 func cluster(t *testing.T) (*registry.Registry, *rbac.Authorizer) {
 	t.Helper()
 	resources := registry.Resources()
@@ -120,7 +120,7 @@ func TestAuthorize(t *testing.T) {
 	})
 }
 
-// What is written counts for the next question.
+// A write takes effect for the next request.
 func TestAuthorizeFollows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestAuthorizeFollows(t *testing.T) {
 	})
 }
 
-// Nobody waits for ever for roles that cannot be read.
+// A request does not wait forever for roles that cannot be listed.
 func TestAuthorizeWithoutObjects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Bootstrap tokens are Secrets of their own type in kube-system, for what is to
-// join the cluster (upstream: k8s.io/cluster-bootstrap/token/api).
+// Bootstrap tokens are Secrets of their own type in kube-system, with which machines join the cluster (upstream:
+// k8s.io/cluster-bootstrap/token/api).
 const (
 	bootstrapType   = corev1.SecretType("bootstrap.kubernetes.io/token")
 	bootstrapPrefix = "bootstrap-token-"
@@ -25,7 +25,7 @@ const (
 	bootstrapSecret = 16
 )
 
-// Bootstrap knows the holders of bootstrap tokens that are in c.
+// Bootstrap authenticates by the bootstrap tokens in c.
 func Bootstrap(c client.Client, clk clock.PassiveClock) auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
 		id, secret, ok := strings.Cut(auth.Bearer(r), ".")
@@ -40,7 +40,7 @@ func Bootstrap(c client.Client, clk clock.PassiveClock) auth.Authenticator {
 	})
 }
 
-// plain: lower-case letters and digits.
+// plain reports whether s has the length and consists of lower-case letters and digits.
 func plain(s string, length int) bool {
 	return len(s) == length && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
@@ -61,8 +61,7 @@ func bootstraps(stored *corev1.Secret, id, secret string, now time.Time) bool {
 	return string(stored.Data["usage-bootstrap-authentication"]) == "true"
 }
 
-// bootstrapGroups are the common one and those that the secret names, which are
-// below it.
+// bootstrapGroups are the common group and the groups in the secret, which must start with its name.
 func bootstrapGroups(stored *corev1.Secret) []string {
 	groups := []string{bootstrapGroup}
 	for g := range strings.SplitSeq(string(stored.Data["auth-extra-groups"]), ",") {

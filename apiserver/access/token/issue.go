@@ -19,15 +19,15 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Upstream's: an hour where nothing is said, between ten minutes and 2^32 s.
+// Upstream's values: an hour by default, at least ten minutes, at most 2^32 s.
 const (
 	defaultSeconds = 60 * 60
 	minSeconds     = 10 * 60
 	maxSeconds     = 1 << 32
 )
 
-// Issue fills in the defaults and the status of req, a request for a token of
-// account. What the token is to be bound to is looked up in c.
+// Issue completes req, a request for a token of account, with defaults and status. It looks up in c the object
+// that the token is bound to.
 func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
 	complete(req)
 	if errs := validate(req); len(errs) > 0 {
@@ -75,7 +75,7 @@ func validate(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
 	return errs
 }
 
-// bind notes in k what the token ends with.
+// bind records in k the object that the token is bound to.
 func bind(ctx context.Context, c client.Client, account *corev1.ServiceAccount, to *authenticationv1.BoundObjectReference, k *kubernetes) error {
 	if to == nil {
 		return nil
@@ -101,7 +101,7 @@ func bind(ctx context.Context, c client.Client, account *corev1.ServiceAccount, 
 	return err
 }
 
-// bindPod also says where the pod runs.
+// bindPod also records the pod's node.
 func bindPod(ctx context.Context, c client.Client, account *corev1.ServiceAccount, name string, k *kubernetes) (types.UID, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, c, account.Namespace, name)
 	if err != nil {

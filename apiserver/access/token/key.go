@@ -14,7 +14,7 @@ import (
 
 const algorithm = jose.ES256
 
-// signer is the key that tokens are signed with, ready for use.
+// signer is the parsed key that signs tokens.
 type signer struct {
 	sign   jose.Signer
 	public jose.JSONWebKey
@@ -34,7 +34,7 @@ func newSigner(path string) (*signer, error) {
 	return &signer{sign: sign, public: private.Public()}, err
 }
 
-// keyID is how upstream names a key: by what its public part hashes to.
+// keyID is upstream's name for a key: a hash of its public part.
 func keyID(public crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Where others learn how to check our tokens, upstream's paths.
+// Upstream's paths of the OpenID configuration, with which others verify our tokens.
 const (
 	ConfigurationPath = "/.well-known/openid-configuration"
 	KeysPath          = "/openid/v1/jwks"
 )
 
-// Configuration answers with where the keys are.
+// Configuration serves the OpenID configuration, with the URL of the keys.
 func (i *Issuer) Configuration(w http.ResponseWriter, r *http.Request) {
 	answer(w, "application/json", map[string]any{
 		"issuer": issuer, "jwks_uri": "https://" + r.Host + KeysPath,
@@ -22,11 +22,11 @@ func (i *Issuer) Configuration(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Keys answers with the public key.
+// Keys serves the public key.
 func (i *Issuer) Keys(w http.ResponseWriter, _ *http.Request) {
 	s, err := i.signer()
 	if err != nil {
-		http.Error(w, "there is no key", http.StatusInternalServerError)
+		http.Error(w, "the service account key is not available", http.StatusInternalServerError)
 		return
 	}
 	answer(w, "application/jwk-set+json", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{s.public}})

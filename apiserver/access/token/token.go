@@ -1,6 +1,6 @@
-// Package token issues and checks the tokens of service accounts: signed JWTs
-// with upstream's claims, bound to an audience, a time, the account and, where
-// asked for, a Pod, Secret or Node. A token ends with what it is bound to.
+// Package token issues and verifies service account tokens: signed JWTs with upstream's claims, bound to
+// audiences, an expiry time, the account and optionally a Pod, Secret or Node. A token becomes invalid when the
+// object that it is bound to is deleted.
 package token
 
 import (
@@ -34,11 +34,11 @@ type ref struct {
 
 // Config of an Issuer.
 type Config struct {
-	KeyFile string      // read, or made, when it is first needed
+	KeyFile string      // read or created on first use
 	Clock   clock.Clock // nil: the real one
 }
 
-// Issuer issues tokens and knows its own again.
+// Issuer issues and verifies tokens.
 type Issuer struct {
 	clock  clock.Clock
 	signer func() (*signer, error)
@@ -47,7 +47,7 @@ type Issuer struct {
 	seen map[[32]byte]*claims
 }
 
-// New makes an Issuer.
+// New returns an Issuer.
 func New(cfg Config) *Issuer {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -58,7 +58,7 @@ func New(cfg Config) *Issuer {
 	}
 }
 
-// issuer is who upstream's tokens are from, by default.
+// issuer is upstream's default issuer.
 const issuer = auth.Audience
 
 func (i *Issuer) now() time.Time { return i.clock.Now() }

@@ -30,7 +30,7 @@ import (
 
 var now = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
-// cluster is an API that issues tokens, at a time that the test sets.
+// cluster is an API that issues tokens, with a clock that the test sets.
 type cluster struct {
 	*testing.T
 	client.Client
@@ -90,7 +90,7 @@ func bearer(ctx context.Context, text string) *http.Request {
 	return r
 }
 
-// known says whether the token lets somebody in.
+// known reports whether the token authenticates a user.
 func (c *cluster) known(text string) bool {
 	_, ok := c.issuer.Authenticator(c).Authenticate(bearer(c.Context(), text))
 	return ok
@@ -109,7 +109,6 @@ func boundTo(kind, name string, uid types.UID) authenticationv1.TokenRequestSpec
 	return authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name, UID: uid}}
 }
 
-// Who the holder of a token is.
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -138,7 +137,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// When a token is no good any more.
+// When a token becomes invalid.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -173,7 +172,7 @@ func TestTokenEnds(t *testing.T) {
 			cl.create(pod("p", "robot", "n1"))
 			cl.create(secret("s"))
 			text := cl.token("robot", c.spec)
-			cl.known(text) // what is remembered of it must not matter
+			cl.known(text) // a cached signature must not matter
 			c.do(cl)
 			if got := cl.known(text); got != c.want {
 				t.Errorf("known: %t", got)
@@ -193,7 +192,7 @@ func (c *cluster) terminate() {
 	}
 }
 
-// Tokens that are not ours, or were.
+// Tokens of others, and tokens that became invalid.
 func TestForged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -223,7 +222,7 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// none signs nothing.
+// none is a signer that does not sign.
 type none struct{}
 
 func (none) Sign(payload []byte) (*jose.JSONWebSignature, error) {
@@ -257,7 +256,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// The key outlives the process, and others can check with what is published.
+// The key survives a restart, and others can verify tokens with the published key.
 func TestPublishedKey(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "sa.key")

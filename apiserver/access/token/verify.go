@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// leeway is how long a token is good after what it is bound to began to go, and
-	// after its own end (upstream: 60 s).
+	// leeway is how long a token stays valid after it expires, and after the object that it is bound to starts
+	// to terminate (upstream: 60 s).
 	leeway = time.Minute
-	// maxSeen bounds the tokens whose signature is remembered.
+	// maxSeen is the maximum number of tokens whose signature is cached.
 	maxSeen = 512
 )
 
-// Keys under which a token's holder carries what it is bound to (upstream:
+// Extra fields of the user that contain the objects that a token is bound to (upstream:
 // authentication/serviceaccount).
 const (
 	extraPodName  = "authentication.kubernetes.io/pod-name"
@@ -34,9 +34,8 @@ const (
 	extraID       = "authentication.kubernetes.io/credential-id"
 )
 
-// Authenticator knows the holders of tokens whose account, and whatever else they
-// are bound to, is in c. A token from a time that the clock has gone back behind
-// is good: only its end counts.
+// Authenticator authenticates by tokens whose account and bound object exist in c. Only the expiry time counts:
+// after the clock has gone back, a token from the future is valid.
 func (i *Issuer) Authenticator(c client.Client) auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
 		token := auth.Bearer(r)
@@ -52,8 +51,8 @@ func (i *Issuer) Authenticator(c client.Client) auth.Authenticator {
 	})
 }
 
-// claims are what the token says, if it is one of ours. A signature is checked
-// once: that takes longer than all the rest of a request.
+// claims returns the claims of a token that this issuer signed. A signature is verified once and cached:
+// verifying takes longer than the rest of a request.
 func (i *Issuer) claims(token string) (*claims, bool) {
 	key := sha256.Sum256([]byte(token))
 	i.mu.Lock()
@@ -92,13 +91,13 @@ func (i *Issuer) verified(token string) (*claims, bool) {
 	return c, c.Issuer == issuer && c.Expiry != nil && c.Subject == auth.ServiceAccountName(k.Namespace, k.ServiceAccount.Name)
 }
 
-// alive says that what the token is bound to is still there.
+// alive reports whether the objects that the token is bound to exist.
 func (i *Issuer) alive(ctx context.Context, c client.Client, t *claims) bool {
 	k := &t.Kubernetes
 	return is[*corev1.ServiceAccount](ctx, i, c, k.Namespace, &k.ServiceAccount) &&
 		is[*corev1.Secret](ctx, i, c, k.Namespace, k.Secret) &&
 		is[*corev1.Pod](ctx, i, c, k.Namespace, k.Pod) &&
-		(k.Pod != nil || is[*corev1.Node](ctx, i, c, "", k.Node)) // a pod's node is told, not bound to
+		(k.Pod != nil || is[*corev1.Node](ctx, i, c, "", k.Node)) // the node of a pod is only recorded: the token is not bound to it
 }
 
 func is[T client.Object](ctx context.Context, i *Issuer, c client.Client, namespace string, want *ref) bool {

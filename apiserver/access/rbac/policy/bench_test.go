@@ -8,7 +8,7 @@ import (
 	"monopod/store"
 )
 
-// The first start's share of it, and every other one's.
+// The cost of Bootstrap at the first start, and at later ones.
 func BenchmarkBootstrap(b *testing.B) {
 	for _, again := range []bool{false, true} {
 		b.Run(map[bool]string{false: "first", true: "again"}[again], func(b *testing.B) {

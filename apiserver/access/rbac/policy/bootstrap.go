@@ -16,16 +16,15 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Bootstrap creates what is missing of Defaults, and gives back to what is there
-// the rules, selectors and subjects that were taken from it. What was added
-// stays, and an object whose annotation autoupdate is "false" stays as it is. A
+// Bootstrap creates the missing objects of Defaults, and restores missing rules, selectors and subjects of
+// existing ones. It keeps additions, and does not change objects whose annotation autoupdate is "false". A
 // binding to another role is replaced.
 func Bootstrap(ctx context.Context, c client.Client) error {
 	all, err := Defaults()
 	if err != nil {
 		return err
 	}
-	group, ctx := guard.With(ctx) // together, they share a commit
+	group, ctx := guard.With(ctx) // concurrently, so that they share a commit
 	for _, want := range all {
 		group.Do(func() error {
 			if err := reconcile(ctx, c, want); err != nil {
@@ -65,13 +64,13 @@ func reconcile(ctx context.Context, c client.Client, want client.Object) error {
 
 func create(ctx context.Context, c client.Client, want client.Object) error {
 	_, err := c.Create(ctx, want)
-	if apierrors.IsAlreadyExists(err) { // another server on the same state was quicker
+	if apierrors.IsAlreadyExists(err) { // another server on the same state created it first
 		return nil
 	}
 	return err
 }
 
-// rebound says that a binding, whose role is for ever, names another one.
+// rebound reports whether a binding, whose role is immutable, refers to another role.
 func rebound(have, want client.Object) bool {
 	switch have := have.(type) {
 	case *rbacv1.RoleBinding:
@@ -82,7 +81,7 @@ func rebound(have, want client.Object) bool {
 	return false
 }
 
-// complete puts into next what it lacks of want.
+// complete adds to next what it lacks of want.
 func complete(next, want client.Object) {
 	next.SetLabels(with(next.GetLabels(), want.GetLabels()))
 	next.SetAnnotations(with(next.GetAnnotations(), want.GetAnnotations()))
@@ -98,7 +97,7 @@ func complete(next, want client.Object) {
 	}
 }
 
-// completeClusterRole leaves the rules of an aggregate to its controller.
+// completeClusterRole does not change the rules of an aggregated role, which its controller sets.
 func completeClusterRole(next, want *rbacv1.ClusterRole) {
 	if want.AggregationRule == nil {
 		next.Rules = withRules(next.Rules, want.Rules)
@@ -115,7 +114,7 @@ func completeClusterRole(next, want *rbacv1.ClusterRole) {
 	}
 }
 
-// with is have and what it lacks of want; values that differ stay.
+// with returns have with the missing keys of want; existing values are kept.
 func with(have, want map[string]string) map[string]string {
 	all := maps.Clone(want)
 	maps.Copy(all, have)

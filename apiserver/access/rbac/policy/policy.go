@@ -1,7 +1,6 @@
-// Package policy is what every cluster allows from the start: upstream's default
-// roles and bindings, kept as upstream keeps them.
+// Package policy defines upstream's default roles and bindings, and maintains them as upstream does.
 //
-// They are written down in policy.txt, which is read at start and forgotten.
+// They are defined in policy.txt, which is parsed at start and not kept in memory.
 package policy
 
 import (
@@ -21,7 +20,7 @@ var text string
 
 const aggregateLabel = "rbac.authorization.k8s.io/aggregate-to-"
 
-// Defaults are the objects that policy.txt describes.
+// Defaults returns the objects that policy.txt defines.
 func Defaults() ([]client.Object, error) {
 	var all []client.Object
 	var rules *[]rbacv1.PolicyRule // of the last role
@@ -59,7 +58,7 @@ func metaOf(name string) metav1.ObjectMeta {
 	}
 }
 
-// split divides NAMESPACE/NAME; a name alone has no namespace.
+// split splits NAMESPACE/NAME; a name without a slash has no namespace.
 func split(name string) (namespace, rest string) {
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
 		return namespace, rest
@@ -67,7 +66,7 @@ func split(name string) (namespace, rest string) {
 	return "", name
 }
 
-// newRole also returns where its rules go.
+// newRole also returns the field for its rules.
 func newRole(name string, words []string) (client.Object, *[]rbacv1.PolicyRule) {
 	m := metaOf(name)
 	if m.Namespace != "" {
@@ -87,7 +86,7 @@ func newRole(name string, words []string) (client.Object, *[]rbacv1.PolicyRule) 
 	return role, &role.Rules
 }
 
-// newRule reads VERBS GROUPS RESOURCES [NAMES] or VERBS url PATHS.
+// newRule parses VERBS GROUPS RESOURCES [NAMES] or VERBS url PATHS.
 func newRule(words []string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{Verbs: verbs(words[0])}
 	if words[1] == "url" {
@@ -116,7 +115,7 @@ func verbs(word string) []string {
 	return strings.Split(word, ",")
 }
 
-// newBinding reads bind NAME to ROLE: KIND SUBJECT, ...
+// newBinding parses bind NAME to ROLE: KIND SUBJECT, ...
 func newBinding(line string) (client.Object, error) {
 	head, tail, _ := strings.Cut(line, ": ")
 	words := strings.Fields(strings.TrimSuffix(head, ":"))

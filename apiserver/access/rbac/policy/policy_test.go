@@ -41,7 +41,7 @@ func get[T client.Object](t *testing.T, c client.Client, namespace, name string)
 	return obj
 }
 
-// What the file says arrives as objects that validation takes.
+// The objects of the file pass validation.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	api := cluster(t)
@@ -81,8 +81,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// A start gives back what was taken away, keeps what was added, and leaves alone
-// what opted out.
+// A start restores what was removed, keeps what was added, and skips objects that opted out.
 func TestBootstrapRepairs(t *testing.T) {
 	t.Parallel()
 	api := cluster(t)
