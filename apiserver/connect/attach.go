@@ -16,8 +16,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// ServeSPDY is Serve for a client that asks for SPDY. A process whose Missed is nil
-// can be handed through as well.
+// ServeSPDY is Serve for a client that uses SPDY. A process whose Missed is nil can also be proxied as it is.
 func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -35,7 +34,7 @@ func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) 
 	return nil
 }
 
-// attached is a process whose streams are open.
+// attached is a process with open streams.
 type attached struct {
 	Process
 	streams *streams
@@ -69,7 +68,7 @@ func (a attached) AttachContainer(ctx context.Context, _, _, _ string, in io.Rea
 	return nil
 }
 
-// noticing notices when the client of a connection that was taken over leaves.
+// noticing detects that the client of a hijacked connection has left.
 type noticing struct {
 	http.ResponseWriter
 	gone func()

@@ -1,14 +1,13 @@
-// Package connect connects clients with containers, pods, services and nodes: it
-// passes requests on to them (proxy, the kubelet's port), and carries the streams of
-// exec, attach, port-forward and logs, also to clients that ask for a WebSocket,
-// whichever of Kubernetes' subprotocols they speak.
+// Package connect connects clients to containers, pods, services and nodes: it proxies requests (proxy, the
+// kubelet's port), and carries the streams of exec, attach, port-forward and logs, also for clients that use a
+// WebSocket, with any of Kubernetes' subprotocols.
 //
-// The runtime serves its streams over SPDY. For a WebSocket connect opens them there
-// and translates: each message begins with the number of its channel. A client that
-// tunnels SPDY through its WebSocket gets the bytes as they are.
+// The runtime serves its streams over SPDY. For a WebSocket, connect opens the SPDY streams and translates: each
+// message begins with the number of its channel. A client that tunnels SPDY through its WebSocket gets the bytes
+// unchanged.
 //
-// A panic in one of a stream's goroutines ends the stream and continues in the
-// goroutine of the request, where the server recovers and counts it.
+// A panic in one of a stream's goroutines ends the stream and is raised again in the goroutine of the request,
+// where the server recovers and counts it.
 package connect
 
 import (
@@ -28,11 +27,10 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// dialTime bounds how long the runtime takes to open a stream.
+// dialTime limits how long the runtime takes to open a stream.
 const dialTime = 30 * time.Second
 
-// dial asks the runtime at to for a SPDY connection that speaks protocol. It closes
-// when ctx ends.
+// dial opens a SPDY connection with the given protocol to the runtime at to. It closes when ctx ends.
 func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
 	conn, err := dialHost(ctx, to)
 	if err != nil {
@@ -54,8 +52,8 @@ func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
 		resp, err = http.ReadResponse(from, req) //nolint:bodyclose // its body is the connection, which is returned or closed
 	}
 	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what there is of it
-		err = fmt.Errorf("the runtime answers %s: %s", resp.Status, strings.TrimSpace(string(text)))
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a part of it is enough
+		err = fmt.Errorf("the runtime answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
@@ -78,8 +76,8 @@ func dialHost(ctx context.Context, to *url.URL) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.Host)
 }
 
-// buffered is a connection of which some has been read ahead. It may be closed more
-// than once.
+// buffered is a connection of which some data was already read into a buffer. Close may be called more than
+// once.
 type buffered struct {
 	net.Conn
 	from  *bufio.Reader
@@ -95,7 +93,7 @@ func (b *buffered) Close() (err error) {
 	return err
 }
 
-// open makes a stream of a SPDY connection; more are names and values of its header.
+// open opens a stream of a SPDY connection; more are additional header names and values.
 func open(conn httpstream.Connection, kind string, more ...string) (httpstream.Stream, error) {
 	header := http.Header{}
 	header.Set("streamType", kind)
@@ -104,7 +102,7 @@ func open(conn httpstream.Connection, kind string, more ...string) (httpstream.S
 	}
 	stream, err := conn.CreateStream(header)
 	if err != nil {
-		return nil, fmt.Errorf("open the runtime's %s stream: %w", kind, err)
+		return nil, fmt.Errorf("failed to open the runtime's %s stream: %w", kind, err)
 	}
 	return stream, nil
 }

@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// talker is a runtime whose processes repeat their input on both outputs, and
-// whose ports answer in capitals.
+// talker is a runtime whose processes copy their input to both outputs, and whose ports answer in capitals.
 type talker struct{}
 
 func (talker) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
@@ -50,7 +49,7 @@ func (talker) Exec(ctx context.Context, id string, cmd []string, in io.Reader, o
 }
 
 func (talker) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
-	return nil // it has ended
+	return nil // the container has ended
 }
 
 func (talker) PortForward(_ context.Context, _ string, port int32, stream io.ReadWriteCloser) error {
@@ -119,7 +118,7 @@ func (p Process) exec(t *testing.T, s streaming.Server, cmd string) func(http.Re
 	}
 }
 
-// heard gathers what comes by channel until the socket closes.
+// heard collects the output by channel until the socket closes.
 func heard(ws *websocket.Conn, inBase64 bool) map[byte]string {
 	out := map[byte]string{}
 	for {
@@ -177,7 +176,7 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 			t.Errorf("%q: ended with %q", protocol, got)
 		}
 	}
-	// Only v5 can say that there is no more.
+	// Only v5 can close a single channel.
 	waits, _ := front(t, all.exec(t, s, "cat"))
 	ws, err := waits("v5.channel.k8s.io")
 	if err != nil {
@@ -199,16 +198,16 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 		t.Errorf("heard %q", got)
 	}
 	if _, err := waits("v9.channel.k8s.io"); err == nil {
-		t.Error("an unknown subprotocol was taken")
+		t.Error("an unknown subprotocol was accepted")
 	}
-	// A client that leaves ends what waits for it.
+	// When a client leaves, what waits for it ends.
 	if ws, err = waits("channel.k8s.io"); err != nil {
 		t.Fatal(err)
 	}
 	ws.Close()
 }
 
-// What a process said before the attach is shown when it has ended.
+// Output from before the attach is replayed when the process has ended.
 func TestAttachShowsWhatItMissed(t *testing.T) {
 	t.Parallel()
 	s := fakeRuntime(t)
@@ -277,7 +276,7 @@ func TestForward(t *testing.T) {
 	}
 	none, _ := front(t, to())
 	if _, err := none("v4.channel.k8s.io"); err == nil {
-		t.Error("no port, and still taken")
+		t.Error("accepted without a port")
 	}
 	ws, err := none(tunnelled)
 	if err != nil {

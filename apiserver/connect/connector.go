@@ -18,39 +18,38 @@ type Config struct {
 	API   API
 	Guard Guard
 	Gate  Gate
-	// Fail answers a request that a proxy could not pass on.
+	// Fail answers a request that could not be proxied.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
-	// Node finds the node that runs a pod's containers; nil: no node does.
+	// Node returns the client of the node with a name; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
-	// Pods reaches those to which the machine's network does not lead; nil: there are
-	// none.
+	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods  PodNetwork
 	Stop  context.Context // streams end with it
 	Clock clock.PassiveClock
 	Log   *zap.Logger
 }
 
-// API is what is asked about the objects that clients connect to.
+// API reads the objects that clients connect to.
 type API interface {
 	Get(ctx context.Context, ref client.Ref) (client.Object, error)
 	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
-	// Connect asks admission, and returns the object.
+	// Connect runs admission, and returns the object.
 	Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (client.Object, error)
 }
 
-// Guard says who a client is and what it may do.
+// Guard authenticates and authorizes clients.
 type Guard interface {
 	WhoIs(r *http.Request) (auth.User, error)
 	Authorize(ctx context.Context, a auth.Attributes) error
 }
 
-// Gate bounds what is under way at the kubelet's port, until leave is called.
+// Gate limits the requests in flight at the kubelet's port; leave ends a request.
 type Gate interface {
 	Hold(r *http.Request, ref client.Ref) (leave func(), err error) // a stream
 	Pass(r *http.Request) (leave func(), err error)                 // anything else
 }
 
-// Connector connects clients with containers, pods, services and nodes.
+// Connector connects clients to containers, pods, services and nodes.
 type Connector struct {
 	Config
 }

@@ -20,8 +20,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// podHost is where the pod serves: the port asked for, else the first that it
-// declares, else the scheme's own.
+// podHost is the address of the pod: at the given port, else the first port that it declares, else the scheme's
+// default.
 func podHost(pod *corev1.Pod, port string) (string, error) {
 	if port == "" {
 		for _, c := range pod.Spec.Containers {
@@ -50,7 +50,7 @@ func join(ip, port string) (string, error) {
 	return net.JoinHostPort(ip, port), nil
 }
 
-// nodeHost is a port of the node itself.
+// nodeHost is the address of a port of the node.
 func nodeHost(node *corev1.Node, port string) (string, error) {
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -60,10 +60,10 @@ func nodeHost(node *corev1.Node, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
-// kubeletPort is where a kubelet listens, as a rule.
+// kubeletPort is the default port of a kubelet.
 const kubeletPort = "10250"
 
-// isKubelet says that a port of the node is its agent's, which is asked in process.
+// isKubelet reports whether a port of the node is that of its agent, which is called in process.
 func isKubelet(node *corev1.Node, port string) bool {
 	if at := node.Status.DaemonEndpoints.KubeletEndpoint.Port; at != 0 {
 		return port == "" || port == strconv.Itoa(int(at))
@@ -71,8 +71,8 @@ func isKubelet(node *corev1.Node, port string) bool {
 	return port == "" || port == kubeletPort
 }
 
-// reachNode asks the agent of the node of that name, which was asked for as in the
-// path. Who may only get must not get into its pods.
+// reachNode passes the request to the agent of the node; asked is the node's name as in the path. Users who only
+// have the verb get must not reach its pods.
 func (c *Connector) reachNode(w http.ResponseWriter, r *http.Request, asked client.Ref, name, path string) error {
 	plain, err := url.PathUnescape(cmp.Or(path, "/"))
 	if err != nil {
@@ -90,8 +90,8 @@ func (c *Connector) reachNode(w http.ResponseWriter, r *http.Request, asked clie
 	return c.askNode(w, r.WithContext(ctx), name, plain, cmp.Or(path, "/"))
 }
 
-// serviceHost is one of the service's endpoints that are ready, picked at random.
-// port is a port's name or number; asked is how the client named it all.
+// serviceHost is a random ready endpoint of the service. port is a port's name or number; asked is the target as
+// the client wrote it.
 func (c *Connector) serviceHost(ctx context.Context, service *corev1.Service, asked, port string) (string, error) {
 	if number, err := strconv.ParseInt(port, 10, 32); err == nil {
 		i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == number })
@@ -113,8 +113,7 @@ func (c *Connector) serviceHost(ctx context.Context, service *corev1.Service, as
 	return hosts[rand.N(len(hosts))], nil
 }
 
-// sliceHosts are the ready endpoints in the service's EndpointSlices that serve
-// the port of that name.
+// sliceHosts are the ready endpoints of the named port in the service's EndpointSlices.
 func (c *Connector) sliceHosts(ctx context.Context, service *corev1.Service, port string) ([]string, error) {
 	objs, _, err := c.API.List(ctx, client.Selector{
 		Resource: client.EndpointSlices, Namespace: service.Namespace,
@@ -137,7 +136,7 @@ func (c *Connector) sliceHosts(ctx context.Context, service *corev1.Service, por
 	return hosts, err
 }
 
-// endpointHosts are the same of Endpoints, which some write by hand.
+// endpointHosts are those of its Endpoints, which users may write by hand.
 func (c *Connector) endpointHosts(ctx context.Context, service *corev1.Service, port string) ([]string, error) {
 	obj, err := c.API.Get(ctx, client.Ref{Resource: client.Endpoints, Namespace: service.Namespace, Name: service.Name})
 	if apierrors.IsNotFound(err) {

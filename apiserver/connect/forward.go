@@ -20,9 +20,9 @@ import (
 
 const (
 	forwarding = "portforward.k8s.io"
-	// tunnelled is SPDY as it is, in messages of any length.
+	// tunnelled is SPDY in messages of any length.
 	tunnelled = "SPDY/3.1+" + forwarding
-	// maxPorts of one WebSocket have channels, two each.
+	// maxPorts is the maximum number of ports of one WebSocket; each has two channels.
 	maxPorts = 60
 )
 
@@ -30,17 +30,16 @@ func forwardProtocols() []string {
 	return []string{tunnelled, "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"}
 }
 
-// Forward connects the WebSocket that r asks for with the ports that the runtime
-// serves at to. Without a tunnel each port has two channels, for its data and for
-// what went wrong; the first message of each is the port, in two bytes, the lower one
-// first. An error comes before anything is answered.
+// Forward connects the WebSocket that r asks for to the ports that the runtime serves at to. Without a tunnel
+// each port has two channels, for data and for errors; the first message of each is the port in two bytes,
+// little-endian. After an error nothing has been written to w.
 func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32) error {
 	protocol, err := choose(r, forwardProtocols())
 	if err != nil {
 		return err
 	}
 	if n := len(ports); protocol != tunnelled && (n == 0 || n > maxPorts) {
-		return &RequestError{fmt.Sprintf("ports: the query must name 1 to %d ports, it names %d", maxPorts, n)}
+		return &RequestError{fmt.Sprintf("ports: the query must contain 1 to %d ports, got %d", maxPorts, n)}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -101,7 +100,7 @@ func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
 	guard.Raise(sent.Wait())
 }
 
-// pair are the streams of one port.
+// pair are the two streams of one port.
 type pair struct {
 	port   int32
 	data   httpstream.Stream
@@ -126,8 +125,8 @@ func openPairs(conn httpstream.Connection, ports []int32) ([]pair, error) {
 	return pairs, nil
 }
 
-// forward sends what comes from the ports until all have ended, and returns the
-// first error: the end of one side.
+// forward sends what comes from the ports until all have ended, and returns the first error: the end of one
+// side.
 func forward(s *socket, pairs []pair) error {
 	var all guard.Group
 	for i, p := range pairs {

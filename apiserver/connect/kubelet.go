@@ -12,9 +12,8 @@ import (
 	"monopod/apiserver/codec"
 )
 
-// Kubelet is the handler of the node's own port: what its agent serves, for whom the
-// authenticator knows and who may use the node's subresource in question. Answers are
-// a kubelet's: plain text.
+// Kubelet returns the handler of the node's own port, which serves the agent's paths to users that are
+// authorized for the corresponding subresource of the node. Errors are plain text, like a kubelet's.
 func (c *Connector) Kubelet(node string) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := c.Guard.WhoIs(r)
@@ -40,8 +39,7 @@ func (c *Connector) Kubelet(node string) http.Handler {
 	return h
 }
 
-// enterKubelet bounds the request: streams and logs count as those, all else takes a
-// seat.
+// enterKubelet applies the limits: streams and logs count as such, other requests need a seat.
 func (c *Connector) enterKubelet(r *http.Request, node string) (leave func(), err error) {
 	if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") {
 		return c.Gate.Hold(r, client.Ref{Resource: client.Nodes, Name: node, Subresource: "proxy"})
@@ -55,8 +53,8 @@ func failPlainly(w http.ResponseWriter, err error) {
 	http.Error(w, status.Message, int(status.Code))
 }
 
-// permitKubelet is nil for who may use one of the node's subresources that a path is
-// about.
+// permitKubelet returns nil if the user is authorized for one of the node's subresources that the path belongs
+// to.
 func (c *Connector) permitKubelet(r *http.Request, node string) error {
 	a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: kubeletVerb(r), Version: "v1", Resource: client.Nodes.Resource, Name: node}
 	var refused error
@@ -73,9 +71,8 @@ func (c *Connector) permitKubelet(r *http.Request, node string) error {
 	return refused
 }
 
-// kubeletVerb is what a request does. To open a stream, or to run a command, is to
-// create, also with the GET of a WebSocket: who may only look at a node must not get
-// into its pods.
+// kubeletVerb is the verb of a request. Opening a stream or running a command needs create, also with the GET of
+// a WebSocket: users who can only get nodes must not reach their pods.
 func kubeletVerb(r *http.Request) string {
 	if isStream(r.URL.Path) {
 		return "create"
@@ -95,14 +92,14 @@ func kubeletVerb(r *http.Request) string {
 	return ""
 }
 
-// isStream says that a path of a node leads into a pod.
+// isStream reports whether a path of a node opens a stream to a pod.
 func isStream(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return slices.Contains([]string{"exec", "attach", "run", "portForward"}, first)
 }
 
-// kubeletSubresources are those of a node of which one is enough for a path
-// (upstream: NodeRequestAttributesGetter, with KubeletFineGrainedAuthz).
+// kubeletSubresources are the subresources of a node that permit a path; one is enough (upstream:
+// NodeRequestAttributesGetter, with KubeletFineGrainedAuthz).
 func kubeletSubresources(path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
@@ -118,7 +115,7 @@ func kubeletSubresources(path string) []string {
 	return []string{"proxy"}
 }
 
-// askNode has the agent of a node answer.
+// askNode passes a request to the agent of a node.
 func (c *Connector) askNode(w http.ResponseWriter, r *http.Request, name, path, rawPath string) error {
 	if c.Node == nil {
 		return apierrors.NewServiceUnavailable("no node runs in this process")

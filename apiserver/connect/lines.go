@@ -14,9 +14,8 @@ import (
 
 func readerProtocols() []string { return []string{"binary.k8s.io", "base64.binary.k8s.io"} }
 
-// Reader sends what read writes over the WebSocket that r asks for, each write as a
-// message. read's context ends with r's, and when the client leaves. An error comes
-// before anything is answered.
+// Reader sends what read writes over the WebSocket that r asks for, each write as a message. read's context ends
+// with r's, and when the client leaves. After an error nothing has been written to w.
 func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Context, out io.Writer)) error {
 	protocol, err := choose(r, readerProtocols())
 	if err != nil {
@@ -34,7 +33,7 @@ func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Contex
 		if protocol == "base64.binary.k8s.io" {
 			out = &encoded{ws}
 		}
-		if _, err := out.Write(nil); err != nil { // tells the client that the stream is there
+		if _, err := out.Write(nil); err != nil { // tells the client that the stream is open
 			cancel()
 		}
 		read(ctx, out)
@@ -50,7 +49,7 @@ type whole struct{ ws *websocket.Conn }
 // Write implements io.Writer.
 func (m *whole) Write(p []byte) (int, error) { return sendMessage(m.ws, p, len(p)) }
 
-// encoded sends every write as a message of base64.
+// encoded sends every write as a base64 message.
 type encoded struct{ ws *websocket.Conn }
 
 // Write implements io.Writer.
@@ -58,7 +57,7 @@ func (m *encoded) Write(p []byte) (int, error) {
 	return sendMessage(m.ws, base64.StdEncoding.EncodeToString(p), len(p))
 }
 
-// sendMessage returns size when all was sent.
+// sendMessage returns size if the message was sent.
 func sendMessage(ws *websocket.Conn, message any, size int) (int, error) {
 	err := ws.SetWriteDeadline(time.Now().Add(stallTime))
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/codec"
 )
 
-// log answers a container's log as plain text.
+// log writes a container's log as plain text.
 func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	opts, err := query.PodLogOptions(r.URL.Query())
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	if opts.Container, err = containerOf(pod, opts.Container); err != nil {
 		return err
 	}
-	if pod.Spec.NodeName == "" { // it has said nothing yet
+	if pod.Spec.NodeName == "" { // not scheduled: there is no output yet
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -46,7 +46,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	if auth.IsWebSocket(r) {
 		return badRequest(Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
 			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(out, err) // there is no other way left
+				fmt.Fprintln(out, err) // the header is sent, so only the body can contain the error
 			}
 		}))
 	}
@@ -58,8 +58,8 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	return nil
 }
 
-// flushWriter sends every write on at once; the header goes with the first, so
-// that an error before it can still be a Status.
+// flushWriter flushes every write; the header is sent with the first write, so that an error before it can still
+// be a Status.
 type flushWriter struct {
 	w       http.ResponseWriter
 	flush   func() error

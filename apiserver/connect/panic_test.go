@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// torn hands out a connection whose client cannot be read without a panic.
+// torn returns a connection that panics when its client is read.
 type torn struct{ http.ResponseWriter }
 
 func (w torn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -29,9 +29,8 @@ type tornConn struct{ net.Conn }
 
 func (c tornConn) Read([]byte) (int, error) { panic("torn") }
 
-// TestPanicReachesTheRequest: a panic in a goroutine of a stream ends the stream, and the
-// goroutine of its request has it, where the server recovers; see also the test of the
-// same name in package apiserver.
+// TestPanicReachesTheRequest: a panic in a goroutine of a stream ends the stream and is raised in the goroutine
+// of its request, where the server recovers; see also the test of the same name in package apiserver.
 func TestPanicReachesTheRequest(t *testing.T) {
 	t.Parallel()
 	s := fakeRuntime(t)
@@ -76,7 +75,7 @@ func TestPanicReachesTheRequest(t *testing.T) {
 	}
 }
 
-// TestPanicOfACopyReachesTheRequest is about what a process writes.
+// TestPanicOfACopyReachesTheRequest tests the same for a process' output.
 func TestPanicOfACopyReachesTheRequest(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// The channels of a process.
+// Channels of a process.
 const (
 	stdinChannel = iota
 	stdoutChannel
@@ -26,12 +26,11 @@ const (
 	resizeChannel
 )
 
-// maxStatus bounds what the runtime says about how a process ended, in bytes.
+// maxStatus is the maximum size of the runtime's exit status of a process, in bytes.
 const maxStatus = 64 << 10
 
-// versions are the subprotocols of exec and attach, all with a variant in base64.
-// From v4 on the end is sent as a Status, before that as words where it failed; v5
-// adds the close of single channels.
+// versions are the subprotocols of exec and attach; each has a variant in base64. From v4 on the result is sent
+// as a Status, before that as text if it failed; v5 can close single channels.
 var versions = []string{"v5.", "v4.", "v3.", "v2.", ""}
 
 func processProtocols() (all []string) {
@@ -41,16 +40,16 @@ func processProtocols() (all []string) {
 	return all
 }
 
-// Process says which streams of a process a client wants.
+// Process describes which streams of a process a client wants.
 type Process struct {
 	Stdin, Stdout, Stderr, TTY bool
-	// Missed writes what the process had said before anybody listened. It is called
-	// when one ended well and nothing was heard of it; nil: nothing is known.
+	// Missed writes the output from before the attach. It is called when a process ended without an error and
+	// without output; nil: no such output is available.
 	Missed func(ctx context.Context, stdout, stderr io.Writer)
 }
 
-// Serve connects the WebSocket that r asks for with the process that the runtime
-// serves at to, until one of them ends. An error comes before anything is answered.
+// Serve connects the WebSocket that r asks for to the process that the runtime serves at to, until one of them
+// ends. After an error nothing has been written to w.
 func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) error {
 	protocol, err := choose(r, processProtocols())
 	if err != nil {
@@ -70,7 +69,7 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 			defer cancel()
 			return s.receive(streams.inputs())
 		})
-		if s.send(p.lowest(), nil) != nil { // tells the client that the streams are there
+		if s.send(p.lowest(), nil) != nil { // tells the client that the streams are open
 			cancel()
 		}
 		raw, status := p.copy(ctx, cancel, streams, s.to(stdoutChannel), s.to(stderrChannel))
@@ -78,7 +77,7 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 			raw = []byte(status.Message)
 		}
 		if len(raw) > 0 {
-			_ = s.send(statusChannel, raw) // a client that has left does not miss it
+			_ = s.send(statusChannel, raw) // the client may have left
 		}
 		ws.Close()
 		guard.Raise(received.Wait())
@@ -86,8 +85,8 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 	return nil
 }
 
-// copy writes what the process says until it ends, and returns how it did, encoded
-// and decoded; nothing when one side was lost, which stop makes known to the other.
+// copy writes the process' output until it ends, and returns its result, encoded and decoded; nothing if one
+// side was lost, in which case it calls stop.
 func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout, stderr io.Writer) ([]byte, metav1.Status) {
 	var heard atomic.Int64
 	var both guard.Group
@@ -123,7 +122,7 @@ func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout
 	return raw, status
 }
 
-// wanted is w where the stream was asked for, else nowhere.
+// wanted returns w if the stream was requested, otherwise a writer that discards.
 func wanted(stream io.Reader, w io.Writer) io.Writer {
 	if stream != nil {
 		return w
@@ -142,7 +141,7 @@ func (p Process) lowest() byte {
 	return statusChannel
 }
 
-// streams are those of a process at the runtime; what was not asked for is nil.
+// streams are the runtime's streams of a process; those that were not requested are nil.
 type streams struct {
 	conn          httpstream.Connection
 	status        io.Reader
@@ -163,7 +162,7 @@ func (s *streams) inputs() map[byte]io.WriteCloser {
 	return in
 }
 
-// open opens the streams, in the order in which client-go does.
+// open opens the streams, in client-go's order.
 func (p Process) open(ctx context.Context, to *url.URL) (*streams, error) {
 	raw, err := dial(ctx, to, "v4.channel.k8s.io")
 	if err != nil {

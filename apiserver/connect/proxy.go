@@ -24,7 +24,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Reach passes a request on to where the target's name says: [scheme:]name[:port].
+// Reach proxies a request to the target's name: [scheme:]name[:port].
 func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(ref.Name)
 	if !ok {
@@ -66,13 +66,13 @@ func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref
 	return nil
 }
 
-// proxiedPath is what stands behind "proxy" in the path, as the client wrote it;
-// without any, what the query says.
+// proxiedPath is the part of the path after "proxy", as the client escaped it; if there is none, the path in the
+// query.
 func proxiedPath(r *http.Request) string {
 	rest := chi.URLParam(r, "*")
 	switch {
 	case rest != "" || strings.HasSuffix(r.URL.Path, "/proxy/"):
-		if r.URL.RawPath == "" { // the router matched the plain path
+		if r.URL.RawPath == "" { // the router matched the unescaped path
 			rest = (&url.URL{Path: rest}).EscapedPath()
 		}
 		return "/" + rest
@@ -92,17 +92,17 @@ func proxyOptions(ref client.Ref, path string) runtime.Object {
 	return &corev1.ServiceProxyOptions{Path: path}
 }
 
-// PodNetwork is a network of pods that the machine's own does not lead to, as the
-// fake runtime's, whose pods live on the machine's loopback addresses.
+// PodNetwork is a pod network that the machine's network cannot reach, such as the fake runtime's, whose pods
+// use the machine's loopback addresses.
 type PodNetwork interface {
-	// Holds says that a pod has the address.
+	// Holds reports whether a pod has the address.
 	Holds(ip netip.Addr) bool
-	// Dial connects to what listens in a pod, and to nothing else.
+	// Dial connects to a listener in a pod, and to nothing else.
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// allowed keeps requests away from what only this machine may reach, pods aside
-// (upstream: proxy.IsProxyableIP).
+// allowed refuses addresses that only this machine can reach, except those of pods (upstream:
+// proxy.IsProxyableIP).
 func (c *Connector) allowed(host string) error {
 	if ip := ipOf(host); !c.holds(ip) && !ip.IsGlobalUnicast() {
 		return apierrors.NewBadRequest("address not allowed")
@@ -110,7 +110,7 @@ func (c *Connector) allowed(host string) error {
 	return nil
 }
 
-// ipOf is the address in one with a port or without; not valid when it has none.
+// ipOf parses an address with or without a port; the result is invalid if there is none.
 func ipOf(host string) netip.Addr {
 	if at, err := netip.ParseAddrPort(host); err == nil {
 		return at.Addr().Unmap()
@@ -125,14 +125,14 @@ func (c *Connector) dial(ctx context.Context, network, address string) (net.Conn
 	if c.holds(ipOf(address)) {
 		return c.Pods.Dial(ctx, network, address)
 	}
-	if err := c.allowed(address); err != nil { // the pod that had it has ended since
+	if err := c.allowed(address); err != nil { // the pod with the address may have ended
 		return nil, err
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// passOn hands the request through, upgrades too. Links and redirects in the
-// answer lead through the proxy again.
+// passOn proxies the request, including upgrades. Links and redirects in the response are rewritten to the
+// proxy.
 func (c *Connector) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -144,7 +144,7 @@ func (c *Connector) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) 
 	h.ServeHTTP(passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
 }
 
-// forgetCredentials takes out what was for this server.
+// forgetCredentials removes the credentials for this server.
 func forgetCredentials(h http.Header) {
 	h.Del("Authorization")
 	for name := range h {
@@ -154,8 +154,8 @@ func forgetCredentials(h http.Header) {
 	}
 }
 
-// transport keeps no connections: an address may be another pod's a second
-// later. Certificates of pods are their own affair, as upstream.
+// transport keeps no idle connections: an address may soon belong to another pod. It does not verify
+// certificates of pods, as upstream.
 func (c *Connector) transport() *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives: true,
@@ -170,7 +170,7 @@ func (c *Connector) transport() *http.Transport {
 	}
 }
 
-// mortal is a connection that does not outlive the server.
+// mortal is a connection that is closed when the server stops.
 type mortal struct {
 	net.Conn
 	forget func() bool
@@ -182,14 +182,13 @@ func (m *mortal) Close() error {
 	return m.Conn.Close()
 }
 
-// guarded keeps a pod's page away from what browsers know of this server, as they
-// see both at the same origin.
+// guarded keeps a pod's pages from using the browser's state for this server, because both have the same origin.
 type guarded struct {
 	*http.Transport
-	sandbox bool // a browser may be there by itself, with a client certificate
+	sandbox bool // a browser may send a client certificate by itself
 }
 
-// WrappedRoundTripper lets the proxy find how to dial.
+// WrappedRoundTripper gives the proxy access to the dialer.
 func (g *guarded) WrappedRoundTripper() http.RoundTripper { return g.Transport }
 
 // RoundTrip implements http.RoundTripper.
@@ -204,7 +203,7 @@ func (g *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// unreachable tells a client why a proxy did not reach its target.
+// unreachable answers requests whose target the proxy did not reach.
 type unreachable struct{ c *Connector }
 
 // Error implements proxy.ErrorResponder.
@@ -216,9 +215,8 @@ func (p unreachable) Error(w http.ResponseWriter, r *http.Request, err error) {
 	p.c.Fail(w, r, err)
 }
 
-// passable is a writer as a proxy needs it: with a connection to give up, and
-// open to http.ResponseController.
+// passable is a ResponseWriter for a proxy: it can be hijacked, and http.ResponseController can unwrap it.
 type passable struct{ codec.Hijackable }
 
-// Unwrap lets http.ResponseController find the rest.
+// Unwrap implements http.ResponseController's interface.
 func (p passable) Unwrap() http.ResponseWriter { return p.ResponseWriter }

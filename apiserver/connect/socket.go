@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// stallTime is how long a client may take nothing of what it asked for.
+	// stallTime is how long a client may not read.
 	stallTime = time.Minute
-	// maxMessage is the largest message of a client, in bytes.
+	// maxMessage is the maximum size of a client's message, in bytes.
 	maxMessage = 1 << 20
-	// closing is the channel by which a client of v5 says that another one ends.
+	// closing is the channel on which a v5 client closes another one.
 	closing = 255
 )
 
-// RequestError says what is wrong with a request.
+// RequestError is an error of the client's request.
 type RequestError struct{ text string }
 
 // Error implements error.
 func (e *RequestError) Error() string { return e.text }
 
-// choose picks the first subprotocol that the client asks for and that is served;
-// "" when it asks for none.
+// choose returns the first subprotocol that the client offers and the server supports; "" if the client offers
+// none.
 func choose(r *http.Request, served []string) (string, error) {
 	var asked []string
 	for _, header := range r.Header.Values("Sec-Websocket-Protocol") {
@@ -46,11 +46,10 @@ func choose(r *http.Request, served []string) (string, error) {
 	if len(asked) == 0 {
 		return "", nil
 	}
-	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is served: ask for one of %q, or for none", asked, served)}
+	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is supported: request one of %q, or none", asked, served)}
 }
 
-// upgrade makes a WebSocket that speaks protocol of the request, and closes it when
-// serve returns.
+// upgrade upgrades the request to a WebSocket with the subprotocol, and closes it when serve returns.
 func upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func(*websocket.Conn)) {
 	websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
@@ -70,12 +69,12 @@ func upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func
 type socket struct {
 	ws     *websocket.Conn
 	base64 bool // messages are text: a digit, and base64
-	closes bool // the client may close channels one by one
+	closes bool // the client can close single channels
 
-	mu sync.Mutex // one message at a time
+	mu sync.Mutex // guards sending: one message at a time
 }
 
-// send sends data on a channel, also none at all.
+// send sends data, which may be empty, on a channel.
 func (s *socket) send(channel byte, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +87,7 @@ func (s *socket) send(channel byte, data []byte) error {
 	return websocket.Message.Send(s.ws, append([]byte{channel}, data...))
 }
 
-// to is a writer into a channel.
+// to returns a writer for a channel.
 func (s *socket) to(channel byte) io.Writer { return channelWriter{s, channel} }
 
 type channelWriter struct {
@@ -104,8 +103,8 @@ func (c channelWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive hands what the client sends to the channels it names, until the client
-// leaves. Channels that are not there take nothing; one that fails takes no more.
+// receive writes the client's messages to their channels until the client leaves. Messages for unknown channels
+// are dropped, as are those for a channel after a failed write.
 func (s *socket) receive(channels map[byte]io.WriteCloser) error {
 	for {
 		var data []byte

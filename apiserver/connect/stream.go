@@ -38,7 +38,7 @@ func (c *Connector) Stream(w http.ResponseWriter, r *http.Request, ref client.Re
 	return apierrors.NewMethodNotSupported(ref.Resource.GroupResource(), r.Method)
 }
 
-// connect asks the node for a stream and hands the connection through to it.
+// connect asks the node for a stream and passes the connection on to it.
 func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	opts, err := streamOptions(ref.Subresource, r.URL.Query())
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, to, c.missed(opts, pod, node))
 }
 
-// carry connects the client with what the runtime serves: as it is where both speak
-// SPDY, unless something of it may be missed.
+// carry connects the client to what the runtime serves: it proxies if both use SPDY, unless earlier output may
+// have to be replayed.
 func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL, missed func(context.Context, io.Writer, io.Writer)) (err error) {
 	var p Process
 	switch o := opts.(type) {
@@ -93,7 +93,7 @@ func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.O
 	return badRequest(err)
 }
 
-// badRequest is 400 for a request that cannot be carried; err otherwise.
+// badRequest converts a RequestError to 400 and returns other errors unchanged.
 func badRequest(err error) error {
 	if wrong := (*RequestError)(nil); errors.As(err, &wrong) {
 		return apierrors.NewBadRequest(wrong.Error())
@@ -102,15 +102,14 @@ func badRequest(err error) error {
 }
 
 const (
-	// young is the age of a container up to which an attach shows what the container
-	// said before.
+	// young is the maximum age of a container whose earlier output an attach replays.
 	young = 10 * time.Second
-	// missedTime bounds the reading of that.
+	// missedTime limits reading that output.
 	missedTime = 5 * time.Second
 )
 
-// missed writes the log of a container that began moments ago: it may end before the
-// attach reaches it, as a short "kubectl run -i" does. Nil for what runs for longer.
+// missed writes the log of a container that started a moment ago, because it may end before the attach reaches
+// it, as with a short "kubectl run -i". Nil for older containers.
 func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod, node client.Node) func(context.Context, io.Writer, io.Writer) {
 	attach, ok := opts.(*corev1.PodAttachOptions)
 	if !ok {
@@ -125,15 +124,15 @@ func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod, node client.Nod
 		ctx, cancel := context.WithTimeout(ctx, missedTime)
 		defer cancel()
 		for stream, out := range map[string]io.Writer{corev1.LogStreamStdout: stdout, corev1.LogStreamStderr: stderr} {
-			// Follow waits for the end, so that the log is whole.
+			// Follow waits for the container's end, so that the log is complete.
 			if err := node.Logs(ctx, pod, &corev1.PodLogOptions{Container: attach.Container, Stream: &stream, Follow: true}, out); err != nil {
-				c.Log.Debug("no log of a container that ended before its attach", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+				c.Log.Debug("failed to read the log of a container that ended before its attach", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
 			}
 		}
 	}
 }
 
-// pod is the pod that the target is about.
+// pod returns the target pod.
 func (c *Connector) pod(ctx context.Context, ref client.Ref) (*corev1.Pod, error) {
 	obj, err := c.API.Get(ctx, ref.Sub(""))
 	if err != nil {
@@ -152,7 +151,7 @@ func (c *Connector) node(pod *corev1.Pod) (client.Node, error) {
 	return c.Node(pod.Spec.NodeName)
 }
 
-// streamOptions reads what the query asks of a stream.
+// streamOptions parses a stream's options in the query.
 func streamOptions(sub string, q url.Values) (runtime.Object, error) {
 	if sub == "portforward" {
 		return portOptions(q["ports"])
@@ -185,7 +184,7 @@ func portOptions(ports []string) (*corev1.PodPortForwardOptions, error) {
 	return opts, nil
 }
 
-// complete finds the container that a stream is about.
+// complete sets the container of a stream.
 func complete(opts runtime.Object, pod *corev1.Pod) (err error) {
 	switch o := opts.(type) {
 	case *corev1.PodAttachOptions:
@@ -198,7 +197,7 @@ func complete(opts runtime.Object, pod *corev1.Pod) (err error) {
 	return err
 }
 
-// streamURL asks the node where the stream is served.
+// streamURL asks the node for the URL of the stream.
 func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node client.Node) (*url.URL, error) {
 	switch o := opts.(type) {
 	case *corev1.PodAttachOptions:
@@ -209,7 +208,7 @@ func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node c
 	return node.PortForward(ctx, pod, opts.(*corev1.PodPortForwardOptions))
 }
 
-// handThrough passes the upgraded connection on to where the runtime serves it.
+// handThrough proxies the upgraded connection to the runtime's URL.
 func (c *Connector) handThrough(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -224,8 +223,8 @@ func (c *Connector) handThrough(to *url.URL) http.Handler {
 	}
 }
 
-// containerOf is the container a request is about: the one named, or the only
-// one. Which is a pod's default is for clients to read from its annotations.
+// containerOf returns the container of a request: the named one, or the only one. Clients evaluate the
+// annotation for a default container.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	main, inits := containerNames(pod.Spec.Containers), containerNames(pod.Spec.InitContainers)
 	switch {

@@ -14,24 +14,23 @@ import (
 	"monopod/apiserver/flow/fair"
 )
 
-// A body takes memory three times: as it arrives (received), while it is
-// converted or decoded, and as the object that the registry copies, validates
-// and encodes. What that comes to is known before it is decoded, so bodies wait
-// until there is room for them.
+// A body uses memory three times: as it arrives (received), while it is converted or decoded, and as the object
+// that the registry copies, validates and encodes. The total is estimated before decoding, and bodies wait until
+// that much is available.
 const (
-	// lightBody is what decoding a body may take to count as light, in bytes. Light
-	// ones have room of their own: they never wait for heavy ones.
+	// lightBody is the maximum decoding cost of a light body, in bytes. Light bodies have their own memory
+	// budget, so they never wait for heavy ones.
 	lightBody = 256 << 10
-	// heavyAtOnce is how many heavy bodies are decoded at once, at most, and no more
-	// than there are processors: they would only keep other requests from one.
+	// heavyAtOnce is the maximum number of heavy bodies that are decoded concurrently. It is at most the number
+	// of CPUs: more would only delay other requests.
 	heavyAtOnce = 4
 )
 
-// budget is the memory for the bodies under way.
+// budget limits the memory for request bodies.
 type budget struct {
 	weigher  *bounded.Weigher
-	most     int        // of one body, in bytes; 0 or less: any
-	received *fair.Room // bytes of bodies that are not small
+	most     int        // maximum for one body, in bytes; 0 or less: no limit
+	received *fair.Room // bytes of received bodies that are not small
 	light    *fair.Room // bytes that decoding takes
 	heavy    *fair.Room
 }
@@ -49,10 +48,9 @@ func newBudget(l Limits, c clock.Clock) budget {
 	}
 }
 
-// account is what one request has of the budget. It belongs to the request's
-// goroutine.
+// account is the share of the budget that one request uses. Only the request's goroutine may use it.
 type account struct {
-	codec.Account // whose memory it is
+	codec.Account // of the request
 	budget
 	user     string
 	received int
@@ -78,8 +76,8 @@ func (a *account) Receive(ctx context.Context, length int) error {
 	return nil
 }
 
-// Decode implements codec.Memory. What the request had before is given back first,
-// so that nobody waits for more while others wait for what it has.
+// Decode implements codec.Memory. It first returns what the request had before, so that requests that wait for
+// each other's memory cannot deadlock.
 func (a *account) Decode(ctx context.Context, bytes int) error {
 	if err := a.Check(bytes); err != nil {
 		return err
@@ -105,7 +103,7 @@ func (a *account) Check(bytes int) error {
 		"decoding the body would take %d MiB of memory, limit is %d MiB: send fewer or smaller values", bytes>>20, a.most>>20))
 }
 
-// decoded gives back what Decode took.
+// decoded returns what Decode took.
 func (a *account) decoded() {
 	if a.decoding > 0 {
 		a.room.Leave(a.user, a.decoding)

@@ -1,6 +1,5 @@
-// Package flow shares the server among its users: how many requests, watches and
-// streams are under way, how much memory their bodies take, and how long a client
-// may keep the server waiting.
+// Package flow shares the server among its users. It limits the number of requests, watches and streams in
+// flight, the memory for their bodies, and how long a client may delay the server.
 package flow
 
 import (
@@ -16,19 +15,19 @@ import (
 	"monopod/apiserver/flow/fair"
 )
 
-// Gate shares the server among its users: seats for requests under way, memory for
-// their bodies, watches and streams.
+// Gate limits requests in flight, the memory for their bodies, watches and streams, and shares these limits
+// fairly among users.
 type Gate struct {
 	limits  Limits
-	reading *fair.Room // a user leaves a quarter of each room to the others:
-	writing *fair.Room // bodies that never end keep their seats for a minute
-	open    fair.Tally // watches and streams, by user
+	reading *fair.Room // of each limit, one user can have three quarters:
+	writing *fair.Room // a body that never ends keeps its seat for a minute
+	open    fair.Tally // watches and streams by user
 	bodies  budget
 
 	longRunning *prometheus.GaugeVec
 }
 
-// New returns a gate with limits l, whose metrics are in reg.
+// New returns a Gate with limits l, whose metrics are in reg.
 func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	l = l.complete()
 	room := func(seats int) *fair.Room {
@@ -37,31 +36,31 @@ func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	g := &Gate{
 		limits: l, reading: room(l.MaxRequestsInflight), writing: room(l.MaxMutatingRequestsInflight), bodies: newBudget(l, c),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches and streams under way.",
+			Name: "apiserver_longrunning_requests", Help: "Watches and streams that are open.",
 		}, []string{"verb", "resource", "subresource"}),
 	}
 	reg.MustRegister(g.longRunning)
 	for kind, room := range map[string]*fair.Room{"readOnly": g.reading, "mutating": g.writing} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests", Help: "Requests under way that count towards the limit.",
+			Name: "apiserver_current_inflight_requests", Help: "Requests in flight that count towards the limit.",
 			ConstLabels: prometheus.Labels{"request_kind": kind},
 		}, func() float64 { return float64(room.Inside()) }))
 	}
 	return g
 }
 
-// MinWatchTime is how long a watch may take at least, whose client does not say.
+// MinWatchTime is the minimum duration of a watch whose client sets no timeout.
 func (g *Gate) MinWatchTime() time.Duration { return g.limits.MinRequestTimeout }
 
-// Stay is what a request holds while it is under way.
+// Stay is what a request in flight holds.
 type Stay struct {
 	cancel  context.CancelFunc
-	room    *fair.Room // nil: it took no seat
+	room    *fair.Room // nil: no seat
 	user    string
 	account *account
 }
 
-// Leave gives it back.
+// Leave returns everything.
 func (s *Stay) Leave() {
 	if s.account != nil {
 		s.account.Close()
@@ -72,9 +71,9 @@ func (s *Stay) Leave() {
 	s.cancel()
 }
 
-// Enter waits until there is room for a request that is no watch and no stream, and
-// returns the context in which it has its time and memory for its body. The requests
-// of admins and nodes, who have to get through, take no seat.
+// Enter waits until the limits admit a request that is not a watch or a stream, and returns a context with the
+// request's deadline and the memory for its body. Requests of admins and nodes, which must not be blocked, need
+// no seat.
 func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	limit, err := g.timeLimit(r)
 	if err != nil {
@@ -95,7 +94,7 @@ func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	return ctx, in, nil
 }
 
-// seat waits for a seat in the room that it returns; nil: the request needs none.
+// seat waits for a seat and returns its room; nil: the request needs no seat.
 func (g *Gate) seat(ctx context.Context, r *http.Request) (*fair.Room, error) {
 	user := auth.UserOf(ctx)
 	if exempt(user) {
@@ -111,8 +110,8 @@ func (g *Gate) seat(ctx context.Context, r *http.Request) (*fair.Room, error) {
 	return room, nil
 }
 
-// Pass waits for a seat, which the request has until leave is called; it bounds
-// neither its time nor its body.
+// Pass waits for a seat, which the request holds until leave is called; it does not limit the request's time or
+// body.
 func (g *Gate) Pass(r *http.Request) (leave func(), err error) {
 	room, err := g.seat(r.Context(), r)
 	if room == nil || err != nil {

@@ -13,25 +13,24 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// Limits are what one client can cost the others. The zero value is upstream's,
-// whose flags these are; a number below 0 is no limit.
+// Limits limit the load from clients. The zero value has upstream's defaults, under upstream's flags; a negative
+// number disables a limit.
 type Limits struct {
-	MaxRequestsInflight         int           // reads under way; 0: 400
-	MaxMutatingRequestsInflight int           // writes under way; 0: 200
-	RequestTimeout              time.Duration // of all but watches and streams; 0: a minute
-	MinRequestTimeout           time.Duration // of watches, at least; they end within twice that. 0: half an hour
-	MaxLongRunningPerUser       int           // watches and streams that one user has open; 0: 2000
-	MaxBodyMemory               int           // what decoding the bodies under way takes, in bytes; 0: 64 MiB
+	MaxRequestsInflight         int           // reads in flight; 0: 400
+	MaxMutatingRequestsInflight int           // writes in flight; 0: 200
+	RequestTimeout              time.Duration // of requests other than watches and streams; 0: 1m
+	MinRequestTimeout           time.Duration // minimum duration of watches, which end within twice that; 0: 30m
+	MaxLongRunningPerUser       int           // open watches and streams of one user; 0: 2000
+	MaxBodyMemory               int           // memory for decoding the bodies in flight, in bytes; 0: 64 MiB
 }
 
 const (
-	// queueLength is how many requests of one user wait while the server is full,
-	// and queueWait how long (upstream: a priority level's queueLengthLimit, and a
-	// quarter of the request timeout).
+	// queueLength is the maximum number of waiting requests of one user, and queueWait how long they wait
+	// (upstream: a priority level's queueLengthLimit, and a quarter of the request timeout).
 	queueLength = 50
 	queueWait   = 15 * time.Second
-	// maxBodyMemory suits a machine of 512 MB: a body of 1 MiB of text takes 3 MiB, an
-	// object of 1,000 containers 4 MiB.
+	// maxBodyMemory suits a machine with 512 MB: a body of 1 MiB of text takes 3 MiB, an object with 1,000
+	// containers 4 MiB.
 	maxBodyMemory = 64 << 20
 )
 
@@ -42,8 +41,8 @@ func (l *Limits) Flags(f *pflag.FlagSet) {
 	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "Maximum number of mutating requests in flight. -1: no limit.")
 	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "Time after which a request times out, unless it is a watch or a stream.")
 	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "Minimum time after which the server ends a watch whose client sets no timeout.")
-	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser, "Maximum number of watches and streams that one user may have open; each 4 KiB of a request's URL and headers counts as one more. All users together may have twice as many, an administrator or a node five times as many. -1: no limit.")
-	f.IntVar(&l.MaxBodyMemory, "max-body-memory", d.MaxBodyMemory, "Maximum memory that decoding the request bodies in flight takes, in bytes; a body that needs more alone is refused. -1: no limit.")
+	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser, "Maximum number of open watches and streams of one user; each 4 KiB of a request's URL and headers counts as one more. All users together can have twice as many, an administrator or a node five times as many. -1: no limit.")
+	f.IntVar(&l.MaxBodyMemory, "max-body-memory", d.MaxBodyMemory, "Maximum memory in bytes for decoding the request bodies in flight; a body that needs more by itself is refused. -1: no limit.")
 }
 
 func (l Limits) complete() Limits {
@@ -61,7 +60,7 @@ func exempt(user auth.User) bool {
 	return slices.Contains(user.Groups, auth.Masters) || slices.Contains(user.Groups, "system:nodes")
 }
 
-// timeLimit is the server's, or what the client asks for if that is less.
+// timeLimit is the server's request timeout, or the client's if that is shorter.
 func (g *Gate) timeLimit(r *http.Request) (time.Duration, error) {
 	limit := g.limits.RequestTimeout
 	if !strings.Contains(r.URL.RawQuery, "timeout=") {

@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// perWeight is how much of a request's head weighs as much as the watch or
-	// stream itself, in bytes: it is kept, raw and parsed, as long as the request.
+	// perWeight is the size of URL and headers, in bytes, that counts as one more watch or stream: they stay in
+	// memory, raw and parsed, as long as the request.
 	perWeight = 4 << 10
-	// sharedByUsers is how many times the part of one user all users share, and
-	// exemptUser that of an admin or a node, who share with nobody.
+	// sharedByUsers is the limit for all users together, and exemptUser that for an admin or a node, in
+	// multiples of the limit for one user.
 	sharedByUsers = 2
 	exemptUser    = 5
 )
 
-// Hold counts a watch or a stream against what its user may have open, until what
-// it returns is called.
+// Hold counts a watch or stream towards its user's limit until done is called.
 func (g *Gate) Hold(r *http.Request, ref client.Ref) (done func(), err error) {
 	user, most := auth.UserOf(r.Context()), g.limits.MaxLongRunningPerUser
 	bounds, shares, weight := fair.Most{User: most, Shared: most * sharedByUsers}, true, 1+headSize(r)/perWeight
@@ -33,7 +32,7 @@ func (g *Gate) Hold(r *http.Request, ref client.Ref) (done func(), err error) {
 	}
 	if !g.open.Take(user.Name, weight, shares, bounds) {
 		return nil, apierrors.NewTooManyRequests(fmt.Sprintf(
-			"too many watches and streams are open: user %q holds %d of %d, and all users together may hold %d; close some and try again, or raise --max-longrunning-requests-per-user",
+			"too many watches and streams are open: user %q has %d of %d, and all users together can have %d; close some and try again, or raise --max-longrunning-requests-per-user",
 			user.Name, g.open.Held(user.Name), bounds.User, bounds.Shared), 1)
 	}
 	gauge := g.longRunning.WithLabelValues(MetricVerb(r, ref), ref.Resource.Resource, ref.Subresource)
@@ -44,7 +43,7 @@ func (g *Gate) Hold(r *http.Request, ref client.Ref) (done func(), err error) {
 	}, nil
 }
 
-// headSize is how long the request is without its body, in bytes.
+// headSize is the size of the request without its body, in bytes.
 func headSize(r *http.Request) int {
 	n := len(r.RequestURI)
 	for name, values := range r.Header {
@@ -55,8 +54,8 @@ func headSize(r *http.Request) int {
 	return n
 }
 
-// MetricVerb is what upstream's metrics call a request: the method, but for
-// reads of many. The words that strangers invent stay out of the metrics.
+// MetricVerb is the verb of a request in upstream's metrics: the method, or LIST, WATCH and the like. Unknown
+// methods are mapped to one value, so that clients cannot create new series.
 func MetricVerb(r *http.Request, ref client.Ref) string {
 	switch r.Method {
 	case http.MethodGet:

@@ -12,27 +12,25 @@ import (
 )
 
 const (
-	// StallTime is how long a client may take nothing of what it asked for. After
-	// that it counts as gone, so that its watch or list is not kept for it.
+	// StallTime is how long a client may not read from a response. After that it is disconnected.
 	StallTime = time.Minute
-	// steadyChunk is how much is written under one stallTime, in bytes.
+	// steadyChunk is how much is written within one StallTime, in bytes.
 	steadyChunk = 64 << 10
 )
 
-// past is a deadline that ends what waits.
+// past is a deadline that ends waiting reads and writes.
 func past() time.Time { return time.Unix(1, 0) }
 
-// Steady cuts off clients that stop reading, and those whose body takes longer
-// than a request may. How long an answer takes as a whole is not bounded: links
-// may be slow.
+// Steady disconnects clients that stop reading, and those whose body takes longer than a request may. It does
+// not limit the duration of a response, because links may be slow.
 func (g *Gate) Steady(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sw := &steadyWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 		if r.ProtoMajor < 2 {
-			sw.control.SetWriteDeadline(time.Time{}) // what the connection's last request left
+			sw.control.SetWriteDeadline(time.Time{}) // remove the deadline of the connection's last request
 		}
-		// The end of the answer goes out after the handler. Writers that know no
-		// deadline have no clients that stall.
+		// The end of the response is written after the handler returns. Writers without deadlines have no
+		// clients that stall.
 		defer func() { sw.control.SetWriteDeadline(time.Now().Add(StallTime)) }()
 		if request.HasBody(r) && !request.IsProxied(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: g.limits.RequestTimeout}
@@ -43,15 +41,15 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 	})
 }
 
-// steadyWriter writes in chunks, each in a time of its own. Its timer lives in
-// this process: deadlines of HTTP/2 streams cost a message to the connection.
+// steadyWriter writes in chunks, each with its own deadline. It uses a timer of this process, because a deadline
+// of an HTTP/2 stream costs a message to the connection.
 type steadyWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timer   *time.Timer
 }
 
-// Unwrap lets http.ResponseController find the rest.
+// Unwrap implements http.ResponseController's interface.
 func (s *steadyWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Write implements io.Writer.
@@ -70,7 +68,7 @@ func (s *steadyWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// FlushError sends what was written, as http.ResponseController asks for it.
+// FlushError implements http.ResponseController's interface.
 func (s *steadyWriter) FlushError() error {
 	s.start()
 	defer s.timer.Stop()
@@ -85,7 +83,7 @@ func (s *steadyWriter) start() {
 	s.timer.Reset(StallTime)
 }
 
-// steadyBody ends a body that is not there in time, counted from the first read.
+// steadyBody fails a body that has not arrived in time, counted from the first read.
 type steadyBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -114,8 +112,8 @@ func (b *steadyBody) stop() {
 	}
 }
 
-// LimitBody bounds all bodies but those that go on to somebody else. What asks for
-// a stream has none, unless it only says that it does.
+// LimitBody limits all bodies except those that are proxied. Requests for streams have no body, unless they only
+// claim to open one.
 func (g *Gate) LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if request.HasBody(r) && !request.IsProxied(r) {

@@ -1,7 +1,6 @@
-// Package fair bounds how much is under way and shares the room among those who
-// ask: while there is room everybody is let in; after that each user has a queue,
-// and whoever leaves makes room for the next user in turn, however many requests
-// another one has waiting.
+// Package fair limits what is in flight and shares it fairly: while seats are free everybody enters; after that
+// each user has a queue, and a seat that becomes free goes to the next user in turn, however many requests
+// another user has waiting.
 package fair
 
 import (
@@ -15,20 +14,18 @@ import (
 
 // Config of a Room.
 type Config struct {
-	// Seats are how many there are: of requests, or of bytes that they take; 0 or
-	// less: any number.
+	// Seats is the number of seats: of requests, or of bytes that they take; 0 or less: no limit.
 	Seats int
-	// PerUser is how many of them one user may take, so that some are left for the
-	// others; 0: all.
+	// PerUser is the maximum number of seats of one user, so that others can enter; 0: all.
 	PerUser int
-	// Queue is how many requests of one user may wait; more are turned away.
+	// Queue is the maximum number of waiting requests of one user; more are refused.
 	Queue int
-	// Wait is how long one may wait.
+	// maximum waiting time
 	Wait  time.Duration
 	Clock clock.Clock // nil: the real one
 }
 
-// Room holds those who were let in. It is made by New.
+// Room admits requests to a limited number of seats. Use New.
 type Room struct {
 	cfg Config
 
@@ -36,22 +33,22 @@ type Room struct {
 	inside  int
 	taken   map[string]int // by user
 	waiting map[string]*queue
-	turns   []*queue // of users who wait, the next one first
+	turns   []*queue // users that wait; the next one is first
 }
 
-// queue is what one user has waiting, in the order in which it came.
+// queue contains the waiting requests of one user, in order of arrival.
 type queue struct {
 	user  string
 	calls []call
 }
 
-// call is one request that waits.
+// call is a waiting request.
 type call struct {
 	seats int
-	turn  chan struct{} // closed when it is its turn
+	turn  chan struct{} // closed when it is admitted
 }
 
-// New makes an empty room.
+// New returns an empty room.
 func New(cfg Config) *Room {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -62,9 +59,9 @@ func New(cfg Config) *Room {
 	return &Room{cfg: cfg, taken: map[string]int{}, waiting: map[string]*queue{}}
 }
 
-// Enter lets a request of user in, which takes so many seats, at once or when it
-// is its turn; false when it may not wait, or not any longer. Who was let in has
-// to Leave. A request for more seats than a user may have gets as many.
+// Enter takes seats for a request of user, immediately or when it is the user's turn; false if the queue is
+// full, or the wait too long. After true the caller must call Leave. A request for more seats than a user can
+// have gets that maximum.
 func (r *Room) Enter(ctx context.Context, user string, seats int) bool {
 	turn, in := r.enter(user, seats)
 	if in || turn == nil {
@@ -81,7 +78,7 @@ func (r *Room) Enter(ctx context.Context, user string, seats int) bool {
 	return r.giveUp(user, turn)
 }
 
-// enter takes seats, or a place in the user's queue; neither when that is full.
+// enter takes seats, or adds the request to the user's queue; it does neither when the queue is full.
 func (r *Room) enter(user string, seats int) (turn chan struct{}, in bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +101,7 @@ func (r *Room) enter(user string, seats int) (turn chan struct{}, in bool) {
 	return turn, false
 }
 
-// bounded is how many seats a request takes that asks for so many.
+// bounded limits the number of seats to the maximum for one user.
 func (r *Room) bounded(seats int) int {
 	if r.cfg.Seats <= 0 {
 		return seats
@@ -120,7 +117,7 @@ func (r *Room) fitsUser(user string, seats int) bool {
 	return r.cfg.Seats <= 0 || r.taken[user]+r.bounded(seats) <= r.cfg.PerUser
 }
 
-// take counts seats, or with a negative number gives them back.
+// take counts seats as taken; a negative number returns them.
 func (r *Room) take(user string, seats int) {
 	r.inside += seats
 	if r.taken[user] += seats; r.taken[user] == 0 {
@@ -128,9 +125,8 @@ func (r *Room) take(user string, seats int) {
 	}
 }
 
-// admit lets in those whose turn it is while there is room. Users who have all
-// that they may have are passed over; for one who needs more room than there is
-// the others wait, so that it gets some.
+// admit admits waiting requests while seats are free, users in turn. It skips users who have their maximum. If
+// the next request needs more seats than are free, the others wait for it, so that large requests do not starve.
 func (r *Room) admit() {
 	for i := 0; i < len(r.turns); {
 		q := r.turns[i]
@@ -150,7 +146,7 @@ func (r *Room) admit() {
 	}
 }
 
-// giveUp leaves the queue; true when the turn came at the last moment.
+// giveUp leaves the queue; true if the request was admitted at the last moment.
 func (r *Room) giveUp(user string, turn chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,11 +160,11 @@ func (r *Room) giveUp(user string, turn chan struct{}) bool {
 	}
 	q.calls = slices.Delete(q.calls, i, i+1)
 	r.tidy(q)
-	r.admit() // who waited behind it may fit
+	r.admit() // requests behind it may fit
 	return false
 }
 
-// tidy forgets a user who has nothing waiting.
+// tidy removes the queue of a user without waiting requests.
 func (r *Room) tidy(q *queue) {
 	if len(q.calls) > 0 {
 		return
@@ -177,7 +173,7 @@ func (r *Room) tidy(q *queue) {
 	r.turns = slices.DeleteFunc(r.turns, func(other *queue) bool { return other == q })
 }
 
-// Leave gives the seats that user took to those who wait.
+// Leave returns the seats of a request of user.
 func (r *Room) Leave(user string, seats int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +181,7 @@ func (r *Room) Leave(user string, seats int) {
 	r.admit()
 }
 
-// Inside is how many seats are taken.
+// Inside is the number of taken seats.
 func (r *Room) Inside() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,13 +20,13 @@ func full(t *testing.T, cfg fair.Config) *fair.Room {
 	r := fair.New(cfg)
 	for range cfg.Seats {
 		if !r.Enter(t.Context(), "noisy", 1) {
-			t.Fatal("an empty room let nobody in")
+			t.Fatal("an empty room admits no request")
 		}
 	}
 	return r
 }
 
-// A user with one request waits for one seat, however many another one waits for.
+// A user with one waiting request waits for one seat, however many requests of another user are waiting.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestUsersTakeTurns(t *testing.T) {
 		r.Leave("noisy", 1)
 		r.Leave("noisy", 1)
 		if r.Inside() != 0 {
-			t.Errorf("%d are left inside", r.Inside())
+			t.Errorf("%d seats are still taken", r.Inside())
 		}
 	})
 }
@@ -63,11 +63,11 @@ func TestAQueueIsBounded(t *testing.T) {
 		go func() { waited <- r.Enter(t.Context(), "a", 1) }()
 		synctest.Wait()
 		if r.Enter(t.Context(), "a", 1) {
-			t.Error("let in beside the one who waits")
+			t.Error("admitted before the request that waits")
 		}
 		r.Leave("noisy", 1)
 		if !<-waited {
-			t.Error("the one who waited was turned away")
+			t.Error("the waiting request was refused")
 		}
 	})
 }
@@ -83,11 +83,11 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if r.Enter(ctx, "a", 1) {
-			t.Error("let in after its context ended")
+			t.Error("admitted after its context ended")
 		}
 		r.Leave("noisy", 1)
 		if r.Inside() != 0 || !r.Enter(t.Context(), "a", 1) {
-			t.Error("those who gave up keep a seat")
+			t.Error("a request that gave up keeps a seat")
 		}
 	})
 }
@@ -102,8 +102,7 @@ func TestNoLimit(t *testing.T) {
 	}
 }
 
-// A request that needs much room gets it: those that would fit before it wait,
-// too.
+// A large request is admitted in its turn: small ones behind it wait, although they would fit.
 func TestLargeRequestsGetTheirTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +133,7 @@ func TestLargeRequestsGetTheirTurn(t *testing.T) {
 	})
 }
 
-// One user leaves room for the others, and does not keep them waiting for what
-// only it waits for.
+// One user leaves seats for the others, and its own waiting requests do not block them.
 func TestAUserLeavesRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

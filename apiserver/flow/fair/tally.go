@@ -2,20 +2,19 @@ package fair
 
 import "sync"
 
-// Tally counts what users hold for long, such as watches: each may hold a part
-// and all together a whole. The zero value counts.
+// Tally counts what users hold for a long time, such as watches, with limits for each user and for all together.
+// The zero value is ready to use.
 type Tally struct {
 	mu     sync.Mutex // guards what follows
 	byUser map[string]int
 	shared int
 }
 
-// Most bounds what one user, and all who share, may hold; 0 or less: any amount.
+// Most is the limit for one user and for all users that share; 0 or less: no limit.
 type Most struct{ User, Shared int }
 
-// Take adds weight to what user holds; false when that is more than most allows.
-// What was taken is given back with the same weight. A user who does not share
-// neither fills what the others share nor is kept out by them.
+// Take adds weight to what user holds; false if that exceeds most. Give returns the same weight. A user that
+// does not share neither counts towards the shared limit nor is limited by it.
 func (t *Tally) Take(user string, weight int, shares bool, most Most) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,7 +32,7 @@ func (t *Tally) Take(user string, weight int, shares bool, most Most) bool {
 	return true
 }
 
-// Give takes weight back.
+// Give returns weight.
 func (t *Tally) Give(user string, weight int, shares bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

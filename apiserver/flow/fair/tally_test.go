@@ -13,10 +13,10 @@ func TestTally(t *testing.T) {
 		want   bool
 	}{
 		{"a", 2, true, true},
-		{"a", 2, true, false}, // more than a user's part
+		{"a", 2, true, false}, // exceeds the limit of one user
 		{"a", 1, true, true},
 		{"b", 2, true, true},
-		{"c", 1, true, false}, // all is taken
+		{"c", 1, true, false}, // exceeds the shared limit
 		{"admin", 3, false, true},
 		{"admin", 1, false, false},
 	} {
@@ -27,12 +27,12 @@ func TestTally(t *testing.T) {
 	tally.Give("b", 2, true)
 	tally.Give("admin", 3, false)
 	if !tally.Take("c", 2, true, most) || tally.Take("c", 1, true, most) {
-		t.Error("what was given back is not there, or too much of it")
+		t.Error("returned weight is not available, or too much of it")
 	}
 	if tally.Held("b") != 0 || len(tally.byUser) != 2 {
-		t.Errorf("users who hold nothing are kept: %v", tally.byUser)
+		t.Errorf("users who hold nothing are not removed: %v", tally.byUser)
 	}
 	if !tally.Take("d", 1000, true, Most{}) {
-		t.Error("no bound, and still refused")
+		t.Error("refused without a limit")
 	}
 }
