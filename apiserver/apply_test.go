@@ -290,7 +290,7 @@ func TestApplyRefused(t *testing.T) {
 		"a key of YAML twice":       {"fieldManager=a&fieldValidation=Strict", "apiVersion: v1\nkind: ConfigMap\ndata: {}\ndata: {}", 400, "already"},
 		"no YAML":                   {"fieldManager=a", "{", 400, "error decoding patch"},
 		"a list":                    {"fieldManager=a", "[]", 400, "error decoding patch"},
-		"null":                      {"fieldManager=a", "null", 400, "null is no object"},
+		"null":                      {"fieldManager=a", "null", 400, "null is not an object"},
 		"nothing":                   {"fieldManager=a", "", 400, "error decoding patch"},
 		"two documents":             {"fieldManager=a", cm(`"data":{}`) + "\n---\n" + cm(`"data":{}`), 400, "several documents"},
 		"an amount without end": {"fieldManager=a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"spec":{"x":1e99999999}}`,

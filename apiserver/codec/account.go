@@ -14,38 +14,36 @@ import (
 )
 
 const (
-	// copies is how many times an object exists until its write is answered: decoded,
-	// copied, encoded.
+	// copies is how many copies of an object exist until its write is answered: decoded, copied, encoded.
 	copies = 3
 	// applyCopies is copies for server-side apply, which compares several versions.
 	applyCopies = 6
 )
 
-// Memory is where the bodies of requests get room.
+// Memory limits the memory for request bodies.
 type Memory interface {
-	// Receive waits until there is room for a body of that length, in bytes.
+	// Receive waits until memory for a body of that length, in bytes, is available.
 	Receive(ctx context.Context, length int) error
-	// Decode waits until there is room for decoding what takes so many bytes; it
-	// replaces what the request had for that before.
+	// Decode waits until memory for decoding, in bytes, is available; it replaces the request's earlier amount.
 	Decode(ctx context.Context, bytes int) error
-	// Check is 413 for what there will never be room for.
+	// Check returns a 413 error for an amount that exceeds the limit.
 	Check(bytes int) error
-	// Close gives everything back. It may be called again.
+	// Close returns everything. It may be called again.
 	Close()
 }
 
-// Account is what one request may take for its body. A nil one bounds nothing.
+// Account is the memory of one request for its body. A nil Account has no limit.
 type Account struct {
 	Memory  Memory
 	Weigher *bounded.Weigher
 }
 
-// WithAccount returns a context whose request's body is decoded on a.
+// WithAccount returns a context with the account that decoding the request's body uses.
 func WithAccount(ctx context.Context, a *Account) context.Context {
 	return context.WithValue(ctx, accountKey{}, a)
 }
 
-// receive waits until there is room for a body of that length.
+// receive waits until memory for a body of that length is available.
 func (a *Account) receive(ctx context.Context, length int) error {
 	if a == nil {
 		return nil
@@ -53,7 +51,7 @@ func (a *Account) receive(ctx context.Context, length int) error {
 	return a.Memory.Receive(ctx, length)
 }
 
-// decode waits until there is room for decoding what takes so many bytes.
+// decode waits until memory for decoding, in bytes, is available.
 func (a *Account) decode(ctx context.Context, bytes int) error {
 	if a == nil {
 		return nil
@@ -61,7 +59,7 @@ func (a *Account) decode(ctx context.Context, bytes int) error {
 	return a.Memory.Decode(ctx, bytes)
 }
 
-// close gives back what the request took.
+// close returns the request's memory.
 func (a *Account) close() {
 	if a != nil {
 		a.Memory.Close()
@@ -70,20 +68,20 @@ func (a *Account) close() {
 
 type accountKey struct{}
 
-// AccountOf is the account in the context; nil for none, which bounds nothing.
+// AccountOf returns the account in the context; nil, which has no limit, if there is none.
 func AccountOf(ctx context.Context) *Account {
 	a, _ := ctx.Value(accountKey{}).(*Account)
 	return a
 }
 
-// admitJSON waits until there is room for decoding data into into, and whatever is
-// made of it; 422 for what is nested too deep or has too long a list.
+// admitJSON waits until memory is available for decoding data into into, and for the copies made of it; it
+// returns a 422 error if data is nested too deep or has too long a list.
 func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	if a == nil {
 		return nil
 	}
 	bytes, err := a.Weigher.JSON(data, into)
-	if err == nil && quantity.Suspicious(data) { // which is looked at without a type
+	if err == nil && quantity.Suspicious(data) { // which is decoded without a type
 		var more int
 		more, err = a.Weigher.JSON(data, new(any))
 		bytes += more
@@ -105,12 +103,12 @@ func (a *Account) admitProtobuf(r *http.Request, data []byte, into any) error {
 	return a.Memory.Decode(r.Context(), copies*bytes)
 }
 
-// errShape is 422 for a body that no object looks like.
+// errShape is the 422 error for a body whose shape is refused.
 func errShape(err *field.Error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{err})
 }
 
-// AdmitPatch waits until there is room for applying data, a patch, to current.
+// AdmitPatch waits until memory is available for applying data, a patch, to current.
 func (a *Account) AdmitPatch(r *http.Request, typ types.PatchType, data, current []byte) error {
 	if a == nil {
 		return nil
@@ -130,8 +128,8 @@ func (a *Account) AdmitPatch(r *http.Request, typ types.PatchType, data, current
 	return a.Memory.Decode(r.Context(), cost)
 }
 
-// pathLength is how many levels of an object a JSON patch opens at most, each of
-// which keeps a text of its own.
+// pathLength is the maximum number of levels of an object that a JSON patch decodes, each of which keeps a copy
+// of its text.
 func pathLength(patch []byte) int {
 	most, n := 0, 0
 	for _, c := range patch {
@@ -146,7 +144,7 @@ func pathLength(patch []byte) int {
 	return min(most, bounded.MaxDepth)
 }
 
-// check refuses what a patch made where the same would be refused as a body.
+// check refuses the result of a patch if it would be refused as a body.
 func (a *Account) check(data []byte, into any) error {
 	if a == nil {
 		return nil

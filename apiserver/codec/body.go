@@ -16,9 +16,8 @@ import (
 	"monopod/apiserver/codec/bounded"
 )
 
-// Body reads the request's body as JSON, converted from YAML where the client
-// says that it is that, or as protobuf. Without a Content-Type it is JSON, and
-// with the one of `curl -d`.
+// Body reads the request's body as JSON, which it converts from YAML if the Content-Type says so, or as
+// protobuf. Without a Content-Type, and with that of `curl -d`, it is JSON.
 func Body(r *http.Request) ([]byte, error) {
 	header := r.Header.Get("Content-Type")
 	typ, _, err := mime.ParseMediaType(cmp.Or(header, TypeJSON))
@@ -26,7 +25,7 @@ func Body(r *http.Request) ([]byte, error) {
 		return nil, apierrors.NewBadRequest("Content-Type: " + err.Error())
 	}
 	switch typ {
-	case TypeJSON, TypeProtobuf, typeForm: // decode knows protobuf by its first bytes
+	case TypeJSON, TypeProtobuf, typeForm: // decode detects protobuf by its first bytes
 		return ReadAll(r)
 	case TypeYAML, "text/yaml", "application/x-yaml":
 		data, err := ReadAll(r)
@@ -41,7 +40,7 @@ func Body(r *http.Request) ([]byte, error) {
 	}}
 }
 
-// toJSON converts the one document of a YAML body.
+// toJSON converts a YAML body with one document.
 func toJSON(r *http.Request, data []byte) ([]byte, error) {
 	if err := AccountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
 		return nil, err
@@ -56,13 +55,12 @@ func toJSON(r *http.Request, data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// errTooLarge is 413 for what would not fit a request as JSON.
+// errTooLarge is the 413 error for a body that is too large as JSON.
 func errTooLarge(size int) error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("as JSON it has %d bytes, limit is %d", size, MaxBody))
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("converted to JSON it has %d bytes, limit is %d", size, MaxBody))
 }
 
-// ReadAll reads the body once there is room for it; one that ends too early is the
-// client's mistake.
+// ReadAll reads the body when memory for it is available; a body that ends early is a 400 error.
 func ReadAll(r *http.Request) ([]byte, error) {
 	data, err := readBounded(r)
 	var tooLarge *http.MaxBytesError
@@ -72,11 +70,11 @@ func ReadAll(r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// readBounded reads the beginning of a body, and the rest when there is room for as
-// much as the client says that it sends, or may send.
+// readBounded reads the start of a body, and the rest when memory for the length that the client declares, or
+// for the maximum, is available.
 func readBounded(r *http.Request) ([]byte, error) {
 	length := int(min(r.ContentLength, MaxBody))
-	if length < 0 { // it does not say
+	if length < 0 { // the client does not declare it
 		length = MaxBody
 	}
 	if length <= SmallBody {
@@ -99,7 +97,7 @@ func readBounded(r *http.Request) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// MediaType is a Content-Type without its parameters.
+// MediaType returns a Content-Type without its parameters.
 func MediaType(header string) string {
 	typ, _, err := mime.ParseMediaType(header)
 	if err != nil {
@@ -108,7 +106,7 @@ func MediaType(header string) string {
 	return typ
 }
 
-// PatchBody reads a patch, which is JSON whatever its type.
+// PatchBody reads a patch, which is JSON for all patch types except apply.
 func PatchBody(r *http.Request) ([]byte, error) {
 	data, err := ReadAll(r)
 	if err != nil {
@@ -120,9 +118,8 @@ func PatchBody(r *http.Request) ([]byte, error) {
 	return nil, apierrors.NewBadRequest("error decoding patch: the body is not valid JSON")
 }
 
-// SmallBody is the length up to which bodies do not wait for room before they are
-// read, in bytes.
+// SmallBody is the maximum length of bodies that are read without waiting for memory, in bytes.
 const SmallBody = 64 << 10
 
-// MaxBody is the largest request body, in bytes (upstream: 3 MiB).
+// MaxBody is the maximum size of a request body, in bytes (upstream: 3 MiB).
 const MaxBody = 3 << 20

@@ -11,26 +11,25 @@ import (
 )
 
 const (
-	// gzipFrom is the size from which on an answer is compressed, in bytes, and
-	// gzipLevel how hard (upstream: responsewriters' defaultGzipThresholdBytes and
-	// defaultGzipContentEncodingLevel).
+	// gzipFrom is the size in bytes from which responses are compressed, and gzipLevel the compression level
+	// (upstream: responsewriters' defaultGzipThresholdBytes and defaultGzipContentEncodingLevel).
 	gzipFrom  = 128 << 10
 	gzipLevel = 1
 )
 
-// gzips are writers that wait for the next large answer.
+// gzips keeps writers for reuse.
 var gzips = sync.Pool{New: func() any {
 	w, err := gzip.NewWriterLevel(io.Discard, gzipLevel)
 	if err != nil {
-		panic(err) // of a constant
+		panic(err) // the level is a constant
 	}
 	return w
 }}
 
-// begin sends the header of an answer of size bytes, and returns where they go:
-// compressed, if they are many and the client wants that. Close ends the answer.
+// begin sends the header of a response of size bytes, and returns a writer for the body, which compresses a
+// large one if the client accepts that. Close ends the response.
 func begin(w http.ResponseWriter, r *http.Request, contentType string, code, size int) io.WriteCloser {
-	AccountOf(r.Context()).close() // a client may take its time to read
+	AccountOf(r.Context()).close() // a slow client must not hold memory for its body
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if size <= gzipFrom || !takesGzip(r.Header.Get("Accept-Encoding")) {
@@ -46,7 +45,7 @@ func begin(w http.ResponseWriter, r *http.Request, contentType string, code, siz
 	return zipped{z}
 }
 
-// takesGzip reads an Accept-Encoding header.
+// takesGzip reports whether an Accept-Encoding header accepts gzip.
 func takesGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, params, _ := strings.Cut(part, ";")
@@ -66,7 +65,7 @@ func (plain) Close() error { return nil }
 
 type zipped struct{ *gzip.Writer }
 
-// Close writes the end of the stream and gives the writer back.
+// Close writes the end of the stream and returns the writer to the pool.
 func (z zipped) Close() error {
 	err := z.Writer.Close()
 	z.Reset(io.Discard)

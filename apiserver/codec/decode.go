@@ -26,9 +26,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Decode reads JSON or protobuf into obj. For JSON it follows the request's
-// fieldValidation: Strict refuses unknown and duplicate fields, Warn (the
-// default) names them in Warning headers.
+// Decode decodes JSON or protobuf into obj. For JSON it applies the request's fieldValidation: Strict refuses
+// unknown and duplicate fields, Warn (the default) lists them in Warning headers.
 func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
 	validation, err := FieldValidation(r)
 	if err != nil {
@@ -55,7 +54,7 @@ func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	return validation.Judge(w, found)
 }
 
-// errNoJSON says what to do where the body may be YAML.
+// errNoJSON adds a hint if the body may be YAML.
 func errNoJSON(data []byte, err error) error {
 	if !encjson.Valid(data) && !utilyaml.IsJSONBuffer(data) {
 		err = fmt.Errorf("%w: the body is not JSON; for YAML set the header Content-Type: %s", err, TypeYAML)
@@ -63,7 +62,7 @@ func errNoJSON(data []byte, err error) error {
 	return errUnrecognized(err)
 }
 
-// DecodeJSON reads data into obj and says what of it is unknown or occurs twice.
+// DecodeJSON decodes data into obj and returns unknown and duplicate fields.
 func DecodeJSON(data []byte, obj any) (found []error, err error) {
 	if err := quantity.CheckJSON(data, obj); err != nil {
 		return nil, err
@@ -84,7 +83,7 @@ func FieldValidation(r *http.Request) (Strictness, error) {
 	return Strictness(asked), request.ErrOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
 }
 
-// Judge refuses a body for such fields, or warns of them.
+// Judge returns an error for such fields, or sends warnings.
 func (s Strictness) Judge(w http.ResponseWriter, found []error) error {
 	if len(found) == 0 || s == metav1.FieldValidationIgnore {
 		return nil
@@ -100,8 +99,7 @@ func (s Strictness) Judge(w http.ResponseWriter, found []error) error {
 	return nil
 }
 
-// decodeProtobuf reads the envelope and what is in it; what it says of its kind
-// is left in obj.
+// decodeProtobuf decodes the envelope and its object; the kind in the envelope is set in obj.
 func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) error {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(data); err != nil {
@@ -126,8 +124,7 @@ func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) err
 	return nil
 }
 
-// DecodeObject reads the body of a write to the object or one of its
-// subresources and checks that it is what the path names.
+// DecodeObject decodes the body of a write to the object or a subresource, and checks that it matches the path.
 func DecodeObject(w http.ResponseWriter, r *http.Request, data []byte, into Expected) (kind.Object, error) {
 	obj := into.New()
 	if err := Decode(w, r, data, obj); err != nil {
@@ -139,8 +136,7 @@ func DecodeObject(w http.ResponseWriter, r *http.Request, data []byte, into Expe
 	return obj, CheckName(obj, into.Ref, into.Namespaced)
 }
 
-// Expected is what the path of a write takes: the type of its body, and what the body
-// may say of kind, name and namespace.
+// Expected is what the path of a write requires: the type of its body, and its kind, name and namespace.
 type Expected struct {
 	New        func() kind.Object
 	Kind       schema.GroupVersionKind
@@ -148,8 +144,7 @@ type Expected struct {
 	Namespaced bool
 }
 
-// CheckKind refuses an object of another kind than the path is about. A body
-// that does not say is taken at the path's word.
+// CheckKind refuses an object of another kind than the path's. A body without a kind is accepted.
 func CheckKind(got, want schema.GroupVersionKind) error {
 	if got.Empty() || got == want {
 		return nil
@@ -165,8 +160,7 @@ func or(s, other string) string {
 	return s
 }
 
-// CheckName completes the object's name and namespace from the path, or refuses
-// an object that says otherwise.
+// CheckName sets the object's name and namespace from the path, or returns an error if the object has others.
 func CheckName(obj metav1.Object, ref client.Ref, namespaced bool) error {
 	switch {
 	case !namespaced:
@@ -188,8 +182,7 @@ func CheckName(obj metav1.Object, ref client.Ref, namespaced bool) error {
 	return nil
 }
 
-// ApplyJSON is the body of an apply as JSON, and the fields that occur twice in
-// YAML.
+// ApplyJSON returns the body of an apply as JSON, and the duplicate fields of YAML.
 func ApplyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err error) {
 	if encjson.Valid(data) {
 		return data, nil, nil
@@ -206,18 +199,17 @@ func ApplyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err e
 	return out, doubled, err
 }
 
-// DecodePatch reads an object without a type, and the fields that occur twice.
+// DecodePatch decodes an object without a type, and returns duplicate fields.
 func DecodePatch(data []byte) (obj *unstructured.Unstructured, doubled []error, err error) {
 	obj = &unstructured.Unstructured{}
 	doubled, err = json.UnmarshalStrict(data, &obj.Object)
 	if err == nil && obj.Object == nil {
-		err = fmt.Errorf("%s is no object", bytes.TrimSpace(data))
+		err = fmt.Errorf("%s is not an object", bytes.TrimSpace(data))
 	}
 	return obj, doubled, err
 }
 
-// CheckAmounts refuses quantities that take too long to read, wherever escapes in
-// the body may have hidden them.
+// CheckAmounts refuses quantities that take too long to parse, also if escapes in the body hide them.
 func CheckAmounts(obj *unstructured.Unstructured, typed any) error {
 	data, err := encjson.Marshal(obj.Object)
 	if err == nil {
@@ -229,8 +221,7 @@ func CheckAmounts(obj *unstructured.Unstructured, typed any) error {
 	return nil
 }
 
-// ErrPatched is upstream's answer to a patch that makes no object: 422 with what
-// it made.
+// ErrPatched is upstream's error for a patch whose result is not a valid object: 422 with the result.
 func ErrPatched(text []byte, err error) error {
 	why := err.Error()
 	var api apierrors.APIStatus
@@ -240,7 +231,7 @@ func ErrPatched(text []byte, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), why)})
 }
 
-// DecodePatched reads what a patch made, and the fields of it that are unknown.
+// DecodePatched decodes the result of a patch, and returns unknown fields.
 func DecodePatched(r *http.Request, text []byte, into Expected) (kind.Object, []error, error) {
 	obj := into.New()
 	if err := AccountOf(r.Context()).check(text, obj); err != nil {

@@ -1,5 +1,4 @@
-// Package codec is the API's bodies and answers: which media type a client sends
-// and wants, objects in JSON, YAML and protobuf, lists and tables, errors as a
-// Status, warnings, compression. What decoding a body takes is known before it is
-// decoded (package bounded), and has to find room first (Memory).
+// Package codec decodes requests and encodes responses: media types, objects in JSON, YAML and protobuf, lists
+// and tables, errors as a Status, warnings, compression. The memory for decoding a body is estimated first
+// (package bounded) and waits until it is available (Memory).
 package codec

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Hijackable gives up its connection, which may lie below other writers.
+// Hijackable implements http.Hijacker for a writer that may be wrapped.
 type Hijackable struct{ http.ResponseWriter }
 
 // Hijack implements http.Hijacker.

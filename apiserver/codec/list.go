@@ -19,7 +19,7 @@ import (
 	"monopod/store"
 )
 
-// SendEntries answers with a list in the shape that the client wants.
+// SendEntries sends a list in the form that the client accepts.
 func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
 	switch f.As {
 	case "Table":
@@ -57,8 +57,8 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 	return nil
 }
 
-// SendList splices the entries' own bytes into a list, straight into the answer:
-// a long list never stands in memory as a whole.
+// SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
+// memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
 	if a.recordOf(r).Wants(audit.RequestResponse) {
 		var whole bytes.Buffer
@@ -88,7 +88,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	return nil
 }
 
-// sendProtobufList encodes one item after the other into the answer.
+// sendProtobufList encodes one item after the other into the response.
 func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
 	list, err := newProtobufList(res.GVR.GroupVersion().WithKind(res.Kind+"List"), meta, entries)
 	if err != nil {
@@ -96,18 +96,18 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 	}
 	stream(begin(w, r, TypeProtobuf, http.StatusOK, list.length()), func(out io.Writer) {
 		if err := list.write(out); err != nil {
-			a.Log.Error("cannot encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
-			panic(http.ErrAbortHandler) // the answer has begun
+			a.Log.Error("failed to encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
+			panic(http.ErrAbortHandler) // part of the response is sent
 		}
 	})
 	return nil
 }
 
-// stream writes an answer in large pieces and ends it.
+// stream writes a response in large blocks and ends it.
 func stream(w io.WriteCloser, write func(io.Writer)) {
 	out := bufio.NewWriterSize(w, listBuffer)
 	write(out)
-	out.Flush() // a client that went away is no error of ours
+	out.Flush() // the client may have left
 	w.Close()
 }
 
@@ -121,7 +121,7 @@ func listHead(res *kind.Resource, meta metav1.ListMeta) ([]byte, error) {
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, res.Kind+"List", res.GVR.GroupVersion(), data), err
 }
 
-// writeList writes to something that keeps its own error.
+// writeList writes to a writer that keeps its error.
 func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 	w.Write(head)
 	for i, e := range entries {
@@ -133,7 +133,7 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 	io.WriteString(w, listTail)
 }
 
-// Shape is the entry as the client wants it.
+// Shape returns the entry in the form that the client accepts.
 func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *store.Entry) (any, error) {
 	switch f.As {
 	case "Table":
@@ -156,8 +156,7 @@ func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *stor
 	return e.JSON, nil
 }
 
-// Tagged answers with what get returns, under its hash, unless the client has
-// that already.
+// Tagged sends what get returns, with its hash as ETag, or 304 if the client has that version.
 func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, get func() ([]byte, error)) error {
 	etag := strconv.Quote(hash)
 	w.Header().Set("Etag", etag)
@@ -171,6 +170,6 @@ func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, ge
 	}
 	out := begin(w, r, contentType, http.StatusOK, len(data))
 	defer out.Close()
-	_, _ = out.Write(data) // a client that went away is no error of ours
+	_, _ = out.Write(data) // the client may have left
 	return nil
 }

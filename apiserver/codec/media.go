@@ -21,24 +21,24 @@ const (
 	TypeJSON     = "application/json"
 	TypeYAML     = "application/yaml"
 	TypeProtobuf = "application/vnd.kubernetes.protobuf"
-	typeForm     = "application/x-www-form-urlencoded" // what curl -d says
+	typeForm     = "application/x-www-form-urlencoded" // the Content-Type of curl -d
 
-	// TypicalAccept is what typed clients send.
+	// TypicalAccept is the Accept header of typed clients.
 	TypicalAccept = TypeProtobuf + "," + TypeJSON
 )
 
-// Format is how a client wants to be answered.
+// Format is the form of a response.
 type Format struct {
 	Media string // typeYAML or typeProtobuf; empty: JSON
-	// ContentType is what the answer calls itself; empty: as media says.
+	// ContentType overrides the response's Content-Type; empty: Media
 	ContentType string
 	As          string // "", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"
 }
 
-// Header is the answer's Content-Type.
+// Header is the response's Content-Type.
 func (f Format) Header() string { return cmp.Or(f.ContentType, f.Media, TypeJSON) }
 
-// shapes are those that have a version of their own.
+// shapeVersion returns the version of a shape that has one.
 func shapeVersion(as string) schema.GroupVersion {
 	if as == Aggregated {
 		return apidiscovery.SchemeGroupVersion
@@ -46,20 +46,18 @@ func shapeVersion(as string) schema.GroupVersion {
 	return metav1.SchemeGroupVersion
 }
 
-// Negotiate takes the media type of the Accept header that the client likes
-// best of those that are served; JSON when there is no header. as lists the
-// shapes that this request can have.
+// Negotiate returns the supported media type of the Accept header with the highest quality; JSON without a
+// header. as lists the shapes that the request supports.
 func Negotiate(r *http.Request, as ...string) (Format, error) {
 	return choose(r.Header.Get("Accept"), false, as)
 }
 
-// NegotiateWrite is negotiate for a request that writes, which has to know how
-// to answer before it does.
+// NegotiateWrite is Negotiate for a write, which must fail before it changes anything.
 func NegotiateWrite(r *http.Request) (Format, error) {
 	return Negotiate(r, "Table", "PartialObjectMetadata")
 }
 
-// NegotiateStream is negotiate for a watch, which has no form in YAML.
+// NegotiateStream is Negotiate for a watch, which cannot be sent as YAML.
 func NegotiateStream(r *http.Request) (Format, error) {
 	return choose(r.Header.Get("Accept"), true, []string{"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
 }
@@ -97,8 +95,7 @@ type clause struct {
 	quality float64
 }
 
-// clauses are the parts of an Accept header, the best liked first; those of
-// equal quality keep their order.
+// clauses parses an Accept header, highest quality first; parts of equal quality keep their order.
 func clauses(accept string) []clause {
 	var out []clause
 	for part := range strings.SplitSeq(accept, ",") {
@@ -118,7 +115,7 @@ func clauses(accept string) []clause {
 	return out
 }
 
-// format is how the clause wants it; false when that is not served.
+// format returns the clause's format; false if it is not supported.
 func (c clause) format(as []string) (Format, bool) {
 	f := Format{As: c.params["as"]}
 	if f.As != "" {
@@ -138,14 +135,13 @@ func (c clause) format(as []string) (Format, bool) {
 		return f, f.As == ""
 	case TypeProtobuf:
 		f.Media = TypeProtobuf
-		return f, f.As != "Table" // whose cells are anything
+		return f, f.As != "Table" // its cells have no fixed type
 	}
 	return f, false
 }
 
-// NegotiateAnswer is negotiate for a kind that may have no form in protobuf: a
-// client that takes something else too gets that, as upstream does for custom
-// resources.
+// NegotiateAnswer is Negotiate for a kind that may not support protobuf: a client that also accepts another type
+// gets that, as for custom resources upstream.
 func NegotiateAnswer(r *http.Request, res *kind.Resource, as ...string) (Format, error) {
 	f, err := Negotiate(r, as...)
 	if err != nil || f.Media != TypeProtobuf || f.As != "" {
@@ -160,11 +156,10 @@ func NegotiateAnswer(r *http.Request, res *kind.Resource, as ...string) (Format,
 			return other, nil
 		}
 	}
-	return f, nil // which is refused, naming the type
+	return f, nil // encoding refuses it and names the type
 }
 
-// Preferred is the offer that the client likes best, the first for a client that
-// takes anything; empty when it wants none of them.
+// Preferred returns the offer that the client prefers, the first if it accepts any; empty if it accepts none.
 func Preferred(accept string, offers ...string) string {
 	if accept == "" {
 		return offers[0]
@@ -179,5 +174,5 @@ func Preferred(accept string, offers ...string) string {
 	return ""
 }
 
-// Aggregated is the shape in which one request answers all of discovery.
+// Aggregated is the shape of aggregated discovery.
 const Aggregated = "APIGroupDiscoveryList"

@@ -15,26 +15,24 @@ import (
 	"monopod/store"
 )
 
-// A protobuf body is four bytes of magic and an envelope, a runtime.Unknown:
-// what it holds (1), the message itself (2), two texts that stay empty (3, 4).
-// A list has its metadata in field 1 and its items in 2; the event of a watch
-// its type in 1 and, in 2, a RawExtension whose field 1 is a whole body. All
-// fields are of the same wire type, a length and so many bytes.
+// A protobuf body is four bytes of magic and an envelope, a runtime.Unknown: the type (1), the message (2), two
+// texts that are empty (3, 4). A list has its metadata in field 1 and its items in 2; a watch event its type in
+// 1 and, in 2, a RawExtension whose field 1 is a whole body. All fields are length-delimited.
 const (
 	field1 = 1<<3 | 2
 	field2 = 2<<3 | 2
 )
 
-// ProtobufMagic begins every protobuf body (upstream: the k8s envelope).
+// ProtobufMagic is the prefix of every protobuf body (upstream: the k8s envelope).
 var ProtobufMagic = []byte("k8s\x00")
 
-// message is a type with a generated protobuf form.
+// message is a type that can be encoded as protobuf.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)
 }
 
-// asMessage is v as a message; 406 for a type that has no such form.
+// asMessage returns v as a message, or a 406 error for a type that is not one.
 func asMessage(v any) (message, error) {
 	if m, ok := v.(message); ok {
 		return m, nil
@@ -45,12 +43,12 @@ func asMessage(v any) (message, error) {
 	}}
 }
 
-// appendField begins a field of size bytes.
+// appendField appends the header of a field of size bytes.
 func appendField(b []byte, tag byte, size int) []byte {
 	return binary.AppendUvarint(append(b, tag), uint64(size))
 }
 
-// sizeOfField is how long a field of size bytes is as a whole.
+// sizeOfField is the length of a field of size bytes with its header.
 func sizeOfField(size int) int { return 1 + sizeOfVarint(uint64(size)) + size }
 
 func sizeOfVarint(v uint64) int {
@@ -71,7 +69,7 @@ func appendMessage(b []byte, m message, size int) ([]byte, error) {
 	return b, nil
 }
 
-// sizeOfBody is how long the body is that holds size bytes of the kind.
+// sizeOfBody is the length of a body that contains size bytes of the kind.
 func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 	kind := runtime.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
 	return len(ProtobufMagic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
@@ -80,7 +78,7 @@ func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 // bodyTail ends every envelope.
 const bodyTail = "\x1a\x00\x22\x00"
 
-// appendBody begins the body that holds size bytes of the kind; bodyTail ends it.
+// appendBody appends the start of a body that contains size bytes of the kind; bodyTail ends it.
 func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	version := gvk.GroupVersion().String()
 	b = append(b, ProtobufMagic...)
@@ -90,7 +88,7 @@ func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	return appendField(b, field2, size)
 }
 
-// ProtobufOf is v, an object whose TypeMeta is set, as a body.
+// ProtobufOf returns v, an object with a TypeMeta, as a body.
 func ProtobufOf(v any) ([]byte, error) {
 	m, err := asMessage(v)
 	if err != nil {
@@ -105,7 +103,7 @@ func ProtobufOf(v any) ([]byte, error) {
 	return append(b, bodyTail...), err
 }
 
-// ProtobufEvent appends an event of a watch, which holds object, a body.
+// ProtobufEvent appends a watch event that contains object, a body.
 func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
 	raw := sizeOfField(len(object))
 	b = append(appendField(b, field1, len(typ)), typ...)
@@ -113,7 +111,7 @@ func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
 	return append(b, object...)
 }
 
-// protobufList is a list of entries on its way out, one item at a time.
+// protobufList is a list of entries that is written one item at a time.
 type protobufList struct {
 	gvk   schema.GroupVersionKind
 	meta  metav1.ListMeta
@@ -136,10 +134,10 @@ func newProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries 
 	return l, nil
 }
 
-// length is the whole body's, in bytes.
+// length is the length of the whole body, in bytes.
 func (l *protobufList) length() int { return sizeOfBody(l.gvk, l.size) }
 
-// write writes the body to something that keeps its own error.
+// write writes the body to a writer that keeps its error.
 func (l *protobufList) write(w io.Writer) error {
 	size := l.meta.Size()
 	b := appendField(appendBody(nil, l.gvk, l.size), field1, size)

@@ -13,15 +13,14 @@ import (
 	"monopod/apiserver/access/audit"
 )
 
-// Responder answers requests. Log is required.
+// Responder sends responses. Log is required.
 type Responder struct {
 	Log     *zap.Logger
-	Clock   clock.PassiveClock // tells ages in tables
-	Audited bool               // the answer goes to the request's audit record, too
+	Clock   clock.PassiveClock // for ages in tables
+	Audited bool               // the response is also recorded in the request's audit record
 }
 
-// Send answers with v, as the client wants it; v may be JSON already, where
-// that is not protobuf.
+// Send sends v in the format f; v may be encoded JSON, unless f is protobuf.
 func (a *Responder) Send(w http.ResponseWriter, r *http.Request, f Format, code int, v any) {
 	if a.Audited {
 		note(r, v)
@@ -32,15 +31,15 @@ func (a *Responder) Send(w http.ResponseWriter, r *http.Request, f Format, code 
 		return
 	}
 	out := begin(w, r, f.Header(), code, len(data))
-	out.Write(data) // a client that went away is no error of ours
+	out.Write(data) // the client may have left
 	out.Close()
 }
 
-// unsendable says why there is no answer; as JSON, which every Status has.
+// unsendable sends the error why a response cannot be encoded, as JSON, which every Status supports.
 func (a *Responder) unsendable(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	if status.Code >= http.StatusInternalServerError {
-		a.Log.Error("cannot encode an answer", zap.String("path", r.URL.Path), zap.Error(err))
+		a.Log.Error("failed to encode a response", zap.String("path", r.URL.Path), zap.Error(err))
 	}
 	a.Send(w, r, Format{}, int(status.Code), status)
 }
@@ -64,12 +63,12 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 	return data, err
 }
 
-// pretty says that the answer is for somebody to read.
+// pretty reports whether the response is indented.
 func pretty(r *http.Request) bool {
 	return strings.Contains(r.URL.RawQuery, "pretty=") && r.URL.Query().Get("pretty") == "true"
 }
 
-// Fail answers with err as a Status.
+// Fail sends err as a Status.
 func (a *Responder) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	if status.Code >= http.StatusInternalServerError && status.Code != http.StatusGatewayTimeout {
@@ -83,7 +82,7 @@ func (a *Responder) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Send(w, r, f, int(status.Code), status)
 }
 
-// note writes down what the client gets, v as send takes it.
+// note records the response in the audit log; v is as in Send.
 func note(r *http.Request, v any) {
 	record := audit.Of(r.Context())
 	if status, ok := v.(*metav1.Status); ok {
@@ -96,7 +95,7 @@ func note(r *http.Request, v any) {
 	if !ok {
 		var err error
 		if data, err = json.Marshal(v); err != nil {
-			return // what cannot be encoded was not sent either
+			return // what cannot be encoded is not sent either
 		}
 	}
 	record.Answered(data)
@@ -109,7 +108,7 @@ func (a *Responder) recordOf(r *http.Request) *audit.Record {
 	return audit.Of(r.Context())
 }
 
-// Indented is v as people read it.
+// Indented returns v as indented JSON.
 func Indented(v any) any {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

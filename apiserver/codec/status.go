@@ -10,17 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrTimeout is upstream's answer to a request that took too long.
+// ErrTimeout is upstream's error for a request that took too long.
 func ErrTimeout() *apierrors.StatusError {
 	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 }
 
-// tookTooLong says that err is the end of a request's time, or of its client.
+// tookTooLong reports whether err is the end of a request's time, or of its client.
 func tookTooLong(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Success is the Status of a request that has nothing else to answer.
+// Success is the Status of a request without another response.
 func Success(code int32, details *metav1.StatusDetails) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -28,14 +28,14 @@ func Success(code int32, details *metav1.StatusDetails) *metav1.Status {
 	}
 }
 
-// RetryAfter says when to come again, where the Status does.
+// RetryAfter sets the header Retry-After, if the Status contains it.
 func RetryAfter(w http.ResponseWriter, status *metav1.Status) {
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
 }
 
-// StatusOf is the Status an error stands for; what is no API error is internal.
+// StatusOf returns the Status of an error; an error that is not an API error is internal.
 func StatusOf(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if !errors.As(err, &api) {

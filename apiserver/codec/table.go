@@ -12,7 +12,7 @@ import (
 	"monopod/store"
 )
 
-// Partial is the object's metadata alone.
+// Partial returns the object's metadata.
 func Partial(obj kind.Object) *metav1.PartialObjectMetadata {
 	p := metaOf(obj)
 	p.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: metav1.SchemeGroupVersion.String()}
@@ -46,7 +46,7 @@ func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy) *Printed {
 	return p
 }
 
-// MarshalJSON encodes the Table alone.
+// MarshalJSON encodes only the Table.
 func (p *Printed) MarshalJSON() ([]byte, error) { return json.Marshal(&p.Table) }
 
 // Add adds the row of an object; now is what its age counts to.

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// maxWarning and maxWarnings bound one warning and all of an answer's, in
-	// characters (upstream: endpoints/filters' truncateAtTotalRunes and
-	// truncateItemRunes).
+	// maxWarning and maxWarnings are the maximum lengths of one warning and of all warnings of a response, in
+	// characters (upstream: endpoints/filters' truncateAtTotalRunes and truncateItemRunes).
 	maxWarning  = 256
 	maxWarnings = 4096
 )
 
-// warn puts texts into h, each once: a write may run again.
+// warn adds warnings to h, without duplicates: a write may run again.
 func warn(h http.Header, texts []string) {
 	for _, text := range texts {
 		if !AddWarning(h, text) {
@@ -27,7 +26,7 @@ func warn(h http.Header, texts []string) {
 	}
 }
 
-// headline is text as a header can carry it: short, printable, in one line.
+// headline returns text in the form of a header: short, printable, in one line.
 func headline(text string) string {
 	runes := []rune(strings.ToValidUTF8(text, "\uFFFD"))
 	for i, c := range runes {
@@ -38,8 +37,8 @@ func headline(text string) string {
 	return string(runes[:min(len(runes), maxWarning)])
 }
 
-// AddWarning puts text beside the warnings there are, once: a write may run again.
-// It is false when there is no room for more.
+// AddWarning adds a warning to the header, without duplicates: a write may run again. It returns false if the
+// maximum is reached.
 func AddWarning(h http.Header, text string) bool {
 	value, err := utilnet.NewWarningHeader(299, "-", headline(text))
 	there := h.Values("Warning")

@@ -12,9 +12,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Attributes is what a request about ref wants to do. A namespace counts as
-// being inside itself, and a list that its field selector narrows to one name as
-// a list of that name (upstream: RequestInfoFactory).
+// Attributes returns the attributes of a request about ref. The namespace of a request for a namespace is that
+// namespace, and a list whose field selector selects one name has that name (upstream: RequestInfoFactory).
 func Attributes(r *http.Request, ref client.Ref) auth.Attributes {
 	a := auth.Attributes{
 		User: auth.UserOf(r.Context()), Verb: Verb(r, ref),
@@ -25,7 +24,7 @@ func Attributes(r *http.Request, ref client.Ref) auth.Attributes {
 		a.Namespace = ref.Name
 	}
 	switch {
-	case !hasVerb(r.Method): // passed on by a proxy, for who may do anything
+	case !hasVerb(r.Method): // proxied; only for users who may do everything
 		a.Verb = ""
 	case a.Verb == "list" || a.Verb == "watch":
 		a.Fields = selected(r)
@@ -36,7 +35,7 @@ func Attributes(r *http.Request, ref client.Ref) auth.Attributes {
 	return a
 }
 
-// hasVerb says that a method has a word of Kubernetes'.
+// hasVerb reports whether a method has a Kubernetes verb.
 func hasVerb(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
@@ -51,8 +50,7 @@ func OpensStream(a auth.Attributes) bool {
 		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")
 }
 
-// selected is what the request's field selector asks for; nothing where it does not
-// parse, which the handler says.
+// selected returns the requirements of the field selector; none if it is invalid, which the handler reports.
 func selected(r *http.Request) fields.Requirements {
 	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {
 		return nil
@@ -64,7 +62,7 @@ func selected(r *http.Request) fields.Requirements {
 	return sel.Requirements()
 }
 
-// selectedName is the one name that a field selector leaves.
+// selectedName returns the one name that a field selector selects.
 func selectedName(asked fields.Requirements) string {
 	for _, f := range asked {
 		if f.Field == "metadata.name" && f.Operator == selection.Equals && len(content.IsPathSegmentName(f.Value)) == 0 {

@@ -1,3 +1,3 @@
-// Package request reads what a request asks for out of its path, query and headers:
-// the object, the verb, the attributes that are authorized, selectors and options.
+// Package request parses a request's path, query and headers: object, verb, attributes for authorization,
+// selectors and options.
 package request

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/access/auth"
 )
 
-// Impersonated is the user that the headers name; false when they name none.
+// Impersonated returns the user in the impersonation headers; false without such headers.
 func Impersonated(h http.Header) (as auth.User, asked bool, err error) {
 	as = auth.User{
 		Name: h.Get(authenticationv1.ImpersonateUserHeader), UID: h.Get(authenticationv1.ImpersonateUIDHeader),
@@ -25,8 +25,7 @@ func Impersonated(h http.Header) (as auth.User, asked bool, err error) {
 	return as, as.Name != "", nil
 }
 
-// impersonatedExtra reads Impersonate-Extra-KEY headers, whose keys may be
-// escaped as in a URL.
+// impersonatedExtra parses Impersonate-Extra-KEY headers, whose keys may be percent-encoded.
 func impersonatedExtra(h http.Header) map[string][]string {
 	var extra map[string][]string
 	for name, values := range h {

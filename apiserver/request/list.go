@@ -12,11 +12,11 @@ import (
 	"monopod/apiserver/client/query"
 )
 
-// ListOptions are a list's or watch's query, read.
+// ListOptions are the parsed query of a list or watch.
 type ListOptions struct {
 	metav1.ListOptions
 	Sel client.Selector
-	Rev int64 // 0: not said
+	Rev int64 // 0: not set
 }
 
 // ReadListOptions reads the query of a list or watch of ref; errors are API errors (400).

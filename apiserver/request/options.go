@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/client/query"
 )
 
-// PatchOptions are what the query says of a patch, refused where upstream does:
-// only an apply can be forced, and it needs a manager.
+// PatchOptions returns the options of a patch, or upstream's errors: only an apply can be forced, and it needs a
+// field manager.
 func PatchOptions(r *http.Request, typ types.PatchType) (*metav1.PatchOptions, error) {
 	query := r.URL.Query()
 	opts := &metav1.PatchOptions{FieldManager: query.Get("fieldManager")}
@@ -29,8 +29,7 @@ func PatchOptions(r *http.Request, typ types.PatchType) (*metav1.PatchOptions, e
 	return opts, ErrOptions(r, metavalidation.ValidatePatchOptions(opts, typ))
 }
 
-// ErrOptions is 422 for what is wrong with the options in a request's query, nil
-// for no mistakes.
+// ErrOptions returns a 422 error for invalid options in a request's query; nil without errors.
 func ErrOptions(r *http.Request, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -64,7 +63,7 @@ func QueryDeleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 	return nil
 }
 
-// IncludeObject reads what a table row should carry of its object.
+// IncludeObject parses which part of its object a table row contains.
 func IncludeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	opts := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))}
 	if opts.IncludeObject == "" {

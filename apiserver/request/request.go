@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/client/query"
 )
 
-// Verb is what a request does, in Kubernetes' words: get, list, watch, create,
-// update, patch, delete or deletecollection.
+// Verb returns the Kubernetes verb of a request: get, list, watch, create, update, patch, delete or
+// deletecollection.
 func Verb(r *http.Request, ref client.Ref) string {
 	switch r.Method {
 	case http.MethodPost:
@@ -43,8 +43,8 @@ func wantsWatch(r *http.Request) bool {
 	return err == nil && watch
 }
 
-// CheckQuery refuses a query that does not parse: what cannot be read would be
-// left out, and a deletion would forget its selector.
+// CheckQuery refuses an invalid query: otherwise invalid parts would be ignored, and a deletion could lose its
+// selector.
 func CheckQuery(r *http.Request) error {
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		return apierrors.NewBadRequest("the query of the request cannot be read: " + err.Error())
@@ -52,7 +52,7 @@ func CheckQuery(r *http.Request) error {
 	return nil
 }
 
-// Ref is what the path says.
+// Ref returns the object that the path refers to.
 func Ref(r *http.Request) client.Ref {
 	return client.Ref{
 		Resource: schema.GroupVersionResource{
@@ -63,8 +63,7 @@ func Ref(r *http.Request) client.Ref {
 	}
 }
 
-// param is a part of the path. The router matches the path as the client wrote
-// it, with its escapes.
+// param returns a part of the path. The router matches the path with its escapes.
 func param(r *http.Request, name string) string {
 	raw := chi.URLParam(r, name)
 	if plain, err := url.PathUnescape(raw); err == nil && r.URL.RawPath != "" {
@@ -73,7 +72,7 @@ func param(r *http.Request, name string) string {
 	return raw
 }
 
-// LongRunning says that the request is a watch or a stream.
+// LongRunning reports whether the request is a watch or a stream.
 func LongRunning(r *http.Request, ref client.Ref) bool {
 	switch ref.Subresource {
 	case "log", "exec", "attach", "portforward", "proxy":
@@ -82,8 +81,8 @@ func LongRunning(r *http.Request, ref client.Ref) bool {
 	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
 }
 
-// IsProxied says whether the request goes on to a pod, a service or a node: its
-// body is theirs to bound. An escaped slash is part of a name, as for the router.
+// IsProxied reports whether the request is proxied to a pod, a service or a node, which limit the body
+// themselves. An escaped slash is part of a name, as for the router.
 func IsProxied(r *http.Request) bool {
 	path := r.URL.EscapedPath()
 	parts := strings.SplitN(strings.TrimPrefix(path, "/api/v1/"), "/", 6)
@@ -101,8 +100,8 @@ func IsUpgrade(r *http.Request) bool {
 // HasBody reports whether the request comes with a body, which may be empty.
 func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// AsWrite is r as the check for other origins should see it. A browser lets any
-// page open a WebSocket, with a GET, and a stream can do more than read.
+// AsWrite returns r as the cross-origin check must see it: as a write. A browser lets any page open a WebSocket
+// with a GET, and a stream can do more than read.
 func AsWrite(r *http.Request) *http.Request {
 	if !IsUpgrade(r) {
 		return r

@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	// maxSelector is the longest selector, in bytes, and maxTerms how many
-	// requirements and values it has at most: each is compared with every object of a
-	// list and every event of a watch.
+	// maxSelector is the maximum length of a selector, in bytes, and maxTerms its maximum number of requirements
+	// and values: each is compared with every object of a list and every event of a watch.
 	maxSelector = 64 << 10
 	maxTerms    = 1000
 )
 
-// parseLabels reads a labelSelector.
+// parseLabels parses a labelSelector.
 func parseLabels(text string) (labels.Selector, error) {
 	if err := checkSelector("labelSelector", len(text)); err != nil {
 		return nil, err
@@ -33,7 +32,7 @@ func parseLabels(text string) (labels.Selector, error) {
 	return sel, checkTerms("labelSelector", terms)
 }
 
-// ParseFields reads a fieldSelector.
+// ParseFields parses a fieldSelector.
 func ParseFields(text string) (fields.Selector, error) {
 	if err := checkSelector("fieldSelector", len(text)); err != nil {
 		return nil, err

@@ -1,11 +1,9 @@
-// Package bounded looks at what others send before anything is built from it.
+// Package bounded checks requests before they are decoded.
 //
-// A few bytes can stand for a lot of memory: an empty container takes two bytes
-// in protobuf and 408 in Go, an alias in YAML repeats a text that was sent once,
-// and libraries take time that grows with the square of a text's nesting. So one
-// quick pass over the text bounds how deep it nests and how long its lists are,
-// and says how many bytes decoding it takes (Weigher); YAML, which has to be
-// parsed first, is bounded by YAMLToJSON.
+// A few bytes can need a lot of memory: an empty container takes two bytes in protobuf and 408 in Go, an alias
+// in YAML repeats a text that was sent once, and libraries take quadratic time for nested texts. So one quick
+// pass over the text limits nesting and the length of lists, and computes how many bytes decoding takes
+// (Weigher). YAML, which must be parsed first, is limited by YAMLToJSON.
 package bounded
 
 import (
@@ -18,23 +16,22 @@ import (
 )
 
 const (
-	// MaxDepth is how deep objects and lists may nest. Kubernetes' own types need
-	// some 30 levels, the schema of a large custom resource 100.
+	// MaxDepth is the maximum nesting of objects and lists. Kubernetes' own types need some 30 levels, the
+	// schema of a large custom resource 100.
 	MaxDepth = 256
-	// MaxItems is how many items a list may have.
+	// MaxItems is the maximum number of items of a list.
 	MaxItems = 10_000
 )
 
-// Weigher knows what values of Go types cost. It learns a type when it first
-// meets it. The zero value is ready to use.
+// Weigher computes the memory of values of Go types. It analyzes a type when it first sees it. The zero value is
+// ready to use.
 type Weigher struct {
 	mu    sync.Mutex // guards plans
 	plans map[reflect.Type]*plan
 }
 
-// JSON returns how many bytes decoding data into a value of into's type takes. It
-// fails for what is nested too deep or has too long a list. What is not JSON
-// passes: decoding it says what is wrong.
+// JSON returns how many bytes decoding data into a value of into's type takes. It fails if data is nested too
+// deep or has too long a list. Invalid JSON is accepted: decoding it returns the error.
 func (w *Weigher) JSON(data []byte, into any) (int, *field.Error) {
 	r := jsonReader{data: data}
 	r.value(w.planOf(reflect.TypeOf(into)))
@@ -48,8 +45,7 @@ func (w *Weigher) Protobuf(data []byte, into any) (int, *field.Error) {
 	return len(data) + r.cost, r.err
 }
 
-// trail is the way from a document to what a reader looks at, as far as an error
-// shows it.
+// trail is the path within a document, truncated for errors.
 type trail struct {
 	steps [8]string
 	depth int
@@ -84,7 +80,7 @@ func (t *trail) tooDeep() *field.Error {
 
 func (t *trail) tooMany(n int) *field.Error { return field.TooMany(t.path(), n, MaxItems) }
 
-// step is a key as an error shows it.
+// step is a key in the form that errors show.
 func step(key string) string {
 	const most = 40
 	if len(key) > most {

@@ -20,8 +20,7 @@ func nested(open, end string, depth int) string {
 	return strings.Repeat(open, depth) + "1" + strings.Repeat(end, depth)
 }
 
-// What is nested too deep or too long is refused by its path, in whatever it is
-// hidden; what a client may mean is not.
+// What is nested too deep or too long is refused with its path, wherever it is; common bodies are not.
 func TestJSONIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
@@ -86,7 +85,7 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 }
 
-// deep is a message that holds itself, as the schema of a custom kind does.
+// deep is a message that contains itself, like the schema of a custom kind.
 type deep struct {
 	Inner *deep `protobuf:"bytes,1,opt,name=inner" json:"inner"`
 }
@@ -103,7 +102,7 @@ func TestProtobufThatHoldsItselfIsBounded(t *testing.T) {
 	}
 }
 
-// Weights follow what decoding allocates, within a factor of two, whatever hides it.
+// Weights are within a factor of two of what decoding allocates.
 func TestWeights(t *testing.T) {
 	labels := make([]string, 5000)
 	for i := range labels {
@@ -171,7 +170,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// A document takes no more memory than it weighs but for what is garbage at once.
+// A document takes no more memory than its weight, apart from short-lived garbage.
 func TestYAMLWeights(t *testing.T) {
 	for name, text := range map[string]string{
 		"texts":     "[" + many("a", 5000) + "]",
@@ -187,7 +186,7 @@ func TestYAMLWeights(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			const parser = 100 << 10 // its buffers
+			const parser = 100 << 10 // the parser's buffers
 			if weight := bounded.WeighYAML([]byte(text)); weight*5+parser < took {
 				t.Errorf("weighs %d bytes, takes %d", weight, took)
 			}
@@ -195,8 +194,7 @@ func TestYAMLWeights(t *testing.T) {
 	}
 }
 
-// Whatever is JSON is walked over to its end, unless it is refused: what a decoder
-// accepts has its whole weight.
+// All valid JSON is read to its end, unless it is refused, so that its weight is complete.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,{"b":null}],"c":"\\\"","d":-1.5e3}`, ` [ ] `, `"x"`, `{"spec":{"containers":[{"name":"a"}]}}`} {
 		f.Add(s)
@@ -215,7 +213,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// Whatever is sent as protobuf, nothing panics.
+// Arbitrary protobuf causes no panic.
 func FuzzProtobuf(f *testing.F) {
 	f.Add([]byte(message(2, message(2, message(1, "c")))))
 	f.Add([]byte(message(1, message(17, message(7, message(1, "{"))))))
@@ -227,7 +225,7 @@ func FuzzProtobuf(f *testing.F) {
 	})
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) int {
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// jsonReader walks over JSON without building anything. It stops at what is wrong.
+// jsonReader reads JSON without allocating. It stops at an error.
 type jsonReader struct {
 	data []byte
 	pos  int
@@ -16,13 +16,13 @@ type jsonReader struct {
 	err  *field.Error
 }
 
-// skipped is the plan of what no field is there for.
+// skipped is the plan of unknown fields.
 var skipped = &plan{}
 
-// whatever is the plan of what is decoded without a type.
+// whatever is the plan of values that are decoded without a type.
 var whatever = &plan{kind: anything}
 
-// value walks over one value; false to stop.
+// value reads one value; false to stop.
 func (r *jsonReader) value(p *plan) bool {
 	c := r.next()
 	if p.kind == pointer {
@@ -110,7 +110,7 @@ func (r *jsonReader) object(p *plan) bool {
 	}
 }
 
-// member adds what the n-th member of an object takes, and returns its plan.
+// member adds the cost of the n-th member of an object, and returns its plan.
 func (r *jsonReader) member(p *plan, key string, n int) *plan {
 	switch p.kind {
 	case anything:
@@ -170,7 +170,7 @@ func (r *jsonReader) items(p *plan) bool {
 	}
 }
 
-// next is the next byte that is no space, not consumed; 0 at the end.
+// next is the next byte that is not white space, not consumed; 0 at the end.
 func (r *jsonReader) next() byte {
 	for r.pos < len(r.data) {
 		switch c := r.data[r.pos]; c {
@@ -183,7 +183,7 @@ func (r *jsonReader) next() byte {
 	return 0
 }
 
-// text consumes a string and returns what stands between its quotes.
+// text consumes a string and returns the bytes between its quotes.
 func (r *jsonReader) text() ([]byte, bool) {
 	r.pos++
 	for from := r.pos; r.pos < len(r.data); r.pos++ {
@@ -211,7 +211,7 @@ func (r *jsonReader) literal() bool {
 	return r.pos > from
 }
 
-// plain is a key without its escapes.
+// plain returns a key without its escapes.
 func plain(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted)

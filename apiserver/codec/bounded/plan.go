@@ -10,28 +10,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// kind is what a decoder does with a value.
+// kind is how a decoder treats a value.
 type kind int
 
 const (
 	scalar    kind = iota // a number, a bool, or of no interest
 	text                  // a string or bytes
-	raw                   // reads its text by itself
+	raw                   // decodes its text itself
 	embedded              // keeps JSON that is decoded later
-	anything              // an interface: whatever comes
+	anything              // an interface: any value
 	structure             // fields
 	mapping               // string keys and values
 	list                  // items
-	pointer               // to what is allocated when it is there
+	pointer               // to a value that is allocated if present
 )
 
-// plan is what decoding into a type takes.
+// plan is the memory that decoding into a type takes.
 type plan struct {
 	kind    kind
-	size    int              // of one more value, in bytes: an item, an entry, what a pointer points to
+	size    int              // of each further value, in bytes: an item, an entry, the target of a pointer
 	elem    *plan            // of a mapping, a list or a pointer
-	fields  map[string]*plan // of a structure, by name in JSON
-	numbers map[int]numbered // and by number in protobuf
+	fields  map[string]*plan // of a structure, by JSON name
+	numbers map[int]numbered // by protobuf number
 }
 
 // numbered is a field of a protobuf message.
@@ -42,16 +42,14 @@ type numbered struct {
 
 const (
 	stringSize = 16 // of the header of a string
-	// growth is how much more than its length a list takes while it grows: the old
-	// array and the new one, which is up to twice as long.
+	// growth is the factor by which a growing list exceeds its length: the old array and the new one, which is
+	// up to twice as long.
 	growth = 3
-	// mapEntry is what a map takes for each entry beside key and value: it grows as
-	// lists do, and keeps room.
+	// mapEntry is the overhead of a map for each entry: it grows as lists do, and has spare capacity.
 	mapEntry = 3 * stringSize
-	// objectSize and memberSize are those of a map[string]any: one that is not empty
-	// has room for eight members at once.
+	// objectSize and memberSize are those of a map[string]any: a non-empty one has room for eight members.
 	objectSize, firstMembers, memberSize = 48, 272, 80
-	// itemSize is what an item of a []any takes, and boxSize what it points to.
+	// itemSize is the size of an item of a []any, and boxSize that of the value it points to.
 	itemSize, boxSize = growth * 16, 16
 )
 
@@ -76,7 +74,7 @@ func (w *Weigher) planOf(t reflect.Type) *plan {
 	return w.learn(t)
 }
 
-// learn makes the plan of a type, which may hold itself. The caller holds mu.
+// learn computes the plan of a type, which may contain itself. The caller holds mu.
 func (w *Weigher) learn(t reflect.Type) *plan {
 	if p, ok := w.plans[t]; ok {
 		return p
@@ -91,7 +89,7 @@ func (w *Weigher) learn(t reflect.Type) *plan {
 	default:
 		w.learnKind(p, t)
 	}
-	if p.kind == embedded || p.kind == raw { // messages of their own in protobuf
+	if p.kind == embedded || p.kind == raw { // messages in protobuf
 		w.learnFields(p, t)
 	}
 	return p

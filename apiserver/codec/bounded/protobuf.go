@@ -5,16 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// protobufReader walks over a protobuf message without building anything. It
-// stops at what is wrong.
+// protobufReader reads a protobuf message without allocating. It stops at an error.
 type protobufReader struct {
 	cost int
 	at   trail
 	err  *field.Error
 }
 
-// message walks over the fields of a message that becomes a value of plan p;
-// false to stop.
+// message reads the fields of a message that becomes a value of plan p; false to stop.
 func (r *protobufReader) message(data []byte, p *plan) bool {
 	if r.at.depth >= MaxDepth {
 		r.err = r.at.tooDeep()
@@ -58,7 +56,7 @@ func (r *protobufReader) message(data []byte, p *plan) bool {
 	return true
 }
 
-// field walks over one occurrence of a field.
+// field reads one occurrence of a field.
 func (r *protobufReader) field(value []byte, wire protowire.Type, p *plan) bool {
 	switch p.kind {
 	case pointer:
@@ -84,7 +82,7 @@ func (r *protobufReader) field(value []byte, wire protowire.Type, p *plan) bool 
 	return true
 }
 
-// embedded walks over a message that holds JSON, in its field 1.
+// embedded reads a message that contains JSON in its field 1.
 func (r *protobufReader) embedded(value []byte) bool {
 	for len(value) > 0 {
 		number, wire, n := protowire.ConsumeTag(value)

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// maxExpanded is how long a document may be once each alias stands for what it
-	// repeats, in bytes, and maxNodes how many values it may then have.
+	// maxExpanded is the maximum length of a document after its aliases are expanded, in bytes, and maxNodes its
+	// maximum number of values.
 	maxExpanded = 10 << 20
 	maxNodes    = 200_000
-	// nodeSize is what a value of a document takes while it is converted, in bytes.
+	// nodeSize is the memory for a value of a document while it is converted, in bytes.
 	nodeSize = 320
-	// escaped is how many bytes a byte of a text may take in JSON, and its copies.
+	// escaped is the maximum memory for a byte of a text in JSON, with its copies, in bytes.
 	escaped = 16
 )
 
-// WeighYAML returns how many bytes converting a document may take at most.
+// WeighYAML returns the maximum number of bytes that converting a document takes.
 func WeighYAML(data []byte) int { return escaped*len(data) + nodeSize*nodes(data) }
 
-// nodes is how many values a document can have at most: each follows a sign that
-// is counted, wherever that stands.
+// nodes is the maximum number of values in a document: each follows a character that is counted, wherever it
+// occurs.
 func nodes(data []byte) int {
 	n := 1
 	for i, c := range data {
 		switch c {
 		case '{':
-			n += 3 // itself, a key and a value
+			n += 3 // the value itself, a key and a value
 		case '[', ',', ':', '?':
 			n += 2
 		case '-':
@@ -46,9 +46,8 @@ func nodes(data []byte) int {
 	return n
 }
 
-// YAMLToJSON converts the one document in data that says something. It fails for
-// what is not YAML, what holds several documents or none, what is nested too deep,
-// and for aliases that expand to too much.
+// YAMLToJSON converts the one document in data that is not empty. It fails if data is not YAML, has several
+// documents or none, or is nested too deep, and if its aliases expand to too much.
 func YAMLToJSON(data []byte) ([]byte, error) {
 	doc, err := document(data)
 	if err != nil {
@@ -60,8 +59,7 @@ func YAMLToJSON(data []byte) ([]byte, error) {
 	return yaml.YAMLToJSON(doc)
 }
 
-// Doubled names the keys that a document has twice; nil for one that YAMLToJSON
-// refuses.
+// Doubled returns an error with the duplicate keys of a document; nil for a document that YAMLToJSON refuses.
 func Doubled(data []byte) error {
 	doc, err := document(data)
 	if err != nil || checkAliases(doc) != nil {
@@ -73,7 +71,7 @@ func Doubled(data []byte) error {
 	return nil
 }
 
-// document is the only document that says something.
+// document returns the only document that is not empty.
 func document(data []byte) ([]byte, error) {
 	var found []byte
 	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -94,7 +92,7 @@ func document(data []byte) ([]byte, error) {
 	}
 }
 
-// blank says that a document has nothing but comments.
+// blank reports whether a document contains only comments.
 func blank(doc []byte) bool {
 	for line := range bytes.Lines(doc) {
 		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("---")))
@@ -105,8 +103,7 @@ func blank(doc []byte) bool {
 	return true
 }
 
-// checkAliases refuses a document whose aliases repeat too much. One without an
-// anchor has none.
+// checkAliases refuses a document whose aliases expand to too much. Without an anchor there are none.
 func checkAliases(doc []byte) error {
 	if bytes.IndexByte(doc, '&') < 0 {
 		return nil
@@ -121,8 +118,8 @@ func checkAliases(doc []byte) error {
 	return nil
 }
 
-// expanded is how many values and bytes a node stands for, somewhat more than
-// allowed for more than that; known holds those of anchors.
+// expanded returns the number of values and bytes of a node after expansion; if they exceed the limits, some
+// value above them. known contains those of anchors.
 func expanded(n *yamlv3.Node, known map[*yamlv3.Node][2]int) (nodes, size int) {
 	if n.Kind == yamlv3.AliasNode {
 		if k, ok := known[n.Alias]; ok {

@@ -17,8 +17,8 @@ func CheckProtobuf(data []byte, obj any) error {
 	return walkMessage(data, elem(reflect.TypeOf(obj)), nil)
 }
 
-// walkMessage finds the amounts in a message that will become a typ. What cannot
-// be read passes: decoding it says what is wrong.
+// walkMessage finds the quantities in a message of type typ. Invalid messages are accepted: decoding them
+// returns the error.
 func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
 	for len(data) > 0 {
 		number, wire, n := protowire.ConsumeTag(data)
@@ -40,7 +40,7 @@ func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
 	return nil
 }
 
-// walkField looks at a field of a message by its number.
+// walkField checks a field of a message by its number.
 func walkField(data []byte, number int, typ reflect.Type, path *field.Path) error {
 	if typ == quantityType {
 		return tooLong(string(data), path)
@@ -62,8 +62,8 @@ func walkField(data []byte, number int, typ reflect.Type, path *field.Path) erro
 	return nil
 }
 
-// walkValue looks at the value of a field: a message, one of several, or an entry
-// of a map, which is a message of a key and a value.
+// walkValue checks the value of a field: a message, one of several, or an entry of a map, which is a message of
+// a key and a value.
 func walkValue(data []byte, typ reflect.Type, path *field.Path) error {
 	switch typ.Kind() {
 	case reflect.Pointer:
@@ -78,7 +78,7 @@ func walkValue(data []byte, typ reflect.Type, path *field.Path) error {
 	return nil
 }
 
-// walkEntry looks at the value of an entry, which has the number 2.
+// walkEntry checks the value of an entry, which has the number 2.
 func walkEntry(data []byte, typ reflect.Type, path *field.Path) error {
 	entry := reflect.StructOf([]reflect.StructField{{
 		Name: "Value", Type: typ, Tag: `protobuf:"bytes,2,opt,name=value"`,

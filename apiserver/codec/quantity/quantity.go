@@ -1,10 +1,9 @@
-// Package quantity keeps amounts away that take forever to read.
+// Package quantity refuses quantities that take forever to parse.
 //
-// A resource.Quantity such as "1e99999999" is a number of a hundred million
-// digits as soon as anything compares it. So an object is looked at before it is
-// decoded: whether its text holds such an amount at all, in one quick pass, and
-// only then, by the object's Go type, whether that is the value of a Quantity
-// and not, say, the name of a commit in a label.
+// A resource.Quantity such as "1e99999999" becomes a number with a hundred million digits when it is compared.
+// So an object is checked before it is decoded: one quick pass finds whether its text contains such a number at
+// all. Only then the object is walked by its Go type, to find whether the number is a Quantity and not, for
+// example, a commit in a label.
 package quantity
 
 import (
@@ -19,16 +18,14 @@ import (
 )
 
 const (
-	// maxExponent is how many digits the exponent of an amount may have: all that a
-	// Quantity can hold lies below 1e19.
+	// maxExponent is the maximum number of digits of an exponent: a Quantity is always below 1e19.
 	maxExponent = 3
-	// maxDigits is how many digits in a row it may have.
+	// maxDigits is the maximum number of consecutive digits.
 	maxDigits = 100
 )
 
-// CheckJSON refuses an object whose JSON has an amount that takes too long to
-// read; obj is of the type it will be decoded into. JSON that is none passes:
-// decoding it says what is wrong.
+// CheckJSON refuses an object whose JSON has a quantity that takes too long to parse; obj has the type that it
+// will be decoded into. Invalid JSON is accepted: decoding it returns the error.
 func CheckJSON(data []byte, obj any) error {
 	if !Suspicious(data) {
 		return nil
@@ -42,8 +39,8 @@ func CheckJSON(data []byte, obj any) error {
 	return walk(value, reflect.TypeOf(obj), nil)
 }
 
-// Suspicious says whether data has anything that looks like such an amount, so that
-// CheckJSON decodes it without a type.
+// Suspicious reports whether data contains text like such a quantity, in which case CheckJSON decodes it without
+// a type.
 func Suspicious(data []byte) bool {
 	run := 0 // digits up to here
 	for i, c := range data {
@@ -59,9 +56,8 @@ func Suspicious(data []byte) bool {
 	return run > maxDigits || run > maxExponent && exponentBefore(data[:len(data)-run])
 }
 
-// exponentBefore says whether data ends like the beginning of an exponent: with a
-// digit or a point, an e, and perhaps a sign. JSON may hide either behind an
-// escape of six characters.
+// exponentBefore reports whether data ends with the start of an exponent: a digit or a point, an e, and
+// optionally a sign. In JSON each can be an escape of six characters.
 func exponentBefore(data []byte) bool {
 	if bytes.IndexByte(data[max(0, len(data)-6):], '\\') >= 0 {
 		return true
@@ -73,7 +69,7 @@ func exponentBefore(data []byte) bool {
 	return n > 1 && data[n-1]|0x20 == 'e' && (data[n-2]-'0' <= 9 || data[n-2] == '.')
 }
 
-// tooLong refuses an amount by its text.
+// tooLong refuses a quantity by its text.
 func tooLong(text string, path *field.Path) error {
 	if !Suspicious([]byte(text)) {
 		return nil
@@ -86,7 +82,7 @@ func tooLong(text string, path *field.Path) error {
 
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
-// walk finds the amounts in value, which will become a typ.
+// walk finds the quantities in value, which has the type typ.
 func walk(value any, typ reflect.Type, path *field.Path) error {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -135,7 +131,7 @@ func child(path *field.Path, name string) *field.Path {
 	return path.Child(name)
 }
 
-// fieldOf is the type of a struct's field by its name in JSON.
+// fieldOf returns the type of a struct's field by its JSON name.
 func fieldOf(typ reflect.Type, name string) (reflect.Type, bool) {
 	for f := range typ.Fields() {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -15,8 +15,7 @@ import (
 
 const digits = "100000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
 
-// Amounts that take too long to read are found by their place; the same text
-// elsewhere is nobody's business.
+// Quantities that take too long to parse are refused with their path; the same text in other fields is accepted.
 func TestCheckJSON(t *testing.T) {
 	t.Parallel()
 	limits := func(value string) string {
@@ -64,12 +63,12 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
-// field is a field of a message in protobuf.
+// message is a field of a protobuf message.
 func message(number byte, inner string) string {
 	return string([]byte{number<<3 | 2, byte(len(inner))}) + inner
 }
 
-// The same in protobuf, where a Quantity is a message of one string.
+// The same in protobuf, where a Quantity is a message with one string.
 func TestCheckProtobuf(t *testing.T) {
 	t.Parallel()
 	limits := func(amount string) string { // PodSpec is 2, containers 2, resources 8, limits 1
@@ -93,14 +92,14 @@ func TestCheckProtobuf(t *testing.T) {
 			checkError(t, quantity.CheckProtobuf([]byte(c.data), &corev1.Pod{}), c.want)
 		})
 	}
-	// What the messages above stand for.
+	// the messages above are valid
 	var read corev1.Pod
 	if err := read.Unmarshal([]byte(limits("100m"))); err != nil || read.Spec.Containers[0].Resources.Limits.Cpu().String() != "100m" {
 		t.Errorf("the test's own protobuf reads as %v, %v", read.Spec, err)
 	}
 }
 
-// Nothing that passes takes long, whatever it is.
+// Accepted objects are always decoded quickly.
 func FuzzCheckJSON(f *testing.F) {
 	for _, s := range []string{`"1e999"`, `"1e1000"`, `1e99999999`, `"-.5E+0001000"`, `"1Ei"`, `"` + digits + `"`} {
 		f.Add(s)
