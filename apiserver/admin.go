@@ -17,15 +17,13 @@ import (
 	"monopod/apiserver/request"
 )
 
-// admin answers those who run the server: certificates, snapshots, the node's
-// shutdown, the configuration, and what helps to debug.
+// admin serves administration: certificates, snapshots, the node's shutdown, the configuration, and debugging.
 type admin struct {
 	cfg Config
 	out *codec.Responder
 }
 
-// certs answers a GET with the certificates in use; a POST makes those that are
-// signed, and the tokens, anew first. It is for admins.
+// certs answers a GET with the certificates in use; a POST first replaces them and the tokens. It is for admins.
 func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.Access == nil {
 		a.out.Fail(w, r, request.ErrNotFound())
@@ -45,7 +43,7 @@ func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
 	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.Access.Certificates()))
 }
 
-// snapshot has a copy of the state made, for admins, and answers with what it is.
+// snapshot creates a snapshot of the state, for admins, and answers with its description.
 func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.Snapshot == nil {
 		a.out.Fail(w, r, request.ErrNotFound())
@@ -63,7 +61,7 @@ func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
 	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(made))
 }
 
-// shutdown has the node stop its pods, for admins, or tells how far it is.
+// shutdown makes the node stop its pods, for admins, or answers with its progress.
 func (a *admin) shutdown(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case a.cfg.Shutdown == nil:
@@ -75,7 +73,7 @@ func (a *admin) shutdown(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// profiles are Go's own, for whoever may read these paths: where time and memory go.
+// profiles serves Go's profiles to users who may read these paths.
 func profiles(r chi.Router) {
 	r.Get("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)
@@ -87,7 +85,7 @@ func profiles(r chi.Router) {
 	r.Get("/debug/pprof/trace", pprof.Trace)
 }
 
-// Version is the Kubernetes whose API this is.
+// Version is the Kubernetes version whose API this is.
 var Version = version.Info{
 	Major: "1", Minor: "37", GitVersion: "v1.37.2+monopod", GitTreeState: "clean",
 	GoVersion: runtime.Version(), Compiler: runtime.Compiler,

@@ -14,7 +14,7 @@ import (
 	"monopod/store"
 )
 
-// answerFor is what computes the target; false for one that is stored.
+// answerFor returns what computes the target; false for a stored resource.
 func (s *Server) answerFor(t target) (virtual.Answer, bool) {
 	at := t.ref.Resource
 	if t.ref.Subresource != "" {
@@ -36,7 +36,7 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	if a.Create == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := codec.Negotiate(r, "PartialObjectMetadata") // what is computed has no columns
+	f, err := codec.Negotiate(r, "PartialObjectMetadata") // computed resources have no columns
 	if err != nil {
 		return err
 	}

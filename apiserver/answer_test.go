@@ -26,7 +26,7 @@ import (
 	"monopod/store"
 )
 
-// serveOf is serve with more resources, and answers for those that are virtual.
+// serveOf is serve with more resources, and answers for the virtual ones.
 func serveOf(t *testing.T, answers virtual.Answers, more ...registry.Resource) API {
 	t.Helper()
 	resources := append(registry.Resources(), more...)

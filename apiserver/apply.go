@@ -19,9 +19,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// apply is server-side apply: the body says what the object shall have, in the
-// name of a field manager. An object that is not there is created, by those who
-// may create it.
+// apply is server-side apply: the body is the desired state of a field manager. An object that does not exist is
+// created, if the user may create it.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 	f, err := codec.NegotiateWrite(r)
 	if err != nil {
@@ -62,8 +61,8 @@ func applyOptions(r *http.Request) (registry.ApplyOptions, error) {
 	return registry.ApplyOptions{Manager: opts.FieldManager, Force: opts.Force != nil && *opts.Force}, nil
 }
 
-// decodeApply reads the body of an apply to an object that is stored as current,
-// YAML or JSON, and checks that it is about what the path names.
+// decodeApply decodes the body of an apply, YAML or JSON, to an object stored as current, and checks that it
+// matches the path.
 func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byte) (*unstructured.Unstructured, error) {
 	strict, err := codec.FieldValidation(r)
 	if err != nil {
@@ -95,9 +94,8 @@ func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byt
 	return obj, codec.CheckName(obj, t.ref, t.res.Namespaced)
 }
 
-// withFieldManager marks the request's context with who writes: the query's
-// fieldManager or else the first word of the user agent (upstream:
-// managerOrUserAgent).
+// withFieldManager stores the field manager in the request's context: the query's fieldManager or else the first
+// word of the user agent (upstream: managerOrUserAgent).
 func withFieldManager(r *http.Request) (*http.Request, error) {
 	manager := r.URL.Query().Get("fieldManager")
 	if manager == "" {
@@ -109,8 +107,7 @@ func withFieldManager(r *http.Request) (*http.Request, error) {
 	return r.WithContext(registry.WithFieldManager(r.Context(), manager)), nil
 }
 
-// firstWord is what comes before the first slash, as far as it can be the name of
-// a manager.
+// firstWord returns the part before the first slash, truncated to the length of a manager's name.
 func firstWord(agent string) string {
 	word, _, _ := strings.Cut(agent, "/")
 	var out strings.Builder

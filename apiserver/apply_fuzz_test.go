@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzApply: no patch panics or is an error of the server's.
+// FuzzApply: no patch panics or causes an internal error.
 func FuzzApply(f *testing.F) {
 	with := func(container string) string {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[` + container + `]}}`

@@ -13,10 +13,10 @@ import (
 
 // step is one request of a scenario: "PATCH manager[!] body" and so on, see run.
 type step struct {
-	do   string // apply, force, merge, put or scale; what follows says who
+	do   string // apply, force, merge, put or scale, and the manager
 	body string
 	want int    // 0: 200
-	has  string // in the answer
+	has  string // in the response
 }
 
 const (
@@ -45,8 +45,8 @@ func container(fields string) string {
 	return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[` + fields + `]}}`
 }
 
-// What users of server-side apply meet. The last lines are the managers that the
-// object ends with, and what it has or has not.
+// Scenarios of server-side apply. Each ends with the expected managers of the object, and what it must and must
+// not contain.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ func TestApply(t *testing.T) {
 		"shares": {configMap, []step{
 			{"apply ann", cm(`"data":{"x":"1","y":"2"}`), 201, ""},
 			{"apply bob", cm(`"data":{"x":"1"}`), 0, ""},
-			{"apply ann", cm(`"data":{"y":"2"}`), 0, `"x":"1"`}, // bob wants it still
+			{"apply ann", cm(`"data":{"y":"2"}`), 0, `"x":"1"`}, // bob still manages it
 		}, "ann Apply, bob Apply", []string{`"x":"1"`}, nil},
 		"conflicts with an update": {configMap, []step{
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, ""},
@@ -175,8 +175,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// step runs one step: apply, force (apply with force), merge, put, put-new
-// (create), and "/subresource" behind it; then who, and more of the query.
+// step runs one step: apply, force (apply with force), merge, put, put-new (create), with an optional
+// "/subresource"; then the manager, and more of the query.
 func (a API) step(path string, s step) {
 	a.t.Helper()
 	verb, who, _ := strings.Cut(s.do, " ")
@@ -203,7 +203,7 @@ func (a API) step(path string, s step) {
 	}
 }
 
-// unordered is text as JSON whose fields are sorted, if it is a part of causes.
+// unordered returns text, which is JSON, with sorted fields, if it is a part of causes.
 func unordered(text string) string {
 	return strings.Replace(text, `{"reason":"FieldManagerConflict","message":"conflict with \"ann\"","field":".data.x"}`,
 		`{"field":".data.x","message":"conflict with \"ann\"","reason":"FieldManagerConflict"}`, 1)
@@ -223,7 +223,7 @@ func check(t *testing.T, text string, has, hasNot []string) {
 	}
 }
 
-// managers are who manages an object, sorted; each with a time.
+// managers returns the managers of an object, sorted; each must have a time.
 func managers(t *testing.T, text []byte) string {
 	t.Helper()
 	var obj metav1.PartialObjectMetadata
@@ -242,7 +242,7 @@ func managers(t *testing.T, text []byte) string {
 	return strings.Join(out, ", ")
 }
 
-// Applying the same again stores nothing: no new revision, no new time.
+// Applying the same again writes nothing: no new revision, no new time.
 func TestApplyOfNothingNew(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -266,7 +266,7 @@ func TestApplyOfNothingNew(t *testing.T) {
 
 func second[T any](_ int, v T) T { return v }
 
-// Applies that mean nothing are the client's mistake.
+// Invalid applies are refused as errors of the client.
 func TestApplyRefused(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -310,7 +310,7 @@ func TestApplyRefused(t *testing.T) {
 	}
 }
 
-// Quantities without end are refused whatever way they come, at once.
+// Endless quantities are refused at once, in every kind of request.
 func TestEndlessQuantities(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -342,8 +342,7 @@ func TestEndlessQuantities(t *testing.T) {
 	}
 }
 
-// Every kind that can be patched can be applied: its schema is known, and so are
-// the managers' fields.
+// Every kind that can be patched can be applied, so its schema and the fields of its managers are known.
 func TestApplyEveryKind(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -361,7 +360,7 @@ func TestApplyEveryKind(t *testing.T) {
 		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"labels":{"a":"b"}}}`, res.GVR.GroupVersion(), res.Kind)
 		code, answer := a.read("PATCH", path+"/"+res.GVR.Resource+"/applied"+strings.ReplaceAll(res.GVR.Group, ".", "-")+"?fieldManager=ann", body, "Content-Type: application/apply-patch+yaml")
 		text, _ := json.Marshal(answer)
-		switch { // a kind that needs more says so, field by field
+		switch { // a kind that has more required fields lists them
 		case code == http.StatusCreated && strings.Contains(string(text), `"f:labels":{"f:a":{}}`):
 		case code == http.StatusUnprocessableEntity:
 		default:

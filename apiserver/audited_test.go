@@ -16,7 +16,7 @@ import (
 	"monopod/store"
 )
 
-// lockedBuffer is written and read by different goroutines.
+// lockedBuffer can be used by several goroutines.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -34,7 +34,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// auditedAPI is a server that writes down what policy says.
+// auditedAPI is a server with an audit policy.
 func auditedAPI(t *testing.T, policy string) (API, *lockedBuffer) {
 	t.Helper()
 	p, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n" + policy))

@@ -26,7 +26,7 @@ var (
 	janeSays = "Authorization: Bearer jane"
 )
 
-// serveFor is a server on which a decides what others than the admin may do.
+// serveFor is a server that authorizes users other than the admin with a.
 func serveFor(t *testing.T, a auth.Authorizer) API {
 	t.Helper()
 	resources := registry.Resources()
@@ -55,7 +55,7 @@ func describe(a auth.Attributes) string {
 	return fmt.Sprintf("%s %s/%s %s/%s ns=%s name=%s", a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name)
 }
 
-// What the authorizer is asked for a request, whether or not the path exists.
+// The attributes of a request, whether or not its path exists.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -105,7 +105,7 @@ func TestAttributes(t *testing.T) {
 		asked = nil
 		method, path, _ := strings.Cut(request, " ")
 		resp := a.do(method, path, "{}", asJSON, janeSays)
-		if want == "" { // no such method: nothing to ask about
+		if want == "" { // no such method: nothing to authorize
 			continue
 		}
 		if got := strings.Join(asked, "; "); got != want || resp.StatusCode != http.StatusForbidden {
@@ -114,7 +114,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// The words and the shape of a refusal are upstream's.
+// Text and fields of a refusal are upstream's.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
 	a := serveFor(t, decide(func(auth.Attributes) (bool, string, error) { return false, "because", nil }))
@@ -137,7 +137,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// Without a name there is health and the version, and nothing else.
+// Anonymous users can read health and the version, and nothing else.
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
 	a := serveFor(t, decide(func(auth.Attributes) (bool, string, error) { return true, "", nil }))
@@ -201,7 +201,7 @@ func TestImpersonate(t *testing.T) {
 	}
 }
 
-// Reading pods is not enough to run something in them.
+// A user who may get pods may not run commands in them.
 func TestStreamsAreCreated(t *testing.T) {
 	t.Parallel()
 	a := serveFor(t, decide(func(a auth.Attributes) (bool, string, error) { return a.Verb == "get", "", nil }))

@@ -12,14 +12,14 @@ import (
 	"monopod/apiserver/codec"
 )
 
-// discard is an answer that nobody reads.
+// discard is a response that is discarded.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// BenchmarkRequest is the server's own share of a request: all but TLS and HTTP.
+// BenchmarkRequest measures a request without TLS and HTTP.
 func BenchmarkRequest(b *testing.B) {
 	const path = "/api/v1/namespaces/default/pods/a"
 	for name, c := range map[string]struct{ method, path, body, typ, accept string }{
@@ -45,8 +45,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchers is one write that a hundred watches over one HTTP/2
-// connection hear of, clients included.
+// BenchmarkWatchers measures one write that a hundred watches over one HTTP/2 connection receive, including the
+// clients.
 func BenchmarkWatchers(b *testing.B) {
 	const watchers = 100
 	srv := httptest.NewUnstartedServer(fuzzed(b))
@@ -75,7 +75,7 @@ func BenchmarkWatchers(b *testing.B) {
 			<-heard
 		}
 	}
-	wait() // for the pod there is
+	wait() // for the existing pod
 	b.ResetTimer()
 	for n := range b.N {
 		body := strings.NewReader(`{"metadata":{"labels":{"n":"` + strconv.Itoa(n) + `"}}}`)

@@ -31,8 +31,7 @@ func message(number byte, inner string) string {
 	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(inner)))) + inner
 }
 
-// What would take more memory or time than a body of its length should is
-// refused, with the reason, before anything is built from it.
+// Bodies that would need excessive memory or time are refused with the reason before they are decoded.
 func TestHostileBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	bomb := "apiVersion: v1\na: &a \"" + strings.Repeat("x", 20_000) + "\"\nb: [" + many("*a", 60_000) + "]\n"
@@ -71,7 +70,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// What people send goes on working.
+// Common bodies are accepted.
 func TestUsualBodiesAreTaken(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

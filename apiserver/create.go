@@ -42,7 +42,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	return s.answer(w, r, f, t, http.StatusCreated, stored)
 }
 
-// withDryRun marks the request's context where the query says so.
+// withDryRun stores the query's dryRun in the request's context.
 func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
 	asked := slices.DeleteFunc(append(r.URL.Query()["dryRun"], more...), func(v string) bool { return v == "" })
 	if errs := metavalidation.ValidateDryRun(field.NewPath("dryRun"), asked); len(errs) > 0 || len(asked) == 0 {
@@ -51,7 +51,7 @@ func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
 	return r.WithContext(registry.DryRun(r.Context())), nil
 }
 
-// createSub is a POST below an object: a binding or another Answer, or a stream.
+// createSub is a POST to a subresource: a binding or another Answer, or a stream.
 func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.answerFor(t); ok {
 		return s.createAnswer(w, r, t, a)

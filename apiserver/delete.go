@@ -15,7 +15,7 @@ import (
 	"monopod/store"
 )
 
-// delete starts or finishes a deletion: 200 with the object while it stays.
+// delete starts or finishes a deletion: 200, with the object if it still exists.
 func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error {
 	if t.ref.Subresource != "" {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
@@ -40,14 +40,13 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error 
 	return nil
 }
 
-// stays says that the deletion is not over: the object waits for its grace or
-// its finalizers.
+// stays reports whether the object still exists, because of its grace period or its finalizers.
 func (s *Server) stays(r *http.Request, t target, obj registry.Object) bool {
 	e, err := s.registry.Entry(r.Context(), t.ref)
 	return err == nil && e.Object.GetUID() == obj.GetUID() && obj.GetDeletionTimestamp() != nil
 }
 
-// deleteOptions reads them from the query, and from the body, which wins.
+// deleteOptions reads the options from the query, and from the body, which takes precedence.
 func deleteOptions(w http.ResponseWriter, r *http.Request) (metav1.DeleteOptions, *http.Request, error) {
 	var opts metav1.DeleteOptions
 	data, err := codec.Body(r)
@@ -69,8 +68,8 @@ func deleteOptions(w http.ResponseWriter, r *http.Request) (metav1.DeleteOptions
 	return opts, r, err
 }
 
-// deleteCollection deletes each of what is selected; one that fails does not
-// keep the others. It answers the list of what was selected.
+// deleteCollection deletes the selected objects; one that fails does not prevent the others. It answers with the
+// list of selected objects.
 func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t target) error {
 	list, err := request.ReadListOptions(r.URL.Query(), t.ref)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// What upstream's /api/v1 and others say of these, as "name kind verbs".
+// Discovery of upstream for some kinds, as "name kind verbs".
 func TestDiscoveryIsUpstreams(t *testing.T) {
 	t.Parallel()
 	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget", New: func() registry.Object { return &corev1.RangeAllocation{} },
@@ -137,7 +137,7 @@ func TestDiscoveryInProtobuf(t *testing.T) {
 	}
 }
 
-// A slash at the end makes no difference, as in upstream.
+// A trailing slash makes no difference, as in upstream.
 func TestDiscoveryWithASlash(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

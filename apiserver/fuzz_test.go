@@ -19,8 +19,7 @@ import (
 	"monopod/store"
 )
 
-// fuzzed is a server over a store in memory that lets everybody in, with one
-// bound pod.
+// fuzzed is a server over a store in memory that authorizes every request, with one bound pod.
 func fuzzed(tb testing.TB) http.Handler {
 	tb.Helper()
 	resources := registry.Resources()
@@ -43,8 +42,7 @@ func fuzzed(tb testing.TB) http.Handler {
 	return srv.Handler()
 }
 
-// sane wants an answer that is the server's will: no 5xx but the timeout of a
-// revision to come, and JSON.
+// sane checks that a response is JSON and has no 5xx code except the timeout for a future revision.
 func sane(t *testing.T, h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -69,7 +67,7 @@ func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVers
 	return append(bytes.Clone(codec.ProtobufMagic), data...)
 }
 
-// collections are where objects of each kind are created.
+// collections are the paths at which objects of each kind are created.
 func collections() (paths []string) {
 	for _, r := range registry.Resources() {
 		path := "/apis/" + r.GVR.Group + "/" + r.GVR.Version
@@ -86,7 +84,7 @@ func collections() (paths []string) {
 
 var bodyTypes = []string{codec.TypeJSON, codec.TypeYAML, codec.TypeProtobuf, ""}
 
-// A body of any kind is stored as an object that reads back, or refused.
+// A body of any kind is stored as an object that can be read back, or refused.
 func FuzzBody(f *testing.F) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
@@ -116,7 +114,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// Whatever a client asks a list for, it gets a list or hears what is wrong.
+// All list options lead to a list or to an error of the client.
 func FuzzListOptions(f *testing.F) {
 	for _, q := range []string{
 		"labelSelector=app%3Dweb", "labelSelector=a+in+(b,c),!d,e!%3Df", "labelSelector=a+in+()", "labelSelector=(((", "fieldSelector=metadata.name%3Da",
@@ -130,7 +128,7 @@ func FuzzListOptions(f *testing.F) {
 	h := fuzzed(f)
 	f.Fuzz(func(t *testing.T, query string, table bool) {
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // so that a watch ends where it begins
+		cancel() // so that a watch ends at once
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods", nil).WithContext(ctx)
 		r.URL.RawQuery = query
 		if table {
@@ -140,7 +138,7 @@ func FuzzListOptions(f *testing.F) {
 	})
 }
 
-// Whatever a DELETE says, what it leaves is the pod or a pod on its way out.
+// After any DELETE the pod is unchanged, terminating or gone.
 func FuzzDeleteOptions(f *testing.F) {
 	for _, c := range [][2]string{
 		{"", ""}, {"gracePeriodSeconds=0", ""}, {"gracePeriodSeconds=-1", ""}, {"gracePeriodSeconds=9223372036854775807", ""}, {"propagationPolicy=Orphan", ""},
@@ -161,7 +159,7 @@ func FuzzDeleteOptions(f *testing.F) {
 	})
 }
 
-// The path names one object, or nothing.
+// A path names one object, or nothing.
 func FuzzPath(f *testing.F) {
 	for _, p := range []string{"/api/v1/pods", "/api/v1/namespaces/default/pods/%2e%2e", "/api/v1/namespaces/a%2fb/pods", "/api//v1", "/apis/a/b/c/d/e/f/g/h",
 		"/api/v1/namespaces/default/pods/a/%73tatus", "/api/v1/namespaces/default/status", "/openapi/v3/../..", "/healthz/%00"} {
@@ -182,7 +180,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// Whatever Accept says, the answer is one of the forms it names, or 406 as JSON.
+// For any Accept header, the response has one of the types that it names, or is 406 as JSON.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{
 		"application/json", codec.TypicalAccept, "*/*;q=0.1, text/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;q=0", ",;,", "a/b;q=\"", "application/json;stream=x",

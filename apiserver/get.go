@@ -8,7 +8,7 @@ import (
 	"monopod/store"
 )
 
-// get answers one object, or what a subresource makes of it.
+// get answers with one object, or with the result of a subresource.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.answerFor(t); ok {
 		return s.getAnswer(w, r, t, a)
@@ -22,8 +22,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	return s.getObject(w, r, t)
 }
 
-// getAnother answers an object of another kind that stands for the stored one: a
-// Scale.
+// getAnother answers with an object of another kind that represents the stored one: a Scale.
 func (s *Server) getAnother(w http.ResponseWriter, r *http.Request, t target) error {
 	f, err := codec.Negotiate(r, "PartialObjectMetadata")
 	if err != nil {

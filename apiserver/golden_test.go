@@ -18,16 +18,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// errorsDir holds requests that upstream refuses, with its answers: status code,
-// reason and the causes' types and fields. bases.yaml has the good objects that
-// the others spoil.
+// errorsDir contains requests that upstream refuses, with its responses: status code, reason and the causes'
+// types and fields. bases.yaml contains the valid objects from which the invalid ones are made.
 const errorsDir = "../testdata/golden/errors"
 
-// bad is one request and what upstream answers.
+// bad is a request and upstream's response.
 type bad struct {
 	Base   string            `json:"base"`   // the object sent: one of bases.yaml
-	Set    map[string]any    `json:"set"`    // fields of it to spoil, by dotted path; null removes
-	Update map[string]any    `json:"update"` // instead: the base is stored, then sent with these set
+	Set    map[string]any    `json:"set"`    // fields to replace, by dotted path; null removes
+	Update map[string]any    `json:"update"` // instead: the base is stored, then updated with these fields
 	Sub    string            `json:"sub"`    // the update's subresource
 	Do     string            `json:"do"`     // instead: METHOD PATH
 	Body   any               `json:"body"`   // of Do: an object, or a text sent as it is
@@ -81,7 +80,7 @@ func readYAML(t *testing.T, file string, into any) {
 	}
 }
 
-// golden is a server that bad requests are sent to.
+// golden is a server that gets invalid requests.
 type golden struct {
 	API
 	bases map[string]map[string]any
@@ -97,7 +96,7 @@ func (g golden) check(t *testing.T, n int, c bad) {
 	}
 	before := g.reg.Revision()
 	resp := g.do(method, path, body, header...)
-	if resp.StatusCode < http.StatusBadRequest { // it may be a watch without an end
+	if resp.StatusCode < http.StatusBadRequest { // it may be an endless watch
 		t.Errorf("%s %s: was let through: %s", request, body, resp.Status)
 		return
 	}
@@ -164,7 +163,7 @@ func (g golden) request(t *testing.T, n int, c bad) (line, body string) {
 	return "PUT " + path, text(t, obj)
 }
 
-// collection is where the object is created.
+// collection is the path at which the object is created.
 func (g golden) collection(t *testing.T, obj map[string]any) string {
 	t.Helper()
 	apiVersion, kind := obj["apiVersion"].(string), obj["kind"].(string)

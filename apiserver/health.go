@@ -15,21 +15,21 @@ import (
 	"monopod/apiserver/virtual"
 )
 
-// Check is one named part of the server's health. Ready and Live say which of
-// /readyz and /livez ask it; /healthz asks all.
+// Check is a named health check. Ready and Live set whether /readyz and /livez include it; /healthz includes
+// all.
 type Check struct {
 	Name        string
 	Ready, Live bool
 	Ask         func(ctx context.Context) error
 }
 
-// health is what the checks say.
+// health contains the checks.
 type health struct {
-	checks []Check // in the order in which they are asked
+	checks []Check // in the order in which they run
 	log    *zap.Logger
 }
 
-// componentChecks are those that say how the components are.
+// componentChecks are the checks of components.
 func componentChecks(all []Check) []virtual.Check {
 	out := make([]virtual.Check, len(all))
 	for i, c := range all {
@@ -38,9 +38,8 @@ func componentChecks(all []Check) []virtual.Check {
 	return out
 }
 
-// serve answers /healthz, /livez and /readyz: "ok", or each check's outcome when
-// one fails or ?verbose is set. ?exclude=NAME leaves one out. Why a check failed
-// is for known users alone.
+// serve answers /healthz, /livez and /readyz: "ok", or the result of each check if one fails or ?verbose is set.
+// ?exclude=NAME omits one. Only authenticated users see why a check failed.
 func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	only := chi.URLParam(r, "check")
@@ -67,7 +66,7 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 	h.report(w, r, kind, report.String(), failed, only != "" && asked == 0)
 }
 
-// ready is nil when /readyz is ok.
+// ready returns nil if /readyz is ok.
 func (h *health) ready(ctx context.Context) error {
 	for _, c := range h.checks {
 		if c.Ready {

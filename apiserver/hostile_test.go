@@ -30,7 +30,7 @@ const (
 	upgrading = "Connection: Upgrade"
 )
 
-// Each copy of a value into itself doubles it: twenty-two make 4 GiB of 1 KiB.
+// Each copy of a value into itself doubles it: twenty-two copies turn 1 KiB into 4 GiB.
 func TestPatchThatDoublesIsRefused(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -44,8 +44,7 @@ func TestPatchThatDoublesIsRefused(t *testing.T) {
 	}
 }
 
-// A body is bounded also where the request looks like one that is passed on, or
-// asks for a stream.
+// A body is limited also if the request looks like one that is proxied or opens a stream.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -76,7 +75,7 @@ func serveWeb(t *testing.T) http.Handler {
 	return srv.Handler()
 }
 
-// A patch may not make what a PUT could not bring.
+// A patch cannot make an object larger than a PUT could.
 func TestPatchMakesNothingTooLarge(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -90,7 +89,7 @@ func TestPatchMakesNothingTooLarge(t *testing.T) {
 	}
 }
 
-// Managers may not together make what one alone could not bring.
+// Several managers together cannot make an object larger than one could.
 func TestAppliesMakeNothingTooLarge(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -107,7 +106,7 @@ func TestAppliesMakeNothingTooLarge(t *testing.T) {
 	}
 }
 
-// A body full of mistakes is answered at once, with the first of them.
+// A body with many errors is answered at once, with the first of them.
 func TestManyMistakes(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -135,7 +134,7 @@ func TestWarningsFitAHeader(t *testing.T) {
 	}
 }
 
-// Numbers that fit no clock and no list mean no end, not none.
+// Numbers that overflow mean no limit, not zero.
 func TestEndlessWatchesAndPages(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -154,13 +153,13 @@ func TestEndlessWatchesAndPages(t *testing.T) {
 		if strings.Contains(line, `"name":"later"`) {
 			return
 		}
-		if strings.Contains(line, `"name":"c"`) { // the watch is under way
+		if strings.Contains(line, `"name":"c"`) { // the watch is running
 			a.read("POST", confs, `{"metadata":{"name":"later"}}`, asJSON)
 		}
 	}
 }
 
-// A grace that fits no clock is a long one, not one in the past.
+// A grace period that overflows is a long one, not one in the past.
 func TestEndlessGrace(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -189,9 +188,8 @@ func TestYAMLUnderAComment(t *testing.T) {
 	}
 }
 
-// A browser sends the client certificate of its user along with what any page asks
-// for, so the server has to look where the request comes from, whatever token such
-// a page makes up.
+// A browser sends its user's client certificate with requests of any page, so the server checks the origin,
+// whatever token the page sends.
 func TestOtherOriginsOpenNoStream(t *testing.T) {
 	t.Parallel()
 	h := withCertificates(serveWeb(t))
@@ -226,7 +224,7 @@ func TestOtherOriginsOpenNoStream(t *testing.T) {
 	}
 }
 
-// Words of strangers do not become metrics.
+// Unknown methods do not become metric labels.
 func TestMetricsKnowTheirMethods(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -237,7 +235,7 @@ func TestMetricsKnowTheirMethods(t *testing.T) {
 	}
 }
 
-// A body that ends early is the client's mistake.
+// A body that ends early is an error of the client.
 func TestTruncatedBody(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -270,8 +268,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A client that stops reading its watch is let go after a minute, and one that
-// only waits is not.
+// A client that stops reading its watch is disconnected after a minute; one whose watch is quiet is not.
 func TestWatchOfOneWhoStoppedReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +324,7 @@ func TestWatchOfOneWhoStoppedReading(t *testing.T) {
 	})
 }
 
-// Deadlines of one answer do not reach the next on the same connection.
+// Deadlines of one response do not affect the next on the same connection.
 func TestConnectionIsKept(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

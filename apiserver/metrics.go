@@ -25,26 +25,25 @@ func newCounters(reg prometheus.Registerer) counters {
 	component := prometheus.Labels{"component": "apiserver"}
 	c := counters{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total", Help: "Requests by verb, resource, subresource, scope and HTTP code.", ConstLabels: component,
+			Name: "apiserver_request_total", Help: "Number of requests by verb, resource, subresource, scope and HTTP code.", ConstLabels: component,
 		}, append(requestLabels(), "dry_run", "code")),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Time to the end of an answer, of requests that are no watch and no stream.",
+			Name: "apiserver_request_duration_seconds", Help: "Response latency in seconds, without watches and streams.",
 			Buckets: []float64{0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60}, ConstLabels: component,
 		}, append(requestLabels(), "dry_run")),
 		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_sli_duration_seconds", Help: "Time to the end of an answer, for service level indicators.",
+			Name: "apiserver_request_sli_duration_seconds", Help: "Response latency in seconds, for service level indicators.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, ConstLabels: component,
 		}, requestLabels()),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_request_panics_total", Help: "Requests that ended in a panic of the server.",
+			Name: "apiserver_request_panics_total", Help: "Number of requests that ended in a panic of the server.",
 		}),
 	}
 	reg.MustRegister(c.requests, c.duration, c.sli, c.panics)
 	return c
 }
 
-// count counts requests once they are answered. Only names that are served
-// become labels.
+// count counts requests when they end. Only names of served resources become labels.
 func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ww, from := middleware.NewWrapResponseWriter(w, r.ProtoMajor), time.Now()
@@ -66,12 +65,12 @@ func (s *Server) count(next http.Handler) http.Handler {
 	})
 }
 
-// requestLabels are the labels that all metrics of requests have.
+// requestLabels are the labels of all request metrics.
 func requestLabels() []string {
 	return []string{"verb", "group", "version", "resource", "subresource", "scope"}
 }
 
-// scope is how much a request is about, in upstream's words.
+// scope is upstream's label for what a request is about: resource, namespace or cluster.
 func scope(r *http.Request, ref client.Ref) string {
 	switch {
 	case ref.Resource.Resource == "":
@@ -84,7 +83,7 @@ func scope(r *http.Request, ref client.Ref) string {
 	return "cluster"
 }
 
-// dryRun is upstream's label: All or nothing.
+// dryRun is upstream's label: All or empty.
 func dryRun(r *http.Request) string {
 	if r.URL.Query().Get("dryRun") == "All" {
 		return "All"

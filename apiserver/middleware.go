@@ -17,8 +17,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// recoverPanic makes a panic in a handler a 500 and nothing else; an answer
-// that has begun is cut off.
+// recoverPanic turns a panic in a handler into a 500 response; a response that has begun is cut off.
 func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -31,7 +30,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			}
 			s.counters.panics.Inc()
 			value, stack := p, debug.Stack()
-			if beside, ok := p.(*guard.Panic); ok { // of another goroutine of the request
+			if beside, ok := p.(*guard.Panic); ok { // from another goroutine of the request
 				value, stack = beside.Value, beside.Stack
 			}
 			s.cfg.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
@@ -53,8 +52,8 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	s.out.Fail(w, r, apierrors.NewMethodNotSupported(request.GroupResource(r), r.Method))
 }
 
-// bounded is do within its time, once there is room for it. Watches and streams
-// take as long as they take and have a bound of their own.
+// bounded applies the limits of requests in flight and the request timeout to do. Watches and streams have no
+// timeout and their own limit.
 func (s *Server) bounded(do verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, t target) error {
 		if request.LongRunning(r, t.ref) {
@@ -74,15 +73,14 @@ func (s *Server) bounded(do verb) verb {
 	}
 }
 
-// trimSlash routes a path of the API that ends in a slash like the one without, as
-// upstream's router does. What is passed on keeps it, and so does what the
-// authorizer sees.
+// trimSlash routes an API path with a trailing slash like the one without, as upstream's router does. Proxied
+// paths keep the slash, and so does the path that the authorizer sees.
 func trimSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
 		if strings.HasSuffix(path, "/") && strings.HasPrefix(path, "/api") && !request.IsProxied(r) {
 			if r.URL.RawPath == "" {
-				path = r.URL.Path // the router matches the plain path
+				path = r.URL.Path // the router matches the unescaped path
 			}
 			chi.RouteContext(r.Context()).RoutePath = strings.TrimRight(path, "/")
 		}
@@ -90,9 +88,8 @@ func trimSlash(next http.Handler) http.Handler {
 	})
 }
 
-// heard is r with a context under which the registry's warnings about a write
-// become headers of the answer. That the resource is deprecated is told at once,
-// whatever the request.
+// heard returns r with a context that turns the registry's warnings about a write into headers of the response.
+// It adds the warning about a deprecated resource at once.
 func heard(w http.ResponseWriter, r *http.Request, res *registry.Resource) *http.Request {
 	if res.Deprecated != "" {
 		codec.AddWarning(w.Header(), res.Deprecated)

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/table"
 )
 
-// Kettle is a kind that only this file knows.
+// Kettle is a kind that exists only in this file.
 type Kettle struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -25,12 +25,12 @@ type Kettle struct {
 	Status KettleStatus `json:"status"`
 }
 
-// KettleSpec is what is asked of a kettle.
+// KettleSpec is the spec of a Kettle.
 type KettleSpec struct {
 	Litres int `json:"litres"`
 }
 
-// KettleStatus is how it is.
+// KettleStatus is the status of a Kettle.
 type KettleStatus struct {
 	Boils bool `json:"boils"`
 }
@@ -42,7 +42,7 @@ func (k *Kettle) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// kettles is all there is to say about the kind.
+// kettles is the whole definition of the kind.
 func kettles() registry.Resource {
 	fill := func(obj kind.Object) { kind.SetIfZero(&obj.(*Kettle).Spec.Litres, 1) }
 	return registry.Resource{
@@ -68,8 +68,8 @@ func kettles() registry.Resource {
 	}
 }
 
-// A kind is one value: what serves, describes, defaults, validates, prints, warns of
-// and lists it follows.
+// A kind is one value: serving, discovery, defaults, validation, columns, warnings and lists are derived from
+// it.
 func TestNewKindIsOneValue(t *testing.T) {
 	t.Parallel()
 	a := serveOf(t, nil, kettles())
@@ -112,6 +112,6 @@ func TestNewKindIsOneValue(t *testing.T) {
 	}
 	served := registry.Served(append(registry.Resources(), kettles()))
 	if want := (client.Kind{Resource: kettles().GVR, Kind: "Kettle", Namespaced: true}); !slices.Contains(served, want) {
-		t.Error("neither the garbage collector nor the namespace controller knows of it")
+		t.Error("neither the garbage collector nor the namespace controller handles it")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Clients keep a document under its hash for good, and ask for it by the hash in
-// the index; a hash that is old leads to the one that is right.
+// Clients cache a document by its hash, which they get from the index; an outdated hash is redirected to the
+// current one.
 func TestOpenAPIByHash(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -53,8 +53,7 @@ func indexed(a API, name string) string {
 	return at
 }
 
-// client-go asks for protobuf, with an @ in older versions; what nobody can read
-// is 406.
+// client-go requests protobuf, in older versions with an @; unknown types get 406.
 func TestOpenAPIFormats(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -6,16 +6,15 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// page serves the dashboard to everybody; what it shows comes from the API, to
-// which it sends the token that somebody gave it. There is no cookie: a browser
-// sends those to every port of the host, where a pod may listen.
+// page serves the dashboard to everybody; its content comes from the API, with the token that the user enters.
+// There is no cookie: a browser would send it to every port of the host, where a pod may listen.
 func page(r chi.Router, web http.Handler) {
 	r.Use(securityHeaders)
 	r.Method(http.MethodGet, "/", web)
 	r.Method(http.MethodGet, "/ui/*", http.StripPrefix("/ui", web))
 }
 
-// securityHeaders let the page load its own files and nothing else.
+// securityHeaders allow the page to load only its own files.
 func securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

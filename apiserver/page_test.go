@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// listPage reads one page of ConfigMaps named c-…, as "names|remaining", and the
-// token of the next.
+// listPage reads one page of ConfigMaps named c-…, as "names|remaining", and the continue token.
 func (a API) listPage(query string) (string, string) {
 	a.t.Helper()
 	code, list := a.read("GET", "/api/v1/namespaces/default/configmaps?"+query, "")
@@ -31,7 +30,7 @@ func (a API) createConfigMap(name string) {
 	}
 }
 
-// Pages show one revision, whatever is written between them.
+// All pages show one revision, despite writes between them.
 func TestPagesAreConsistent(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -49,7 +48,7 @@ func TestPagesAreConsistent(t *testing.T) {
 	}
 }
 
-// A token that is too old comes back with one to go on with.
+// An expired continue token is answered with a fresh one.
 func TestExpiredTokenGoesOn(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

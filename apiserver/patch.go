@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// patch applies a patch to the object as it is.
+// patch applies a patch to the current object.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	typ := types.PatchType(codec.MediaType(r.Header.Get("Content-Type")))
 	if typ == types.ApplyYAMLPatchType {
@@ -64,16 +64,16 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	})
 }
 
-// current is what a patch changes, as JSON; nil for nothing.
+// current returns the object to patch as JSON; nil if there is none.
 func (s *Server) current(r *http.Request, t target) []byte {
 	e, err := s.registry.Entry(r.Context(), t.ref.Sub(""))
 	if err != nil {
-		return nil // as the change will hear
+		return nil // the update reports the error
 	}
 	return e.JSON
 }
 
-// identified is a patched object that is still cur, as the path names it.
+// identified returns a patched object with the identity of cur and the path.
 func identified(obj, cur registry.Object, t target) (registry.Object, error) {
 	if obj.GetUID() == "" {
 		obj.SetUID(cur.GetUID())
@@ -81,11 +81,11 @@ func identified(obj, cur registry.Object, t target) (registry.Object, error) {
 	return obj, codec.CheckName(obj, t.ref, t.res.Namespaced)
 }
 
-// patched is the JSON that the patch makes of cur, whose JSON is current.
+// patched returns the JSON of cur, which is current, after the patch.
 func patched(typ types.PatchType, current, data []byte, cur registry.Object) ([]byte, error) {
 	text, err := patch.Apply(typ, current, data, cur)
 	if err == nil && len(text) > codec.MaxBody {
-		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", len(text), codec.MaxBody))
+		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patched object has %d bytes, limit is %d", len(text), codec.MaxBody))
 	}
 	return text, err
 }

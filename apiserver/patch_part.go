@@ -12,10 +12,9 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// patchPart applies a merge patch to the top-level fields that it names, and
-// leaves the rest of the object as it is: a status is patched without reading
-// the spec. false when that is not possible, or anything is wrong: then the
-// patch is applied to all of the object, and that says what.
+// patchPart applies a merge patch to the top-level fields that it contains, without encoding the rest of the
+// object: a patch of a status does not read the spec. false if that is not possible or fails: then the patch is
+// applied to the whole object, which returns the error.
 func patchPart(t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
 	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || len(current)+len(data) > codec.MaxBody {
 		return nil, false
@@ -47,15 +46,14 @@ func patchPart(t target, typ types.PatchType, current, data []byte, cur registry
 	return rest, true
 }
 
-// without is a copy of obj that has none of the fields named; false when it does
-// not know one of them.
+// without returns a copy of obj without the named fields; false if it does not have one of them.
 func without(obj registry.Object, names map[string]json.RawMessage) (registry.Object, bool) {
 	from := reflect.ValueOf(obj).Elem()
 	shallow := reflect.New(from.Type())
 	shallow.Elem().Set(from)
 	for name := range names {
 		field := fieldNamed(shallow.Elem(), name)
-		if name == "" || !field.IsValid() { // kind and apiVersion are no fields of its own
+		if name == "" || !field.IsValid() { // kind and apiVersion are fields of TypeMeta
 			return nil, false
 		}
 		field.SetZero()
@@ -64,7 +62,7 @@ func without(obj registry.Object, names map[string]json.RawMessage) (registry.Ob
 	return out, ok
 }
 
-// fieldNamed is the field of a struct that JSON calls name.
+// fieldNamed returns a struct's field by its JSON name.
 func fieldNamed(v reflect.Value, name string) reflect.Value {
 	for i := range v.NumField() {
 		if tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); tag == name {

@@ -57,7 +57,7 @@ func TestPatchesOfAPartAreRecognized(t *testing.T) {
 	}
 }
 
-// What a patch makes of a part it makes of the whole.
+// patchPart has the same result as a patch of the whole object.
 func FuzzPatchPart(f *testing.F) {
 	for _, patch := range []string{
 		`{"status":{"phase":"Failed","conditions":[{"type":"Ready","status":"False"}]}}`, `{"metadata":{"labels":{"app":null,"b":"c"}}}`,

@@ -20,7 +20,7 @@ import (
 	"monopod/store"
 )
 
-// toldNode is a node that tells what it was asked.
+// toldNode is a node that records its calls.
 type toldNode struct{}
 
 func (toldNode) Logs(_ context.Context, _ *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
@@ -44,8 +44,7 @@ func (toldNode) PortForward(context.Context, *corev1.Pod, *corev1.PodPortForward
 	return &url.URL{}, nil
 }
 
-// withPod is a server of one pod "p" with containers a and b and an init
-// container i, which waits for a node.
+// withPod is a server with one pod "p" that is not scheduled, with containers a and b and an init container i.
 func withPod(t *testing.T) API {
 	t.Helper()
 	resources := registry.Resources()

@@ -28,14 +28,14 @@ import (
 	"monopod/store"
 )
 
-// backend is a program in a pod: it tells what it was asked.
+// backend is a program in a pod that echoes its requests.
 func backend(t *testing.T) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/redirect":
 			http.Redirect(w, r, "/elsewhere/", http.StatusFound)
 		case "/protocols":
-			w.WriteHeader(http.StatusBadRequest) // which a proxy hands on where an upgrade is refused
+			w.WriteHeader(http.StatusBadRequest) // which a proxy passes on if an upgrade is refused
 			fmt.Fprintf(w, "%q %q", r.Header.Values("Sec-WebSocket-Protocol"), r.Header.Get("Authorization"))
 		case "/page":
 			w.Header().Set("Content-Type", "text/html")
@@ -59,7 +59,7 @@ func backend(t *testing.T) http.HandlerFunc {
 	}
 }
 
-// proxied is a server whose pods' network leads to one plain and one TLS backend.
+// proxied is a server whose pod network leads to one plain and one TLS backend.
 func proxied(t *testing.T) API {
 	t.Helper()
 	plain := httptest.NewServer(backend(t))
@@ -88,7 +88,7 @@ func proxied(t *testing.T) API {
 	return API{t, h.URL, hc, reg}
 }
 
-// podNetwork has one pod, and where its addresses really lead.
+// podNetwork has one pod, and the real addresses of its ports.
 type podNetwork map[string]string
 
 func (podNetwork) Holds(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.0.0.9") }
@@ -100,8 +100,7 @@ func (to podNetwork) Dial(ctx context.Context, network, address string) (net.Con
 	return (&net.Dialer{}).DialContext(ctx, network, to[address])
 }
 
-// certified is the header of a request that withCertificates gives the admin's
-// certificate.
+// certified is the header of a request to which withCertificates adds the admin's certificate.
 const certified = "Test-Certificate: admin"
 
 func withCertificates(next http.Handler) http.Handler {
@@ -189,7 +188,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// What comes back leads through the proxy again.
+// Links and redirects in a response lead through the proxy.
 func TestProxyAnswers(t *testing.T) {
 	t.Parallel()
 	a := proxied(t)
@@ -204,8 +203,8 @@ func TestProxyAnswers(t *testing.T) {
 	}
 }
 
-// A browser that has the user's client certificate opens a pod's page by itself:
-// that page must not be of our origin. What sends a token is no such browser.
+// A browser with the user's client certificate can be made to open a pod's page: that page must not have the
+// server's origin. A client that sends a token is not such a browser.
 func TestProxiedPageIsSandboxed(t *testing.T) {
 	t.Parallel()
 	a := proxied(t)
@@ -218,7 +217,7 @@ func TestProxiedPageIsSandboxed(t *testing.T) {
 	}
 }
 
-// The tokens of a WebSocket are for this server alone.
+// The token of a WebSocket is not forwarded to the pod.
 func TestProxyKeepsTheTokenOfAWebSocket(t *testing.T) {
 	t.Parallel()
 	a := proxied(t)
@@ -271,8 +270,8 @@ func TestProxyUpgrade(t *testing.T) {
 	}
 }
 
-// The server reaches no address of this machine alone, but those of pods that live
-// on some, whatever a pod's status says.
+// The proxy refuses addresses that only this machine can reach, except those of pods on such addresses, whatever
+// a pod's status contains.
 func TestProxyRefusesLocalAddresses(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(*testing.T) API{"machine's network": serve, "pods' own network": proxied} {

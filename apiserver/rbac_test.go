@@ -17,8 +17,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// serveRBAC is a server that decides by stored roles. Any token is that of the
-// user it names, with the groups after a "+".
+// serveRBAC is a server that authorizes by stored roles. Any token authenticates the user of that name, with the
+// groups after a "+".
 func serveRBAC(t *testing.T) API {
 	t.Helper()
 	resources := registry.Resources()
@@ -61,8 +61,7 @@ const (
 	clusterRoles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 )
 
-// until asks again until the answer has the code: roles count from a moment after
-// they are written.
+// until repeats a request until the response has the code: roles take effect a moment after they are written.
 func (a API) until(code int, method, path, body string, header ...string) map[string]any {
 	a.t.Helper()
 	var got int
@@ -76,7 +75,7 @@ func (a API) until(code int, method, path, body string, header ...string) map[st
 	return out
 }
 
-// Users grant what they have, and no more.
+// Users can only grant permissions that they have.
 func TestEscalation(t *testing.T) {
 	t.Parallel()
 	a := serveRBAC(t)
@@ -108,7 +107,7 @@ func TestEscalation(t *testing.T) {
 	a.until(201, "POST", rbacBindings, bindingTo("to-mine", "Role/mine", "jack"), asJSON, joe)
 	a.until(200, "GET", pods, "", "Authorization: Bearer jack")
 
-	// The verbs bind and escalate lift it.
+	// The verbs bind and escalate permit more.
 	a.until(201, "POST", rbacRoles, `{"metadata":{"name":"lifter"},"rules":[
 		{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["bind"],"resourceNames":["secrets"]},
 		{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["escalate"],"resourceNames":["mine"]}]}`, asJSON)
@@ -117,7 +116,7 @@ func TestEscalation(t *testing.T) {
 	a.until(200, "PATCH", rbacRoles+"/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "Content-Type: application/merge-patch+json", joe)
 }
 
-// An agent writes what is its own.
+// An agent can only write its own objects.
 func TestNodeRestriction(t *testing.T) {
 	t.Parallel()
 	a := serveRBAC(t)
@@ -159,7 +158,7 @@ func TestNodeRestriction(t *testing.T) {
 	}
 }
 
-// An agent reads what is its node's, by the selectors that a kubelet uses.
+// An agent can only read its own objects, with the selectors that a kubelet uses.
 func TestAgentsRead(t *testing.T) {
 	t.Parallel()
 	a := serveRBAC(t)

@@ -11,7 +11,7 @@ const (
 	whoReview = "/apis/authentication.k8s.io/v1/"
 )
 
-// at finds a value in a decoded answer by its path.
+// at returns a value of a decoded response by its path.
 func at(v any, path string) string {
 	for part := range strings.SplitSeq(path, ".") {
 		m, _ := v.(map[string]any)

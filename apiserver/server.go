@@ -1,5 +1,5 @@
-// Package apiserver is the Kubernetes API over HTTP: New makes a handler of a
-// registry. One file per verb; server.go is the table of contents.
+// Package apiserver serves the Kubernetes API over HTTP: New returns the handler of a registry. One file per
+// verb; server.go lists all routes.
 package apiserver
 
 import (
@@ -36,47 +36,44 @@ import (
 type Config struct {
 	Registry      *registry.Registry
 	Authenticator auth.Authenticator
-	// Authorizer decides what users may do; nil: everything.
+	// Authorizer decides what users may do; nil: everything is allowed.
 	Authorizer auth.Authorizer
-	// Tokens issues the tokens of service accounts, and tells others how to check
-	// them; nil: it does not.
+	// Tokens issues service account tokens and publishes the key that verifies them; nil: disabled.
 	Tokens *token.Issuer
-	// Node finds the node that runs a pod's containers; nil: no node does.
+	// Node returns the client of the node with a name; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
-	// Pods reaches those to which the machine's network does not lead; nil: there are
-	// none.
+	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods connect.PodNetwork
-	// Checks are asked by /healthz, /livez and /readyz, in this order.
+	// Checks are the checks of /healthz, /livez and /readyz, in this order.
 	Checks []Check
-	// Answers are served beside what the registry stores; nil: none.
+	// Answers compute resources that the registry does not store; nil: none.
 	Answers virtual.Answers
-	// Usage answers metrics.k8s.io; nil: nothing is known.
+	// Usage computes metrics.k8s.io; nil: not available.
 	Usage virtual.Usage
-	// Metrics is served at /metrics and gets the server's own; nil: none.
+	// Metrics is served at /metrics and contains the server's metrics; nil: none.
 	Metrics *prometheus.Registry
 	// Web is served at /; nil: no page.
 	Web http.Handler
-	// Access is whose certificates /monopod/certs is about; nil: none's.
+	// Access provides the certificates of /monopod/certs; nil: none.
 	Access *entry.Entry
 	// Configz is the effective configuration by component, for /configz.
 	Configz map[string]any
-	// Debug answers /debug/controllers/<name>; nil for one that is not known.
+	// Debug returns the handler of /debug/controllers/<name>; nil for an unknown name.
 	Debug func(name string) http.Handler
-	// Snapshot makes a copy of the state for POST /monopod/snapshot, which answers
-	// with what it returns; nil: none.
+	// Snapshot creates a snapshot of the state for POST /monopod/snapshot, and returns its description; nil:
+	// disabled.
 	Snapshot func() (any, error)
-	// Shutdown stops the pods of this process's node for admins, at
-	// /monopod/shutdown; nil: there is none.
+	// Shutdown stops the pods of this process' node for admins, at /monopod/shutdown; nil: disabled.
 	Shutdown http.Handler
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
 	Limits    flow.Limits
-	Audit     *audit.Log                          // nil: requests are not written down
+	Audit     *audit.Log                          // nil: no audit log
 	Clock     clock.WithTickerAndDelayedExecution // nil: the real one
 	Log       *zap.Logger                         // nil: silent
 }
 
-// Server answers requests; it is made by New.
+// Server serves the API. Use New.
 type Server struct {
 	cfg      Config
 	registry *registry.Registry
@@ -92,8 +89,7 @@ type Server struct {
 	counters counters
 }
 
-// New returns the handler of the whole API. When ctx ends, watches and streams
-// end; requests under way are not disturbed.
+// New returns the server of the whole API. When ctx ends, watches and streams end; other requests complete.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Registry == nil || cfg.Authenticator == nil {
 		return nil, errors.New("apiserver: Registry and Authenticator are required")
@@ -121,7 +117,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}, nil
 }
 
-// Handler is the router.
+// Handler returns the handler of all routes.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(trimSlash, s.count, s.recoverPanic, s.gate.LimitBody, s.gate.Steady)
@@ -142,21 +138,20 @@ func (s *Server) Handler() http.Handler {
 	return r
 }
 
-// Kubelet is the handler of the port of the node's own agent.
+// Kubelet returns the handler of the node's own port.
 func (s *Server) Kubelet(node string) http.Handler {
 	return s.recoverPanic(s.gate.LimitBody(s.gate.Steady(s.streams.Kubelet(node))))
 }
 
-// Serve answers those who come in through a until ctx ends; then it lets
-// requests under way finish. It closes a's listeners.
+// Serve serves a's listeners until ctx ends; then it waits for running requests. It closes the listeners.
 func (s *Server) Serve(ctx context.Context, a *entry.Entry) error {
 	return a.Serve(ctx, s.Handler(), s.Kubelet(a.Node()), s.cfg.Log)
 }
 
-// Ready is nil when /readyz is ok.
+// Ready returns nil if /readyz is ok.
 func (s *Server) Ready(ctx context.Context) error { return s.health.ready(ctx) }
 
-// public is what anybody may see.
+// public routes paths that need no authentication.
 func (s *Server) public(r chi.Router) {
 	r.Use(s.guard.Identify)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
@@ -167,7 +162,7 @@ func (s *Server) public(r chi.Router) {
 	r.Get("/version", s.admin.version)
 }
 
-// paths are what is no resource.
+// paths routes non-resource paths.
 func (s *Server) paths(r chi.Router) {
 	r.Use(s.guard.AuditedPath, s.guard.AuthorizePath)
 	s.openID(r)
@@ -190,8 +185,8 @@ func (s *Server) paths(r chi.Router) {
 	r.Get("/apis/{group}", s.docs.DiscoverGroup)
 }
 
-// resources routes everything below a group and version. A namespace's own
-// subresources look like resources in it, so they come first.
+// resources routes everything below a group and version. A namespace's subresources come first, because their
+// paths look like resources in it.
 func (s *Server) resources(r chi.Router) {
 	r.With(s.guard.AuthorizePath).Get("/", s.docs.DiscoverResources)
 	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
@@ -205,7 +200,7 @@ func (s *Server) resources(r chi.Router) {
 	}
 }
 
-// ofNamespaces says what the path of a namespace's subresource is about.
+// ofNamespaces sets the target of a path of a namespace's subresource.
 func ofNamespaces(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		chi.RouteContext(r.Context()).URLParams.Add("resource", client.Namespaces.Resource)
@@ -221,7 +216,7 @@ func (s *Server) object(r chi.Router, path string) {
 	r.Delete(path, s.on(s.delete))
 }
 
-// proxies routes what goes on to pods, services and nodes, whatever its method.
+// proxies routes requests that are proxied to pods, services and nodes, for all methods.
 func (s *Server) proxies(r chi.Router, scope string) {
 	at := scope + "/{resource}/{name}/{subresource:proxy}"
 	h := s.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
@@ -229,18 +224,17 @@ func (s *Server) proxies(r chi.Router, scope string) {
 	r.HandleFunc(at+"/*", h)
 }
 
-// target is what the path of a request names.
+// target is the object of a request.
 type target struct {
 	res *registry.Resource
 	ref client.Ref
 	sub *kind.Subresource // nil: the object itself
 }
 
-// another says that the target takes and answers objects of another kind than its
-// resource's.
+// another reports whether the target's body has another kind than its resource.
 func (t target) another() bool { return t.sub != nil && t.sub.New != nil }
 
-// body is what writes to the target take.
+// body returns what a write to the target requires of its body.
 func (t target) body() codec.Expected {
 	into := codec.Expected{New: t.res.New, Kind: t.res.GVK(), Ref: t.ref, Namespaced: t.res.Namespaced}
 	if t.another() {
@@ -249,11 +243,11 @@ func (t target) body() codec.Expected {
 	return into
 }
 
-// verb answers a request about a target; its error becomes a Status.
+// verb handles a request for a target; its error becomes a Status.
 type verb func(w http.ResponseWriter, r *http.Request, t target) error
 
-// on finds the target and answers with the verb's error, if there is one. What
-// the user may not ask for is refused before it is known whether it exists.
+// on determines the target and calls the verb; it sends the error, if there is one. It authorizes before it
+// looks up the resource, so that a refused user does not learn whether it exists.
 func (s *Server) on(do verb) http.HandlerFunc {
 	do = s.bounded(do)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -294,8 +288,7 @@ func (s *Server) target(r *http.Request) (target, error) {
 	return target{res, ref, sub}, nil
 }
 
-// errNoSubresource is 404, or 405 where the path is one of a collection in a
-// namespace, which looks alike.
+// errNoSubresource returns 404, or 405 if the path could also be that of a collection in a namespace.
 func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
 	if inside := ref.Resource.GroupVersion().WithResource(ref.Subresource); ref.Resource.Resource == "namespaces" {
 		if _, err := s.registry.Resource(inside); err == nil {
@@ -305,7 +298,7 @@ func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
 	return request.ErrNotFound()
 }
 
-// checkVerb is 405 for what the resource has no verb for.
+// checkVerb returns 405 if the resource does not support the verb.
 func checkVerb(r *http.Request, t target) error {
 	if t.ref.Subresource == "" && !t.res.Can(request.Verb(r, t.ref)) {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
@@ -313,7 +306,7 @@ func checkVerb(r *http.Request, t target) error {
 	return nil
 }
 
-// openID tells others how to check the tokens of service accounts.
+// openID routes the OpenID configuration for service account tokens.
 func (s *Server) openID(r chi.Router) {
 	if s.cfg.Tokens == nil {
 		return

@@ -89,7 +89,7 @@ func (a API) do(method, path, body string, header ...string) *http.Response {
 	return resp
 }
 
-// read sends a request and decodes the answer.
+// read sends a request and decodes the response.
 func (a API) read(method, path, body string, header ...string) (int, map[string]any) {
 	a.t.Helper()
 	resp := a.do(method, path, body, header...)
@@ -140,7 +140,7 @@ const (
 	asJSON = "Content-Type: application/json"
 )
 
-// Garbage gets the error a Kubernetes user knows, and changes nothing.
+// Invalid requests get upstream's error and change nothing.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -211,7 +211,7 @@ func TestGarbage(t *testing.T) {
 		})
 	}
 	if now := a.reg.Revision(); now != before {
-		t.Errorf("garbage was stored: revision %d, was %d", now, before)
+		t.Errorf("an invalid object was stored: revision %d, was %d", now, before)
 	}
 }
 

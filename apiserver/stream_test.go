@@ -32,7 +32,7 @@ import (
 // signedIn is the token, as a subprotocol.
 var signedIn = "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
 
-// endedNode is a node whose containers end before anybody reaches them.
+// endedNode is a node whose containers have ended before a client attaches.
 type endedNode struct {
 	toldNode
 	streams streaming.Server
@@ -61,7 +61,7 @@ func (silent) Attach(context.Context, string, io.Reader, io.WriteCloser, io.Writ
 	return nil
 }
 
-// attaching is a server of the pods "young" and "old", on such a node.
+// attaching is a server with the pods "young" and "old" on such a node.
 func attaching(t *testing.T) API {
 	t.Helper()
 	node := &endedNode{}
@@ -110,7 +110,7 @@ func attaching(t *testing.T) API {
 	return API{t, h.URL, h.Client(), reg}
 }
 
-// torn hands out a connection whose client cannot be read without a panic.
+// torn returns a connection that panics when its client is read.
 type torn struct{ http.ResponseWriter }
 
 func (w torn) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
@@ -125,8 +125,7 @@ type tornConn struct{ net.Conn }
 
 func (c tornConn) Read([]byte) (int, error) { panic("torn") }
 
-// A panic in a goroutine of a stream is that of its request: counted, and the end of
-// the stream alone.
+// A panic in a goroutine of a stream counts as one of its request and ends only that stream.
 func TestPanicOfAStreamIsContained(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)
@@ -140,8 +139,7 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 	}
 }
 
-// The output of a program that ends before it is attached to is not lost; what a
-// container said long ago is not repeated.
+// The output of a program that ends before the attach is replayed; that of an old container is not.
 func TestAttachToWhatHasJustEnded(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)

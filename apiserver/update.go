@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// update replaces an object, or what a subresource shows of it.
+// update replaces an object, or the part of it that a subresource contains.
 func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error {
 	data, err := codec.Body(r)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error 
 	})
 }
 
-// store runs an update and answers with its result.
+// store runs an update and sends its result.
 func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change func(registry.Object) (registry.Object, error)) error {
 	if t.sub != nil && !t.sub.Part {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/table"
 )
 
-// ranges shows ConfigMaps as RangeAllocations.
+// ranges serves ConfigMaps as RangeAllocations.
 func ranges() registry.Resource {
 	return registry.Resource{
 		GVR: testGVR("ranges"), Kind: "Range", Namespaced: true,

@@ -48,7 +48,7 @@ func TestWatchOverAWebSocket(t *testing.T) {
 	}
 }
 
-// A browser sends its token as a subprotocol, and another one to speak.
+// A browser sends its token as a subprotocol, and another one to use.
 func TestTokenOfAWebSocket(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -16,8 +16,7 @@ const (
 	inBatch     = "/apis/batch/v1/namespaces/default/"
 )
 
-// keeper is the body of a controller that keeps pods, and runner of one that
-// runs them to their end.
+// keeper is the body of a controller that keeps pods running, and runner of one that runs them to completion.
 func keeper(name, more, container string) string {
 	return `{"metadata":{"name":"` + name + `"},"spec":{` + more + `"selector":{"matchLabels":{"a":"b"}},` + fmt.Sprintf(podTemplate, "Always", container) + `}}`
 }
@@ -56,8 +55,7 @@ func TestWhatScalesScales(t *testing.T) {
 	}
 }
 
-// Deleting a job the old way leaves its pods, and says so; every client that
-// says what it wants gets it without a word.
+// Deleting a Job without a propagation policy orphans its pods, with a warning; with a policy there is none.
 func TestDeletedJobsLeaveTheirPods(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -114,7 +112,7 @@ func TestTemplatesWarn(t *testing.T) {
 	}
 }
 
-// Two versions, one autoscaler.
+// Both versions serve the same autoscaler.
 func TestAutoscalersInBothVersions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -1,9 +1,8 @@
-// Package client is the Kubernetes API as controllers and the agent see it.
+// Package client is the interface of the Kubernetes API for controllers and the agent.
 //
-// Client is the whole of it. The registry implements it in process, Remote over
-// HTTP; both return the errors of k8s.io/apimachinery/pkg/api/errors. Objects
-// that come out of a Client are shared: nobody modifies them. Get, List and Of
-// are the typed comforts over it.
+// The registry implements Client in process, Remote over HTTP; both return the errors of
+// k8s.io/apimachinery/pkg/api/errors. Objects that a Client returns are shared and must not be modified. Get,
+// List and Of are typed helpers.
 package client
 
 import (
@@ -28,7 +27,7 @@ type Object = store.Object
 // must not modify cur; it may run more than once.
 type Change = store.Change
 
-// Ref names one object, and the part of it that a write is about.
+// Ref names an object, and optionally a subresource.
 type Ref struct {
 	Resource    schema.GroupVersionResource
 	Namespace   string // empty for cluster-scoped resources
@@ -36,16 +35,15 @@ type Ref struct {
 	Subresource string // "", "status", "scale", "binding"
 }
 
-// Selector says which objects a List or Watch is about. Nil Labels or Fields
-// select everything.
+// Selector selects the objects of a List or Watch. Nil Labels or Fields select everything.
 type Selector struct {
 	Resource  schema.GroupVersionResource
 	Namespace string // empty: all namespaces
 	Labels    labels.Selector
 	Fields    fields.Selector
-	// Bookmarks, for Watch alone, asks for BOOKMARK events: every change up to the
-	// bookmark's resourceVersion was sent, or is not selected. In process one comes
-	// whenever changes were left out; a server sends them as it likes.
+	// Bookmarks (only for Watch) requests BOOKMARK events: every change up to the bookmark's resourceVersion was
+	// sent, or is not selected. In process, one is sent whenever changes were skipped; over HTTP, the server
+	// decides when.
 	Bookmarks bool
 }
 
@@ -53,52 +51,47 @@ type Selector struct {
 type Client interface {
 	Get(ctx context.Context, ref Ref) (Object, error)
 
-	// List also returns the resourceVersion it read at, to start a Watch from.
+	// List also returns the resourceVersion of the list, from which a Watch can start.
 	List(ctx context.Context, sel Selector) ([]Object, string, error)
 
-	// Watch sends every change after resourceVersion. The channel is closed when
-	// ctx ends or the server ends the watch; a watch that lags behind ends with an
-	// ERROR event that holds a 410 Status: list again.
+	// Watch sends every change after resourceVersion. The channel is closed when ctx ends or the server ends the
+	// watch. A watch that falls behind ends with an ERROR event that contains a 410 Status: list again.
 	Watch(ctx context.Context, sel Selector, resourceVersion string) (<-chan watch.Event, error)
 
-	// Create stores obj, which becomes the server's: do not use it afterwards.
+	// Create stores obj, which the caller must not use afterwards.
 	Create(ctx context.Context, obj Object) (Object, error)
 
-	// Update runs change over the current object and stores the result. change
-	// gets the main object for subresources "" and "status", the Scale for "scale",
-	// an empty TokenRequest for a service account's "token" (see RequestToken), an
-	// empty Eviction for a pod's "eviction" (see Evict).
-	// A change that sets resourceVersion or uid to something else conflicts.
-	// It retries lost races by itself; NotFound when there is no such object.
+	// Update runs change on the current object and stores the result. change gets the main object for
+	// subresources "" and "status", the Scale for "scale", an empty TokenRequest for a service account's "token"
+	// (see RequestToken), an empty Eviction for a pod's "eviction" (see Evict). A change of resourceVersion or
+	// uid is a conflict. Update retries after concurrent writes. It returns NotFound if the object does not
+	// exist.
 	Update(ctx context.Context, ref Ref, change Change) (Object, error)
 
-	// Delete starts or finishes the deletion of an object and returns its last
-	// state; see SPEC 1 (two phases). NotFound when there is no such object.
+	// Delete starts or finishes the deletion of an object and returns its last state; see SPEC 1 (two phases).
+	// It returns NotFound if the object does not exist.
 	Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error)
 }
 
-// Ordered is a Client whose server numbers the changes of all kinds with one revision,
-// and knows the newest of each. Who follows several kinds can tell from it whether all
-// of them have come equally far. The registry over a store in memory is one; Remote is
-// not.
+// Ordered is a Client whose server numbers the changes of all kinds with one revision and knows the last change
+// of each kind, so that a client of several kinds can tell whether it has seen all of them up to the same
+// revision. The registry over a store in memory implements it; Remote does not.
 type Ordered interface {
 	Client
 
-	// Newest returns the resourceVersion of the last change of a resource, 0 before the
-	// first one. Every watch of it sends that change or a later bookmark, if it asks
-	// for bookmarks. false: the order is not known.
+	// Newest returns the resourceVersion of the last change of a resource, 0 before the first one. Every watch
+	// of it sends that change, or a later bookmark if it requests bookmarks. false: the order is not known.
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
 }
 
-// Node streams from the containers of one node: the agent implements it, the
-// API server calls it.
+// Node streams from the containers of a node: the agent implements it, the API server calls it.
 type Node interface {
 	// Logs writes a container's log to w until it ends, or, with opts.Follow, until
 	// the container does. opts.Container is set.
 	Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error
 
-	// Exec, Attach and PortForward prepare a stream and return where the runtime
-	// serves it: a URL that takes one SPDY or WebSocket upgrade.
+	// Exec, Attach and PortForward prepare a stream and return the runtime's URL of it, which accepts one SPDY
+	// or WebSocket upgrade.
 	Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error)
 	Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error)
 	PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error)

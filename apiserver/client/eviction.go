@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Evict asks for a pod's end as its disruption budget allows; TooManyRequests
-// when it does not allow any now. opts may be nil.
+// Evict evicts a pod; TooManyRequests if its disruption budget does not permit that now. opts may be nil.
 func Evict(ctx context.Context, c Client, namespace, pod string, opts *metav1.DeleteOptions) error {
 	ref := Ref{Resource: Pods, Namespace: namespace, Name: pod, Subresource: "eviction"}
 	_, err := c.Update(ctx, ref, func(empty Object) (Object, error) {
@@ -21,7 +20,7 @@ func Evict(ctx context.Context, c Client, namespace, pod string, opts *metav1.De
 	return err
 }
 
-// eviction says over HTTP what a change of an empty Eviction asks for.
+// eviction performs over HTTP a change of an empty Eviction.
 func (c *Remote) eviction(ctx context.Context, ref Ref, change Change) (Object, error) {
 	asked, err := change(&policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: policyv1.SchemeGroupVersion.String()},
@@ -31,7 +30,7 @@ func (c *Remote) eviction(ctx context.Context, ref Ref, change Change) (Object, 
 		return nil, err
 	}
 	if _, ok := asked.(*policyv1.Eviction); !ok {
-		return nil, fmt.Errorf("client: a pod is evicted with an Eviction, not with a %T", asked)
+		return nil, fmt.Errorf("client: the subresource eviction needs an Eviction, got a %T", asked)
 	}
 	answer, err := c.do(ctx, http.MethodPost, c.pathOf(ref), asked)
 	if err != nil {

@@ -9,27 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is one whose objects are stored, for those who work on objects of any kind.
+// Kind is a stored kind, for clients that handle objects of any kind.
 type Kind struct {
 	Resource   schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
 }
 
-// GroupKind is the kind with its group: versions of it are one and the same.
+// GroupKind returns the group and kind, which all versions share.
 func (k Kind) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: k.Resource.Group, Kind: k.Kind}
 }
 
-// apiTypes is where the types of Kubernetes' API are: k8s.io/api/GROUP/VERSION.
+// apiTypes is the import path of the types of Kubernetes' API: k8s.io/api/GROUP/VERSION.
 const apiTypes = "k8s.io/api/"
 
-// learned keeps what resourceOf said of a type.
+// learned caches the results of resourceOf.
 var learned sync.Map // reflect.Type -> schema.GroupVersionResource
 
-// ResourceOf returns the resource that an object belongs to, whether or not it is
-// served. It is told by a type of Kubernetes' API, else by the object's TypeMeta;
-// false where neither tells.
+// ResourceOf returns the resource of an object, whether or not it is served. It derives it from the Go type if
+// that belongs to Kubernetes' API, otherwise from the TypeMeta; false if neither is sufficient.
 func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 	t := reflect.TypeOf(obj)
 	if known, ok := learned.Load(t); ok {
@@ -48,8 +47,7 @@ func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 	return gvr, gvk.Kind != ""
 }
 
-// resourceOf reads it from the type's name and package, as upstream's code
-// generators do.
+// resourceOf derives the resource from the type's name and package, as upstream's code generators do.
 func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
 	if t == nil || t.Kind() != reflect.Pointer {
 		return schema.GroupVersionResource{}, false
@@ -63,8 +61,8 @@ func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
 	return plural, true
 }
 
-// groupOf is the API group whose types are in a folder of that name: most groups have
-// a domain that their folder leaves out.
+// groupOf returns the API group of the types in a folder of that name: most groups have a domain that the
+// folder's name lacks.
 func groupOf(folder string) string {
 	switch folder {
 	case "core":

@@ -17,20 +17,19 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Remote is the API of a server elsewhere, over HTTP.
+// Remote is the API of another server, over HTTP.
 type Remote struct {
-	// URL of the server, without a path.
+	// URL is the server's address, without a path.
 	URL string
-	// HTTP carries the requests and their credentials; nil: http.DefaultClient.
+	// HTTP sends the requests with their credentials; nil: http.DefaultClient.
 	HTTP *http.Client
-	// New makes an empty object of a resource, or of its subresource; nil for one
-	// that is not known.
+	// New returns an empty object of a resource or subresource; nil if it is not known.
 	New func(resource schema.GroupVersionResource, subresource string) Object
 }
 
 var _ Client = (*Remote)(nil)
 
-// updateTries bounds how often Update answers a lost race with another try.
+// updateTries is how often Update tries again after concurrent writes.
 const updateTries = 32
 
 func (c *Remote) path(gvr schema.GroupVersionResource, parts ...string) string {
@@ -64,8 +63,8 @@ func (c *Remote) query(sel Selector) (string, url.Values) {
 	return c.pathOf(Ref{Resource: sel.Resource, Namespace: sel.Namespace}), q
 }
 
-// do sends a request and returns the body of a good answer; a bad one is the
-// Status it holds.
+// do sends a request and returns the body of a successful response; another response is returned as the Status
+// that it contains.
 func (c *Remote) do(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	var in io.Reader
 	if body != nil {
@@ -98,7 +97,7 @@ func (c *Remote) do(ctx context.Context, method, path string, body any) (io.Read
 	return nil, statusError(resp)
 }
 
-// maxStatus bounds an error answer, in bytes.
+// maxStatus is the maximum size of an error response, in bytes.
 const maxStatus = 1 << 20
 
 func statusError(resp *http.Response) error {
@@ -113,7 +112,7 @@ func statusError(resp *http.Response) error {
 	return fmt.Errorf("%s %s: %s: %.200s", resp.Request.Method, resp.Request.URL.Path, resp.Status, data)
 }
 
-// call sends a request whose answer is an object of ref.
+// call sends a request whose response is an object of ref.
 func (c *Remote) call(ctx context.Context, method string, ref Ref, path string, body any) (Object, error) {
 	obj := c.New(ref.Resource, ref.Subresource)
 	if obj == nil {
@@ -176,7 +175,7 @@ func (c *Remote) Watch(ctx context.Context, sel Selector, resourceVersion string
 		for dec := json.NewDecoder(answer); ; {
 			ev, err := c.next(dec, sel.Resource)
 			if err != nil {
-				return // the server or ctx ended the watch: the closed channel says so
+				return // the closed channel shows that the server or ctx ended the watch
 			}
 			select {
 			case out <- ev:
@@ -214,8 +213,7 @@ func (c *Remote) Create(ctx context.Context, obj Object) (Object, error) {
 	return c.call(ctx, http.MethodPost, ref, c.pathOf(ref), obj)
 }
 
-// Update implements Client: it reads, changes and writes until no other write
-// comes in between.
+// Update implements Client: it reads, changes and writes until there is no conflict.
 func (c *Remote) Update(ctx context.Context, ref Ref, change Change) (Object, error) {
 	switch ref.Subresource {
 	case "binding":
@@ -266,7 +264,7 @@ func (c *Remote) Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions)
 	if err := json.Unmarshal(data, &kind); err != nil {
 		return nil, err
 	}
-	if kind.Kind == "Status" { // gone at once: this was its last state
+	if kind.Kind == "Status" { // deleted at once: this was its last state
 		return last, nil
 	}
 	obj := c.New(ref.Resource, "")

@@ -51,7 +51,7 @@ var (
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
 
-// RefOf names the object; it panics for a type of which ResourceOf knows nothing.
+// RefOf returns the Ref of obj; it panics if ResourceOf does not know obj's type.
 func RefOf(obj Object) Ref {
 	gvr, ok := ResourceOf(obj)
 	if !ok {
@@ -60,16 +60,16 @@ func RefOf(obj Object) Ref {
 	return Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// Status is the ref's status subresource.
+// Status returns the Ref of the status subresource.
 func (r Ref) Status() Ref { return r.Sub("status") }
 
-// Sub is the ref's named subresource.
+// Sub returns the Ref of the subresource.
 func (r Ref) Sub(subresource string) Ref {
 	r.Subresource = subresource
 	return r
 }
 
-// Get returns the object at namespace/name with its type.
+// Get returns the object at namespace/name as a T.
 func Get[T Object](ctx context.Context, c Client, namespace, name string) (T, error) {
 	var zero T
 	gvr, _ := ResourceOf(zero)
@@ -80,7 +80,7 @@ func Get[T Object](ctx context.Context, c Client, namespace, name string) (T, er
 	return obj.(T), nil
 }
 
-// List returns the objects of type T that sel selects; sel.Resource is set by T.
+// List returns the objects of type T that sel selects; T sets sel.Resource.
 func List[T Object](ctx context.Context, c Client, sel Selector) ([]T, error) {
 	var zero T
 	sel.Resource, _ = ResourceOf(zero)
@@ -95,9 +95,8 @@ func List[T Object](ctx context.Context, c Client, sel Selector) ([]T, error) {
 	return out, nil
 }
 
-// Update changes obj's current state, or the part of it that sub names: change
-// gets a copy of its own to modify. Returning an error stops the update;
-// leaving the copy as it was writes nothing.
+// Update changes obj's current state, or the subresource sub of it. change gets a copy that it modifies. An
+// error stops the update; an unchanged copy writes nothing.
 func Update[T Object](ctx context.Context, c Client, obj T, sub string, change func(T) error) (T, error) {
 	var zero T
 	out, err := c.Update(ctx, RefOf(obj).Sub(sub), func(cur Object) (Object, error) {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RequestToken asks for a token of a service account; the answer's status holds it.
+// RequestToken requests a token of a service account, which the result's status contains.
 func RequestToken(ctx context.Context, c Client, namespace, account string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
 	ref := Ref{Resource: ServiceAccounts, Namespace: namespace, Name: account, Subresource: "token"}
 	out, err := c.Update(ctx, ref, func(empty Object) (Object, error) {
@@ -24,7 +24,7 @@ func RequestToken(ctx context.Context, c Client, namespace, account string, spec
 	return out.(*authenticationv1.TokenRequest), nil
 }
 
-// token says over HTTP what a change of an empty TokenRequest asks for.
+// token performs over HTTP a change of an empty TokenRequest.
 func (c *Remote) token(ctx context.Context, ref Ref, change Change) (Object, error) {
 	asked, err := change(&authenticationv1.TokenRequest{
 		TypeMeta:   metav1.TypeMeta{Kind: "TokenRequest", APIVersion: authenticationv1.SchemeGroupVersion.String()},
@@ -34,7 +34,7 @@ func (c *Remote) token(ctx context.Context, ref Ref, change Change) (Object, err
 		return nil, err
 	}
 	if _, ok := asked.(*authenticationv1.TokenRequest); !ok {
-		return nil, fmt.Errorf("client: a token is asked for with a TokenRequest, not with a %T", asked)
+		return nil, fmt.Errorf("client: the subresource token needs a TokenRequest, got a %T", asked)
 	}
 	answer, err := c.do(ctx, http.MethodPost, c.pathOf(ref), asked)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The resources that make pods, and those that watch over them.
+// Resources that create pods, and policies about them.
 var (
 	ReplicationControllers   = core("replicationcontrollers")
 	Deployments              = apps("deployments")

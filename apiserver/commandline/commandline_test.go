@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// part is a part with flags of three types.
+// part has flags of three types.
 type part struct {
 	dir   string
 	pods  int
@@ -35,8 +35,7 @@ func (p *part) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&p.grace, "grace-period", time.Minute, "Period.")
 }
 
-// program is a command with the flags of p, and one below it, run with args and an
-// environment.
+// program runs a command with the flags of p, and a subcommand, with args and an environment.
 func program(p *part, environ []string, run func(*cobra.Command) error) *cobra.Command {
 	root := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true, Version: "1",
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return FromEnvironment(cmd, environ) }}
@@ -79,7 +78,7 @@ func TestBadEnvironment(t *testing.T) {
 	}
 }
 
-// An error about a flag names the variable that its value comes from.
+// An error about a flag names the environment variable that set it.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
@@ -131,7 +130,7 @@ func TestHelpInGroups(t *testing.T) {
 func TestLogFormats(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{
-		formatAuto:    `{"level":"info"`, // a file is no terminal
+		formatAuto:    `{"level":"info"`, // a file is not a terminal
 		formatJSON:    `{"level":"info"`,
 		formatConsole: "INFO  ready  {\"address\": \"here\"}\n",
 	} {
@@ -150,7 +149,7 @@ func TestLogFormats(t *testing.T) {
 		}
 		log.Debug("hidden")
 		log.Info("ready", zap.String("address", "here"))
-		l.Greet(file, "127.0.0.1:6443", "/data") // on a terminal alone
+		l.Greet(file, "127.0.0.1:6443", "/data") // only on a terminal
 		got, err := os.ReadFile(file.Name())
 		if err != nil || !strings.Contains(string(got), want) || strings.Count(string(got), "\n") != 1 {
 			t.Errorf("%s: got %q, %v", format, got, err)
@@ -158,14 +157,14 @@ func TestLogFormats(t *testing.T) {
 	}
 }
 
-// A warning that repeats is logged once, and then at growing distance.
+// A repeated warning is logged once, and then at growing intervals.
 func TestRepeatedWarnings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		log := zap.New(newRepeated(core))
 		start, pod := time.Now(), log.With(zap.String("pod", "a"))
-		for range 24 * 60 * 60 { // each second of a day
+		for range 24 * 60 * 60 { // every second for a day
 			pod.Warn("failed", zap.Error(errors.New("no")), zap.Duration("took", time.Since(start)))
 			time.Sleep(time.Second)
 		}
@@ -192,7 +191,7 @@ func TestRepeatedWarnings(t *testing.T) {
 		if logs.Len() != 5 {
 			t.Errorf("of other things: %v", logs.All())
 		}
-		time.Sleep(3 * time.Hour) // it was over
+		time.Sleep(3 * time.Hour) // so long that it counts as new
 		logs.TakeAll()
 		pod.Warn("failed", zap.Error(errors.New("no")))
 		if logs.Len() != 1 || len(logs.All()[0].ContextMap()) != 2 {

@@ -10,20 +10,19 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// prefix begins the name of each environment variable that stands for a flag.
+// prefix is the prefix of environment variables for flags.
 const prefix = "MONOPOD_"
 
-// fromEnvironment marks a flag that an environment variable has set.
+// fromEnvironment marks flags that an environment variable has set.
 const fromEnvironment = "monopod_environment"
 
-// Variable is the name of the environment variable that stands for a flag:
-// MONOPOD_DATA_DIR for --data-dir.
+// Variable returns the environment variable of a flag: MONOPOD_DATA_DIR for --data-dir.
 func Variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// FromEnvironment sets the flags of cmd that the command line leaves out from
-// their environment variables. environ is of the form of os.Environ.
+// FromEnvironment sets the flags of cmd that the command line does not set from their environment variables.
+// environ has the form of os.Environ.
 func FromEnvironment(cmd *cobra.Command, environ []string) error {
 	values := variables(environ)
 	var errs []error
@@ -41,8 +40,7 @@ func FromEnvironment(cmd *cobra.Command, environ []string) error {
 	return errors.Join(errs...)
 }
 
-// Explain adds to an error about flags of cmd which environment variables have set
-// them, or that the file has.
+// Explain adds to an error about flags of cmd whether an environment variable or the file has set them.
 func Explain(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
@@ -65,7 +63,7 @@ func Explain(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w (%s)", err, strings.Join(from, ", "))
 }
 
-// names says that text names the flag, not one whose name is longer.
+// names reports whether text contains the flag's whole name.
 func names(text, flag string) bool {
 	for _, after := range strings.Split(text, "--"+flag)[1:] {
 		if after == "" || !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", rune(after[0])) {
@@ -75,8 +73,7 @@ func names(text, flag string) bool {
 	return false
 }
 
-// Unknown lists the variables of environ that begin as those of flags do, but
-// belong to no flag of any command of cmd's program.
+// Unknown returns the variables of environ with the prefix that match no flag of any command of the program.
 func Unknown(cmd *cobra.Command, environ []string) []string {
 	values := variables(environ)
 	forget(cmd.Root(), values)
@@ -88,7 +85,7 @@ func Unknown(cmd *cobra.Command, environ []string) []string {
 	return unknown
 }
 
-// forget removes from values what is a flag of cmd or of a command below it.
+// forget removes the variables of cmd's flags, and of its subcommands', from values.
 func forget(cmd *cobra.Command, values map[string]string) {
 	known := func(f *pflag.Flag) { delete(values, Variable(f.Name)) }
 	cmd.LocalFlags().VisitAll(known)
@@ -97,10 +94,10 @@ func forget(cmd *cobra.Command, values map[string]string) {
 	}
 }
 
-// builtIn says that a flag asks for a text, not for another behaviour.
+// builtIn reports whether a flag only prints a text.
 func builtIn(f *pflag.Flag) bool { return f.Name == "help" || f.Name == "version" }
 
-// variables are those of environ whose names begin with prefix.
+// variables returns the variables of environ that begin with prefix.
 func variables(environ []string) map[string]string {
 	values := map[string]string{}
 	for _, v := range environ {

@@ -17,16 +17,15 @@ import (
 const (
 	// FileFlag names the file that FromFile reads.
 	FileFlag = "config"
-	// fromFile marks a flag that the file has set.
+	// fromFile marks flags that the file has set.
 	fromFile = "monopod_file"
-	// maxFile bounds the file's length in bytes.
+	// maxFile is the maximum size of the file, in bytes.
 	maxFile = 1 << 20
 )
 
-// FromFile sets the flags that neither the command line nor the environment sets
-// from a YAML file: a mapping of subjects, each a mapping of flags, as Print shows
-// it. An empty path names no file. All that is wrong with the file is in one error,
-// with lines; flags before the mistake may be set then.
+// FromFile sets the flags that neither the command line nor the environment sets from a YAML file: a mapping of
+// sections, each a mapping of flags, as Print writes it. An empty path means no file. The error lists all errors
+// in the file with their lines; flags before the first may be set then.
 func (g *Groups) FromFile(path string) error {
 	if path == "" {
 		return nil
@@ -45,7 +44,7 @@ func (g *Groups) fromFile(path string) error {
 	var doc yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil // nothing but comments
+		return nil // only comments
 	} else if err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func (g *Groups) fromFile(path string) error {
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, errors.Unwrap(err) // the caller names the path
+		return nil, errors.Unwrap(err) // the caller adds the path
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -74,8 +73,7 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// pairs calls each for the keys and values of a mapping; an empty one may also be
-// nothing.
+// pairs calls each for the keys and values of a mapping, which may be null if it is empty.
 func pairs(n *yaml.Node, what string, each func(key, value *yaml.Node) error) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil
@@ -109,7 +107,7 @@ func (g *Groups) setFlag(set *pflag.FlagSet, key, value *yaml.Node) error {
 	switch {
 	case f.Changed: // by the command line or the environment
 		return nil
-	case text == f.Value.String(), value.Kind == yaml.MappingNode && text == "": // not every flag can be set to nothing
+	case text == f.Value.String(), value.Kind == yaml.MappingNode && text == "": // not every flag accepts an empty value
 		return nil
 	}
 	if err := set.Set(f.Name, text); err != nil {
@@ -119,18 +117,17 @@ func (g *Groups) setFlag(set *pflag.FlagSet, key, value *yaml.Node) error {
 	return nil
 }
 
-// elsewhere says in which section a flag is, for somebody who looked in another.
+// elsewhere returns a hint which section contains the flag.
 func (g *Groups) elsewhere(name string) string {
 	for _, subject := range g.sets.Order {
 		if f := g.sets.FlagSets[subject].Lookup(name); f != nil && inFile(f) {
 			return fmt.Sprintf("; it belongs to section %q", section(subject))
 		}
 	}
-	return "; monopod config prints all that there are"
+	return "; monopod config prints all of them"
 }
 
-// scalar is a value as the flag takes it: lists joined by commas, mappings as
-// key=value.
+// scalar returns a value in the form of a flag: lists joined by commas, mappings as key=value.
 func scalar(n *yaml.Node) (string, error) {
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -161,8 +158,7 @@ func scalar(n *yaml.Node) (string, error) {
 	return "", errors.New("aliases are not allowed here")
 }
 
-// Print writes all flags as they are set now, in the form that FromFile reads, with
-// what each means.
+// Print writes all flags with their current values and descriptions, in the form that FromFile reads.
 func (g *Groups) Print(w io.Writer) error {
 	var out bytes.Buffer
 	out.WriteString("# Settings of monopod serve, for --" + FileFlag + ". Flags and environment variables take precedence.\n")
@@ -193,7 +189,7 @@ func (g *Groups) Print(w io.Writer) error {
 	return err
 }
 
-// setting is a flag's value as YAML has it.
+// setting returns a flag's value for YAML.
 func setting(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		return append([]string{}, list.GetSlice()...)
@@ -216,7 +212,7 @@ func setting(f *pflag.Flag) any {
 	return text
 }
 
-// indented is a value behind its key: one line beside it, several below.
+// indented returns a value after its key: on the same line, or on several below.
 func indented(value string) string {
 	if strings.Count(value, "\n") == 1 && !strings.HasPrefix(value, "- ") && !strings.Contains(value, ": ") {
 		return " " + value
@@ -229,7 +225,7 @@ func indented(value string) string {
 	return out.String()
 }
 
-// wrapped breaks a text into lines of at most 100 characters.
+// wrapped wraps a text into lines of at most 100 characters.
 func wrapped(text string) string {
 	const most = 100
 	var out strings.Builder
@@ -249,16 +245,16 @@ func wrapped(text string) string {
 	return out.String()
 }
 
-// inFile says that a file may set the flag: not the one that names the file.
+// inFile reports whether a file can set the flag: all but the one that names the file.
 func inFile(f *pflag.Flag) bool { return !builtIn(f) && f.Name != FileFlag }
 
-// section is a subject's name in a file: API server is api-server.
+// section returns the name of a subject in a file: API server is api-server.
 func section(subject string) string {
 	words := strings.FieldsFunc(subject, func(r rune) bool { return !unicode.IsLetter(r) })
 	return strings.ToLower(strings.Join(words, "-"))
 }
 
-// subject is the one of that section; empty: there is none.
+// subject returns the subject of a section; empty if there is none.
 func (g *Groups) subject(name string) string {
 	for _, s := range g.sets.Order {
 		if section(s) == name && s != other {

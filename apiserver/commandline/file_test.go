@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// settings are flags of every type in two groups, of which the first has a name of
-// two words.
+// settings are flags of every type in two groups; the name of the first has two words.
 type settings struct {
 	file string
 	part
@@ -46,7 +45,7 @@ func (s *settings) load(t *testing.T, text string, environ []string, args ...str
 	return cmd.Execute()
 }
 
-// Flags win over the environment, this over the file, that over defaults.
+// Flags take precedence over the environment, the environment over the file, and the file over defaults.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	var s settings
@@ -86,7 +85,7 @@ func TestBadFiles(t *testing.T) {
 		"no YAML":           {"a: [", "yaml: line 1: did not find expected node content"},
 		"unknown section":   {"pods: {}", `line 1: unknown section "pods"; known: api-server, pod`},
 		"section, no flags": {"pod: 3", "line 1: section pod must be a mapping"},
-		"unknown key":       {"pod:\n  max-podz: 3", `line 2: unknown key "max-podz"; monopod config prints all that there are`},
+		"unknown key":       {"pod:\n  max-podz: 3", `line 2: unknown key "max-podz"; monopod config prints all of them`},
 		"other section":     {"pod:\n  serialize: true", `line 2: unknown key "serialize"; it belongs to section "api-server"`},
 		"the file itself":   {"api-server:\n  config: x", `line 2: unknown key "config"`},
 		"help":              {"other: {help: true}", `unknown section "other"`},
@@ -112,7 +111,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// What Print writes sets every flag to what it was.
+// The output of Print sets every flag to its value.
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	var s settings
@@ -145,7 +144,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// again is the flags with the values that s has.
+// again returns the flags with the values of s.
 func (s *settings) again(t *testing.T) *Groups {
 	t.Helper()
 	was := *s

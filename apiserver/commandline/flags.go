@@ -1,6 +1,5 @@
-// Package commandline is what the commands of monopod have in common: flags in
-// groups, environment variables that stand for flags, the format of the log, the
-// version of the program.
+// Package commandline contains what monopod's commands share: flags in groups, environment variables for flags,
+// the log, the version of the program.
 package commandline
 
 import (
@@ -15,15 +14,14 @@ import (
 // Part is a part of the program that has flags.
 type Part interface{ Flags(*pflag.FlagSet) }
 
-// other is the subject of flags that are about the command line itself.
+// other is the subject of flags about the command line itself.
 const other = "other"
 
-// Groups are the flags of a command by subject, in the order in which --help
-// shows them. The zero value is ready for use.
+// Groups are the flags of a command by subject, in the order of --help. The zero value is ready to use.
 type Groups struct{ sets cliflag.NamedFlagSets }
 
-// Group returns the flags of a subject, with those of parts added. The first call
-// for a subject says where it stands.
+// Group returns the flags of a subject, with those of parts added. The order of first calls is the order of
+// subjects.
 func (g *Groups) Group(subject string, parts ...Part) *pflag.FlagSet {
 	f := g.sets.FlagSet(subject)
 	for _, p := range parts {
@@ -32,7 +30,7 @@ func (g *Groups) Group(subject string, parts ...Part) *pflag.FlagSet {
 	return f
 }
 
-// AddTo gives cmd all of the flags, and a --help that shows them by subject.
+// AddTo adds all flags to cmd, and a --help that shows them by subject.
 func (g *Groups) AddTo(cmd *cobra.Command) {
 	for _, subject := range g.sets.Order {
 		cmd.Flags().AddFlagSet(g.sets.FlagSets[subject])
@@ -41,7 +39,7 @@ func (g *Groups) AddTo(cmd *cobra.Command) {
 	cliflag.SetUsageAndHelpFunc(cmd, g.sets, width(os.Stdout))
 }
 
-// width is the number of columns of the terminal f; 0 where f is no terminal.
+// width returns the number of columns of the terminal f; 0 if f is not a terminal.
 func width(f *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -50,7 +48,7 @@ func width(f *os.File) int {
 	return int(size.Col)
 }
 
-// isTerminal says that somebody reads f on a screen.
+// isTerminal reports whether f is a terminal.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

@@ -19,23 +19,22 @@ const (
 	formatJSON    = "json"
 )
 
-// sampled is how many equal messages of a second are all logged; of more, one in
-// as many is.
+// sampled is how many equal messages within a second are logged; beyond that, one of as many is.
 const sampled = 100
 
-// Log says what is logged, and how.
+// Log configures the log.
 type Log struct {
 	Level  string
 	Format string
 }
 
-// Flags adds the flags of the log.
+// Flags adds the log's flags.
 func (l *Log) Flags(f *pflag.FlagSet) {
 	f.StringVar(&l.Level, "log-level", "info", "Lowest level that is logged: debug, info, warn or error.")
 	f.StringVar(&l.Format, "log-format", formatAuto, "Format of the log on standard error: json, console, or auto, which is console on a terminal and json elsewhere.")
 }
 
-// Check says what is wrong with the values of the flags.
+// Check returns an error for invalid values of the flags.
 func (l *Log) Check() error {
 	if _, err := zapcore.ParseLevel(l.Level); err != nil {
 		return fmt.Errorf("--log-level must be debug, info, warn or error, got %q", l.Level)
@@ -74,8 +73,8 @@ func (l *Log) console(stderr *os.File) bool {
 	return l.Format == formatConsole || l.Format != formatJSON && isTerminal(stderr)
 }
 
-// Greet tells somebody who started the server on a terminal what to do next.
-// address is that of the API, dir the data folder.
+// Greet prints the next steps, if the server was started on a terminal. address is that of the API, dir the data
+// folder.
 func (l *Log) Greet(stderr *os.File, address, dir string) {
 	if isTerminal(stderr) && l.console(stderr) {
 		greeting(stderr, address, dir)

@@ -11,19 +11,17 @@ import (
 )
 
 const (
-	// A warning that repeats is logged again after firstPause, doubled each time up to
-	// lastPause.
+	// A repeated warning is logged again after firstPause, doubling up to lastPause.
 	firstPause = 10 * time.Second
 	lastPause  = time.Hour
-	// overAfter is how long a warning must not come to be a new one when it does.
+	// overAfter is the time without a repetition after which a warning counts as new.
 	overAfter = 10 * time.Minute
-	// maxRepeated bounds the warnings that are remembered.
+	// maxRepeated is the maximum number of remembered warnings.
 	maxRepeated = 1024
 )
 
-// repeated is a zapcore.Core that logs a warning or error once, and then, as long
-// as it repeats, at growing distance with the number of those left out. Equal are
-// those with the same message and the same fields, numbers aside.
+// repeated is a zapcore.Core that logs a warning or error once, and then, while it repeats, at growing intervals
+// with the number of suppressed repetitions. Warnings are equal if message and fields are, apart from numbers.
 type repeated struct {
 	zapcore.Core
 	context string // of the fields that With has added
@@ -61,7 +59,7 @@ func (r repeated) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return r.Core.Write(e, fields)
 }
 
-// words are the fields that are not numbers.
+// words returns the fields that are not numbers.
 func words(fields []zapcore.Field) string {
 	var b strings.Builder
 	for _, f := range fields {
@@ -73,7 +71,7 @@ func words(fields []zapcore.Field) string {
 	return b.String()
 }
 
-// said is when each warning was logged.
+// said records when each warning was logged.
 type said struct {
 	mu sync.Mutex // guards at
 	at map[string]*saying
@@ -81,20 +79,19 @@ type said struct {
 
 type saying struct {
 	last   time.Time     // when it was logged
-	seen   time.Time     // when it came last, logged or not
+	seen   time.Time     // when it last occurred, logged or not
 	pause  time.Duration // until it is logged again
 	missed int
 }
 
-// again says whether a warning is logged now, and how many equal ones before it
-// were not.
+// again reports whether a warning is logged now, and how many repetitions were suppressed before.
 func (s *said) again(key string, now time.Time) (missed int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.at[key]
 	if was == nil || now.Sub(was.seen) > overAfter {
 		if len(s.at) >= maxRepeated {
-			clear(s.at) // they are logged once more
+			clear(s.at) // all are logged once more
 		}
 		s.at[key] = &saying{last: now, seen: now, pause: firstPause}
 		return 0, true

@@ -13,17 +13,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// release is set by `make build VERSION=…`; else the version that Go finds out from
-// the commit counts.
+// release is set by `make build VERSION=…`; otherwise the version is the one that Go derives from the commit.
 var release string
 
-// Versions are those of a program and of the Kubernetes whose API it serves.
+// Versions are those of the program and of the Kubernetes API that it serves.
 type Versions struct {
 	Monopod    version.Info `json:"monopodVersion"`
 	Kubernetes version.Info `json:"kubernetesVersion"`
 }
 
-// NewVersions reads the program's own version from what Go has built it of.
+// NewVersions reads the program's version from Go's build information.
 func NewVersions(kubernetes version.Info) Versions {
 	build, _ := debug.ReadBuildInfo()
 	return Versions{Monopod: built(build), Kubernetes: kubernetes}
@@ -40,7 +39,7 @@ func built(build *debug.BuildInfo) version.Info {
 			case "vcs.revision":
 				v.GitCommit = s.Value
 			case "vcs.time":
-				v.BuildDate = s.Value // of the commit: the same source gives the same program
+				v.BuildDate = s.Value // that of the commit, so that builds are reproducible
 			case "vcs.modified":
 				v.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
 			}
@@ -52,7 +51,7 @@ func built(build *debug.BuildInfo) version.Info {
 	return v
 }
 
-// Line is the versions in one line.
+// Line returns the versions in one line.
 func (v Versions) Line() string {
 	return fmt.Sprintf("Monopod %s (Kubernetes %s, %s %s)", v.Monopod.GitVersion, v.Kubernetes.GitVersion, v.Monopod.GoVersion, v.Monopod.Platform)
 }

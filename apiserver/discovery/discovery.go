@@ -20,8 +20,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// groups are what is served, in upstream's order, each with its versions, of
-// which the first is the preferred one.
+// groups returns the served groups in upstream's order, each with its versions, the preferred one first.
 func (d *Documents) groups() [][]schema.GroupVersion {
 	var all []schema.GroupVersion
 	for _, r := range d.Resources() {
@@ -47,8 +46,8 @@ func (d *Documents) groups() [][]schema.GroupVersion {
 	return out
 }
 
-// priority says which groups come first: what a short name means is looked for
-// in this order (upstream: the aggregator's groupPriorityMinimum).
+// priority orders the groups: clients resolve short names in this order (upstream: the aggregator's
+// groupPriorityMinimum).
 func priority(group string) int {
 	switch group {
 	case "":
@@ -86,7 +85,7 @@ func priority(group string) int {
 	case "discovery.k8s.io":
 		return 16200
 	}
-	return 1000 // of groups that a user brings
+	return 1000 // of groups of users
 }
 
 // DiscoverCore answers /api.
@@ -119,8 +118,7 @@ func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
 	return g
 }
 
-// discover answers with all of it at once where the client asks for that. Who
-// has it already is told so.
+// discover sends aggregated discovery if the client accepts it, or 304 if the client has the current version.
 func (d *Documents) discover(w http.ResponseWriter, r *http.Request, in func(group string) bool, legacy any) {
 	f, err := codec.Negotiate(r, codec.Aggregated)
 	if err != nil {
@@ -151,7 +149,7 @@ func (d *Documents) discover(w http.ResponseWriter, r *http.Request, in func(gro
 	d.Out.Send(w, r, f, http.StatusOK, list)
 }
 
-// tagOf changes with the document, whatever form it is sent in.
+// tagOf returns an ETag of the document, independent of its encoding.
 func tagOf(doc any) (string, error) {
 	data, err := json.Marshal(doc)
 	return fmt.Sprintf("\"%X\"", sha512.Sum512(data)), err
@@ -169,7 +167,7 @@ func (d *Documents) groupDiscovery(versions []schema.GroupVersion) apidiscovery.
 	return g
 }
 
-// resourcesIn are those of a group and version, by name.
+// resourcesIn returns the resources of a group and version, by name.
 func (d *Documents) resourcesIn(gv schema.GroupVersion) []kind.Resource {
 	var out []kind.Resource
 	for _, res := range d.Resources() {

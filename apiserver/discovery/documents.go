@@ -1,5 +1,4 @@
-// Package discovery tells clients what is served: the lists of groups, versions and
-// resources, and the OpenAPI documents.
+// Package discovery serves discovery (groups, versions and resources) and the OpenAPI documents.
 package discovery
 
 import (
@@ -10,21 +9,21 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Config of documents. All is required.
+// Config of Documents. All fields are required.
 type Config struct {
-	Resources func() []kind.Resource // what is served now
-	Version   string                 // of the API, as OpenAPI names it
+	Resources func() []kind.Resource // the served kinds
+	Version   string                 // version of the API in OpenAPI
 	Out       *codec.Responder
 	Clock     clock.WithDelayedExecution
 }
 
-// Documents tell clients what is served: discovery and OpenAPI.
+// Documents serves discovery and OpenAPI.
 type Documents struct {
 	Config
 	openapi *openapi.Documents
 }
 
-// New returns the documents about what is served.
+// New returns the Documents.
 func New(cfg Config) *Documents {
 	return &Documents{cfg, openapi.New(openapi.Config{
 		Resources: cfg.Resources,

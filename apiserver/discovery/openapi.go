@@ -11,14 +11,14 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Media types of OpenAPI documents in protobuf. Clients write them with an @
-// before the version, which no media type may have.
+// Media types of OpenAPI documents in protobuf. Older clients write an @ before the version, which is not valid
+// in a media type.
 const (
 	typeOpenAPI2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 	typeOpenAPI3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// hashedFor is how long a document may be kept under its hash (upstream: a year).
+// hashedFor is how long clients may cache a document by its hash (upstream: a year).
 const hashedFor = 365 * 24 * time.Hour
 
 // OpenapiIndex answers /openapi/v3.
@@ -32,9 +32,8 @@ func (d *Documents) OpenapiIndex(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// OpenapiGroup answers /openapi/v3/<name>. A request that names the document's
-// hash may keep the answer for good; one that names another is sent to the right
-// one.
+// OpenapiGroup answers /openapi/v3/<name>. A response to a request with the document's hash can be cached for
+// good; a request with another hash is redirected.
 func (d *Documents) OpenapiGroup(w http.ResponseWriter, r *http.Request) {
 	name := chi.URLParam(r, "*")
 	doc, err := d.openapi.V3(name)
@@ -65,8 +64,7 @@ func (d *Documents) OpenapiV2(w http.ResponseWriter, r *http.Request) {
 	d.document(w, r, doc, typeOpenAPI2)
 }
 
-// document sends doc as the client wants it: JSON, or protobuf. Both go by one
-// ETag, as upstream, since Vary tells them apart.
+// document sends doc as JSON or protobuf. Both have the same ETag, as upstream; Vary distinguishes them.
 func (d *Documents) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf string) {
 	w.Header().Add("Vary", "Accept")
 	var err error

@@ -13,28 +13,26 @@ import (
 	"monopod/apiserver/client"
 )
 
-// maxBehind is how long a Reconcile waits for a source that has not seen all changes.
-// A source that takes longer lists again after a failure, or cannot find the keys of a
-// change; until it is well the others go on without it.
+// maxBehind is how long a Reconcile waits for a source that has not seen all changes. A source that takes longer
+// is listing again after a failure, or cannot compute the keys of a change; until it recovers, Reconcile runs
+// without it.
 const maxBehind = 10 * time.Second
 
-// barrier makes one order of the sources of a loop. A revision numbers the changes of all
-// kinds, but each source has a watch of its own, and any of them may lag behind the one
-// that woke a key. pass lets a Reconcile begin when every source has seen each change
-// there is.
+// barrier orders the sources of a loop. One revision numbers the changes of all kinds, but each source has its
+// own watch, which may lag behind the one that woke a key. pass lets a Reconcile start when every source has
+// seen all changes up to now.
 //
-// The order is known where the Client is an Ordered one. Elsewhere, over HTTP and over a
-// store on etcd, pass returns at once: a Reconcile may see one kind earlier than another,
-// as with upstream's informers.
+// The order is known if the Client is an Ordered one. With HTTP and with a store on etcd, pass returns at once:
+// a Reconcile may see one kind earlier than another, as with upstream's informers.
 type barrier struct {
 	clock   clock.WithTicker
 	ordered client.Ordered // nil: the order is not known
 	kinds   []schema.GroupVersionResource
 
 	mu    sync.Mutex    // guards what follows
-	seen  []int64       // by source: every change up to here has woken its keys
-	lost  []bool        // by source: not waited for until it has moved on
-	moved chan struct{} // closed when a source moves on; nil: nobody waits
+	seen  []int64       // by source: the revision up to which every change has woken its keys
+	lost  []bool        // by source: passed over until it advances
+	moved chan struct{} // closed when a source advances; nil: no waiter
 }
 
 func newBarrier(c client.Client, clk clock.WithTicker, kinds []schema.GroupVersionResource) *barrier {
@@ -42,7 +40,7 @@ func newBarrier(c client.Client, clk clock.WithTicker, kinds []schema.GroupVersi
 	return &barrier{clock: clk, ordered: ordered, kinds: kinds, seen: make([]int64, len(kinds)), lost: make([]bool, len(kinds))}
 }
 
-// reached is the Reached of the source at i; nil where nobody asks.
+// reached returns the Reached of the source at i; nil if the order is not known.
 func (b *barrier) reached(i int) func(revision string) {
 	if b.ordered == nil {
 		return nil
@@ -62,8 +60,8 @@ func (b *barrier) reached(i int) func(revision string) {
 	}
 }
 
-// pass returns when every source has seen all that had happened when it was called. It
-// returns the kinds of those that did not within maxBehind; nil, too, when ctx ends.
+// pass returns when every source has seen all changes before the call. It returns the kinds of sources that did
+// not within maxBehind; nil if ctx ends.
 func (b *barrier) pass(ctx context.Context) (behind []string) {
 	if b.ordered == nil {
 		return nil
@@ -92,7 +90,7 @@ func (b *barrier) pass(ctx context.Context) (behind []string) {
 	return nil
 }
 
-// waiting returns what closes when a source moves on; nil: all are there.
+// waiting returns a channel that closes when a source advances; nil if all have reached their targets.
 func (b *barrier) waiting(targets []int64) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +105,7 @@ func (b *barrier) waiting(targets []int64) <-chan struct{} {
 	return nil
 }
 
-// giveUp names the kinds of the sources that are behind and waits for them no more.
+// giveUp returns the kinds of the sources that are behind; later calls do not wait for them.
 func (b *barrier) giveUp(targets []int64) (behind []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

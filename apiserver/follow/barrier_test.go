@@ -21,7 +21,7 @@ import (
 	"monopod/store"
 )
 
-// holding is an API whose events of pods wait until the gate opens.
+// holding is an API that holds back the events of pods until the gate opens.
 type holding struct {
 	client.Ordered
 	gate chan struct{}
@@ -84,8 +84,8 @@ func owner(name string) *appsv1.ReplicaSet {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: orphan("").Spec}}}
 }
 
-// counting is a loop over ReplicaSets that counts the pods that its second source has
-// seen. seen gets that count with each Reconcile.
+// counting is a loop over ReplicaSets that counts the pods that its second source has seen. It sends that count
+// to seen with each Reconcile.
 func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64) {
 	metrics, err := follow.NewMetrics(nil)
 	if err != nil {
@@ -118,8 +118,8 @@ func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- i
 	synctest.Wait()
 }
 
-// TestEveryKindIsSeenInOrder: a ReplicaSet that was created after a pod is not reconciled
-// before the pod was seen, however late the watch of pods is.
+// TestEveryKindIsSeenInOrder: a ReplicaSet that was created after a pod is not reconciled before the pod was
+// seen, however late the watch of pods is.
 func TestEveryKindIsSeenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestEveryKindIsSeenInOrder(t *testing.T) {
 	})
 }
 
-// TestChangesThatAreNotSelectedHoldNothingUp: a source waits for no event that never comes.
+// TestChangesThatAreNotSelectedHoldNothingUp: a source does not wait for events that its selector excludes.
 func TestChangesThatAreNotSelectedHoldNothingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,8 @@ func TestChangesThatAreNotSelectedHoldNothingUp(t *testing.T) {
 	})
 }
 
-// TestASourceThatStaysBehindIsLeftBehind: after ten seconds, and then for no key more.
+// TestASourceThatStaysBehindIsLeftBehind: Reconcile waits ten seconds for a source, and then no longer for later
+// keys.
 func TestASourceThatStaysBehindIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +176,7 @@ func TestASourceThatStaysBehindIsLeftBehind(t *testing.T) {
 			t.Error("the next one waits, too")
 		}
 		<-seen
-		c.gate <- struct{}{} // it moves on, and is waited for again
+		c.gate <- struct{}{} // it advances, and Reconcile waits for it again
 		synctest.Wait()
 		create(t, c, orphan("second"))
 		create(t, c, owner("c"))

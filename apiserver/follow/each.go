@@ -7,8 +7,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Each calls f for every item, at most limit at a time, waits for all and
-// returns the errors that were not nil. A panic in f is raised in the caller.
+// Each calls f for every item, at most limit concurrently, waits for all, and returns their errors. A panic in f
+// is raised in the caller.
 func Each[T any](limit int, items []T, f func(T) error) []error {
 	var (
 		group guard.Group

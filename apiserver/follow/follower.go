@@ -14,37 +14,35 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// Backoff between failed lists, and between watches that end too soon;
-// client-go's reflector has 800 ms to 30 s.
+// Backoff between failed lists, and between watches that end too soon; client-go's reflector has 800 ms to 30 s.
 const (
 	minRelist = 50 * time.Millisecond
 	maxRelist = 30 * time.Second
 )
 
-// Follower follows kinds of objects in the API. All fields but Most are required.
+// Follower lists and watches objects of the API. All fields but Most are required.
 type Follower struct {
 	Client client.Client
 	Clock  clock.Clock
 	Log    *zap.Logger
-	// Name of who follows, in the log.
+	// of the follower, in the log
 	Name string
-	// Most is the longest pause before a list that follows a failure; 0: 30 s.
+	// Most is the maximum pause before a list after a failure; 0: 30 s.
 	Most time.Duration
 }
 
-// Handler takes what a Follower sees, one call at a time. Objects are shared.
+// Handler receives the objects that a Follower sees, one call at a time. Objects are shared.
 type Handler struct {
-	// List takes all objects: first, and again after a gap.
+	// List receives all objects: first, and again after a gap.
 	List func(ctx context.Context, objs []client.Object)
-	// Event takes one change after that: Added, Modified or Deleted.
+	// Event receives each later change: Added, Modified or Deleted.
 	Event func(ctx context.Context, typ watch.EventType, obj client.Object)
-	// Reached, which may be nil, is told that every change up to a resourceVersion was
-	// handled.
+	// Reached is called when every change up to a resourceVersion was handled; nil: not called.
 	Reached func(resourceVersion string)
 }
 
-// Follow lists, then watches, and starts again, after a pause, whenever the watch
-// ends, until ctx does. Watches that end at once are opened ever less often.
+// Follow lists, then watches, and starts again after a pause whenever the watch ends, until ctx ends. The pauses
+// grow if watches end at once.
 func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 	sel.Bookmarks = h.Reached != nil
 	retry := backoff.Retry{First: minRelist, Most: maxRelist}
@@ -58,7 +56,7 @@ func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 			return
 		}
 		retry.Ran(f.Clock.Since(began))
-		level := zap.DebugLevel // the watch ended, which is nothing unusual
+		level := zap.DebugLevel // a watch ends regularly
 		if !listed {
 			level = zap.WarnLevel
 		}
@@ -67,10 +65,10 @@ func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 	}
 }
 
-// errEnded is how a watch ends that the server closes.
+// errEnded is the error of a watch that the server closes.
 var errEnded = errors.New("watch closed")
 
-// once lists and watches until the watch ends; listed says whether it could list.
+// once lists, and watches until the watch ends; listed reports whether the list succeeded.
 func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, listed *bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,13 +1,13 @@
-// Package follow is how every part of the process follows the API and works on what it
-// sees: list and watch, a keyed queue, reconcile, restart.
+// Package follow lets every part of the process follow the API and reconcile: list and watch, a keyed queue,
+// reconcile, restart.
 //
-//   - Source: which objects to watch, and which keys a change of one wakes.
-//   - Loop: the sources' keys through one queue to Reconcile, a key at a time.
-//   - Supervisor: keeps a controller running; a panic or an error restarts it.
-//   - Metrics: the queues and supervisors in Prometheus.
+//   - Source: which objects to watch, and which keys their changes wake.
+//   - Loop: passes the sources' keys through one queue to Reconcile, one at a time for a key.
+//   - Supervisor: keeps a controller running and restarts it after a panic or an error.
+//   - Metrics: metrics of the queues and supervisors.
 //
-// Retries, backoff and recovery from panics are here and in apiserver/process, and
-// nowhere else. There are no informer caches: in process, Client reads from memory.
+// Retries, backoff and recovery from panics are here and in apiserver/process, and nowhere else. There are no
+// informer caches: in process, Client reads from memory.
 package follow
 
 import (
@@ -29,19 +29,19 @@ import (
 // Key names a namespaced or cluster-scoped object of a known kind.
 type Key = types.NamespacedName
 
-// KeyOf is obj's Key.
+// KeyOf returns obj's Key.
 func KeyOf(obj client.Object) Key {
 	return Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// Controller works towards one promise until ctx ends, then returns nil. Run may
-// be called again after it has returned; nothing is remembered from the last run.
+// Controller runs until ctx ends, then returns nil. Run may be called again after it has returned; it keeps no
+// state between runs.
 type Controller interface {
 	Name() string
 	Run(ctx context.Context) error
 }
 
-// Task is a Controller that is one function.
+// Task is a Controller that consists of one function.
 func Task(name string, run func(ctx context.Context) error) Controller { return task{name, run} }
 
 type task struct {
@@ -64,17 +64,15 @@ type Deps struct {
 	Guard   *guard.Guard // logs and counts panics; nil: they are only logged
 }
 
-// Reconcile works towards what key should be. An error, also a conflict, tries the
-// key again with exponential backoff; a positive again tries it after that time, or
-// earlier when a source wakes it. A key that its own writes wake again and again
-// waits longer each time.
+// Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
+// exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. A key
+// that is woken again and again by its own writes waits longer each time.
 //
-// Where the Client is client.Ordered every source has seen all changes up to the start
-// of the Reconcile, of whatever kind: what a Source's Keys keeps is as new as the change
-// that woke the key, or newer.
+// If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
+// Reconcile: what a Source's Keys keeps is at least as new as the change that woke the key.
 type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
 
-// Config is one Loop.
+// Config configures a Loop.
 type Config[K comparable] struct {
 	Name      string // of the queue, in metrics and logs
 	Workers   int    // 0 means 1
@@ -83,8 +81,8 @@ type Config[K comparable] struct {
 	Reconcile Reconcile[K]
 }
 
-// Loop brings the keys that its sources wake to Reconcile: not before every
-// source has listed once, and never one key to two workers at a time.
+// Loop passes the keys that its sources wake to Reconcile: not before every source has listed once, and never
+// the same key to two workers at a time.
 type Loop[K comparable] struct {
 	deps Deps
 	cfg  Config[K]
@@ -94,7 +92,7 @@ type Loop[K comparable] struct {
 	barrier *barrier
 }
 
-// New makes a loop for one Run.
+// New returns a Loop for one Run.
 func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.Workers = max(cfg.Workers, 1)
 	l := &Loop[K]{deps: deps, cfg: cfg}
@@ -107,33 +105,33 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	return l
 }
 
-// Add wakes keys from outside the sources. It may be called from Source.Keys and
-// Reconcile, also for the key being reconciled, which then runs once more.
+// Add wakes keys from outside the sources. Source.Keys and Reconcile may call it, also for the key being
+// reconciled, which then runs once more.
 func (l *Loop[K]) Add(keys ...K) {
 	l.AddAfter(0, keys...)
 }
 
-// AddAfter wakes keys later, or earlier when something else does.
+// AddAfter wakes keys after d, or earlier if something else wakes them.
 func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
 	for _, k := range keys {
 		l.queue.AddAfter(k, d)
 	}
 }
 
-// unsettling is the wait from which on a key that does not rest is reported.
+// unsettling is the delay from which on a key that does not settle is logged.
 const unsettling = time.Second
 
-// slowed counts a wake that was put off.
+// slowed counts a delayed wake.
 func (l *Loop[K]) slowed(key K, by time.Duration) {
 	l.deps.Metrics.slowed(l.cfg.Name)
 	if by >= unsettling {
-		l.deps.Log.Warn("object does not settle, it is reconciled less often", zap.String("controller", l.cfg.Name),
+		l.deps.Log.Warn("object does not settle, reconciling it less often", zap.String("controller", l.cfg.Name),
 			zap.Any("key", key), zap.Duration("in", by))
 	}
 }
 
-// Run watches and reconciles until ctx ends, then waits for everything it
-// started and returns nil. A panic anywhere in it ends it with a *guard.Panic.
+// Run watches and reconciles until ctx ends, then waits for everything it started and returns nil. A panic
+// anywhere in it ends it with a *guard.Panic.
 func (l *Loop[K]) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -162,8 +160,8 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	return nil
 }
 
-// follow brings the changes of a source to the queue. It calls synced after the first
-// full list, or when it gives up.
+// follow adds the keys of a source's changes to the queue. It calls synced after the first full list, or when it
+// ends.
 func (l *Loop[K]) follow(ctx context.Context, src Source[K], synced func(), reached func(string)) {
 	defer synced()
 	v := &view[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name, known: map[Key]client.Object{}}
@@ -186,7 +184,7 @@ func (l *Loop[K]) work(ctx context.Context, synced *sync.WaitGroup, spawn func(f
 	}
 }
 
-// next reconciles one key; false when the queue has shut down.
+// next reconciles one key; false when the queue is shut down.
 func (l *Loop[K]) next(ctx context.Context) bool {
 	key, shutdown := l.queue.Get()
 	if shutdown {
@@ -203,7 +201,7 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
 	}()
 	if behind := l.barrier.pass(ctx); behind != nil {
-		l.deps.Log.Warn("changes are not seen in time, objects are reconciled without them",
+		l.deps.Log.Warn("watch events are late, reconciling without them",
 			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
 	}
 	if ctx.Err() != nil {
@@ -222,7 +220,7 @@ func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err er
 	case err != nil:
 		level := zap.WarnLevel
 		if apierrors.IsConflict(err) {
-			level = zap.DebugLevel // somebody else was faster
+			level = zap.DebugLevel // a conflict
 		}
 		l.deps.Log.Log(level, "reconcile failed", zap.String("controller", l.cfg.Name),
 			zap.Any("key", key), zap.Int("retries", l.queue.NumRequeues(key)), zap.Error(err))

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// feed is a Client whose lists and watches the test writes by hand.
+// feed is a Client whose lists and watches the test controls.
 type feed struct {
 	client.Client
 
@@ -95,7 +95,7 @@ func deps(t *testing.T, c client.Client) Deps {
 	return Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
 }
 
-// start runs a loop until the test ends and fails the test if it fails.
+// start runs a loop until the test ends, and fails the test if the loop fails.
 func start[K comparable](t *testing.T, l *Loop[K]) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -108,13 +108,13 @@ func start[K comparable](t *testing.T, l *Loop[K]) {
 	})
 }
 
-// settle lets time pass and all that is due happen.
+// settle advances time and waits until everything due has run.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// seen collects what a source was told, as "+name", "~name", "-name".
+// seen collects what a source received, as "+name", "~name", "-name".
 type seen struct {
 	mu  sync.Mutex
 	all []string
@@ -164,7 +164,7 @@ func TestSourceTellsEveryDifferenceAlsoAcrossARelist(t *testing.T) {
 		f.send(watch.Added, pod("c", "c1", 3))
 		f.send(watch.Deleted, pod("b", "b1", 4))
 		expect("~a1 +c1 -b1 ")
-		// a was replaced, c went, d came while the watch was down
+		// a was replaced, c removed and d created while the watch was down
 		f.set(pod("a", "a2", 7), pod("d", "d1", 8))
 		f.send(watch.Error, &metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
 		expect("-c1 -a1 +a2 +d1 ")

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics has the names, labels and buckets of client-go's workqueue metrics.
-// Depth and the ages of running work are computed when they are asked for.
+// Metrics has the names, labels and buckets of client-go's workqueue metrics. Depth and the ages of running
+// reconciles are computed when metrics are collected.
 type Metrics struct {
 	Registerer prometheus.Registerer // for a controller's own metrics; never nil
 
@@ -31,8 +31,7 @@ type gauges struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// NewMetrics makes the metrics and registers them, or returns those that reg has
-// already; nil keeps them to themselves.
+// NewMetrics registers the metrics, or returns those that reg already has; with nil they are not registered.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		reg = prometheus.NewRegistry()
@@ -49,15 +48,15 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		Registerer: reg,
 		adds:       counter("workqueue_adds_total", "Keys added to the queue."),
-		retries:    counter("workqueue_retries_total", "Keys put back to be tried again later."),
-		slow:       counter("monopod_workqueue_slowed_total", "Wakes of keys that were put off, as their reconciles wake them again and again."),
+		retries:    counter("workqueue_retries_total", "Keys added again for a retry."),
+		slow:       counter("monopod_workqueue_slowed_total", "Delayed wakes of keys that their own reconciles wake again and again."),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monopod_controller_restarts_total",
 			Help: "Restarts of a controller after a panic or an error."}, []string{"name", "cause"}),
 		queued:     histogram("workqueue_queue_duration_seconds", "How long a key waits in the queue."),
 		work:       histogram("workqueue_work_duration_seconds", "How long one reconcile takes."),
 		depth:      gauge("workqueue_depth", "Keys waiting in the queue."),
-		restless:   gauge("monopod_workqueue_restless_keys", "Keys whose reconciles wake them again and again."),
-		unfinished: gauge("workqueue_unfinished_work_seconds", "Age of all running reconciles together."),
+		restless:   gauge("monopod_workqueue_restless_keys", "Keys that their own reconciles wake again and again."),
+		unfinished: gauge("workqueue_unfinished_work_seconds", "Sum of the ages of all running reconciles."),
 		long:       gauge("workqueue_longest_running_processor_seconds", "Age of the oldest running reconcile."),
 		queues:     map[string]gauges{},
 	}
@@ -102,7 +101,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// track shows a queue's gauges until the returned function is called.
+// track exposes a queue's gauges until the returned function is called.
 func (m *Metrics) track(name string, g gauges) func() {
 	m.adds.WithLabelValues(name)
 	m.retries.WithLabelValues(name)
@@ -128,7 +127,7 @@ func (m *Metrics) worked(name string, d time.Duration) {
 }
 func (m *Metrics) restarted(name, cause string) { m.restarts.WithLabelValues(name, cause).Inc() }
 
-// Unsettled are the names of the queues in which keys wait, run, or do not rest.
+// Unsettled returns the names of the queues with keys that wait, run, or do not settle.
 func (m *Metrics) Unsettled() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,7 +141,7 @@ func (m *Metrics) Unsettled() []string {
 	return out
 }
 
-// busy knows when each running reconcile began.
+// busy records when each running reconcile began.
 type busy struct {
 	mu    sync.Mutex // guards what follows
 	next  int

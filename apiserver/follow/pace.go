@@ -8,38 +8,36 @@ import (
 )
 
 const (
-	// echo is how soon after its last run a wake may be of the key's own making: a
-	// write comes back as an event, or wakes another key that wakes this one.
+	// echo is how soon after its last run a wake may be caused by the key itself: its write comes back as an
+	// event, or wakes another key that wakes this one.
 	echo = 100 * time.Millisecond
-	// brisk is how many runs may follow each other so before they are spaced out: the
-	// pods of a large ReplicaSet wake it as often while they start.
+	// brisk is how many consecutive runs of this kind are not delayed: the pods of a large ReplicaSet wake it as
+	// often while they start.
 	brisk = 50
-	// A key that still does not rest waits for a 50th of the time that it has not,
-	// within these bounds: an hour of it is some 500 runs, and news wait for 2 % of the
-	// time that there have been news.
+	// A key that still does not settle waits for a 50th of the time since it last rested, within these bounds:
+	// about 500 runs in an hour, and changes are delayed by 2 % of the time for which there were changes.
 	paceShare = 50
 	minPace   = 5 * time.Millisecond
 	maxPace   = 30 * time.Second
 )
 
-// pace spaces out the runs of keys that what they do wakes again, directly or by
-// way of others, so that no such circle takes a processor. A key that nothing wakes
-// for a moment after its run is forgotten.
+// pace delays the runs of keys that are woken by their own effects, directly or through others, so that no such
+// cycle uses a whole CPU. A key that is not woken for a moment after its run is forgotten.
 type pace[K comparable] struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex // guards what follows
 	keys  map[K]*gait
-	sweep int // the number of keys at which those at rest are looked for
+	sweep int // number of keys at which keys at rest are removed
 }
 
-// gait is how a key has run lately.
+// gait records the recent runs of a key.
 type gait struct {
-	since   time.Time // the first of the runs without a rest
-	runs    int       // of them
+	since   time.Time // start of the first of the runs without a rest
+	runs    int       // their number
 	running bool
-	ended   time.Time // the last of them
-	echoed  bool      // it was woken by what may be an echo of that, and runs again at due
+	ended   time.Time // end of the last one
+	echoed  bool      // it was woken by a possible echo, and runs again at due
 	due     time.Time
 }
 
@@ -47,7 +45,7 @@ func newPace[K comparable](c clock.PassiveClock) *pace[K] {
 	return &pace[K]{clock: c, keys: map[K]*gait{}, sweep: 64}
 }
 
-// resting: now is too long after the last run for an echo of it.
+// resting reports whether now is too long after the last run for an echo.
 func (g *gait) resting(now time.Time) bool { return !g.running && now.Sub(g.ended) > echo }
 
 // woken returns how long a key that is to run after in must wait at least.
@@ -59,7 +57,7 @@ func (p *pace[K]) woken(key K, in time.Duration) time.Duration {
 	switch {
 	case g == nil:
 		return 0
-	case g.echoed: // and waits already
+	case g.echoed: // it is already delayed
 		return g.due.Sub(now)
 	case in > echo || g.resting(now):
 		return 0
@@ -71,7 +69,7 @@ func (p *pace[K]) woken(key K, in time.Duration) time.Duration {
 	return g.due.Sub(now)
 }
 
-// begin notes that a key runs.
+// begin records the start of a run.
 func (p *pace[K]) begin(key K) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +82,7 @@ func (p *pace[K]) begin(key K) {
 	g.runs, g.running, g.echoed = g.runs+1, true, false
 }
 
-// end notes that it has.
+// end records the end of a run.
 func (p *pace[K]) end(key K) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +91,7 @@ func (p *pace[K]) end(key K) {
 	}
 }
 
-// tidy forgets keys at rest, so seldom that it costs nothing.
+// tidy removes keys at rest, rarely enough to cost nothing.
 func (p *pace[K]) tidy() {
 	if len(p.keys) < p.sweep {
 		return
@@ -107,7 +105,7 @@ func (p *pace[K]) tidy() {
 	p.sweep = max(64, 2*len(p.keys))
 }
 
-// restless counts the keys whose runs are spaced out.
+// restless returns the number of delayed keys.
 func (p *pace[K]) restless() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

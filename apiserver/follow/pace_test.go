@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// TestOwnEchoesAreSpacedOut: a key that each of its runs wakes again runs ever less
-// often, also by way of another, and one that rests is quick again.
+// TestOwnEchoesAreSpacedOut: a key that each of its runs wakes again, also through another key, runs less and
+// less often; after a rest it runs at once.
 func TestOwnEchoesAreSpacedOut(t *testing.T) {
 	for name, next := range map[string]map[string]string{
 		"itself":    {"a": "a"},
@@ -64,10 +64,10 @@ func TestOwnEchoesAreSpacedOut(t *testing.T) {
 	}
 }
 
-// TestNewsAreNotSpacedOut: what wakes a key now and then, for days, never waits.
+// TestNewsAreNotSpacedOut: a key that is woken now and then, for days, never waits.
 func TestNewsAreNotSpacedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ran atomic.Int64 // when
+		var ran atomic.Int64 // time of the change
 		f := &feed{}
 		start(t, New(deps(t, f), Config[Key]{Name: "test", Sources: []Source[Key]{{Keys: Plain(OnAny)}},
 			Reconcile: func(context.Context, Key) (time.Duration, error) { ran.Store(time.Now().UnixNano()); return 0, nil }}))
@@ -82,7 +82,7 @@ func TestNewsAreNotSpacedOut(t *testing.T) {
 	})
 }
 
-// TestShortDelaysAreEchoes: a run that asks for the next in no time is no better.
+// TestShortDelaysAreEchoes: a Reconcile that requests its next run at once is delayed too.
 func TestShortDelaysAreEchoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
@@ -95,7 +95,7 @@ func TestShortDelaysAreEchoes(t *testing.T) {
 	})
 }
 
-// TestConflictsBackOff: another's write is no reason to try again at once.
+// TestConflictsBackOff: after a conflict the key backs off.
 func TestConflictsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
@@ -111,7 +111,7 @@ func TestConflictsBackOff(t *testing.T) {
 	})
 }
 
-// TestPaceForgets: keys at rest take no memory.
+// TestPaceForgets: keys at rest use no memory.
 func TestPaceForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(deps(t, &feed{}), Config[int]{Name: "test",
@@ -127,7 +127,7 @@ func TestPaceForgets(t *testing.T) {
 	})
 }
 
-// TestKeysAreAskedAgain: a change is not lost because the API did not answer.
+// TestKeysAreAskedAgain: a change is not lost if Keys fails.
 func TestKeysAreAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &feed{objs: []client.Object{pod("a", "a", 1), pod("b", "b", 1)}}

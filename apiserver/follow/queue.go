@@ -7,18 +7,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// queue is client-go's rate limited queue: exponential backoff of 5 ms to 1000 s
-// per key that failed, under 10 retries a second with a burst of 100 for all keys.
-// Keys that wake themselves are spaced out, too.
+// queue is client-go's rate limited queue: exponential backoff of 5 ms to 1000 s for each key that failed, and
+// at most 10 retries a second with a burst of 100 for all keys. It also delays keys that wake themselves.
 type queue[K comparable] struct {
 	workqueue.TypedRateLimitingInterface[K]
 	pace   *pace[K]
 	slowed func(key K, by time.Duration)
 }
 
-// newQueue makes an empty one. slowed is called for each wake that is put off. The
-// queue gets no metrics provider, since that would wake the process twice a second
-// for each queue; the fifo inside measures instead.
+// newQueue returns an empty queue. It calls slowed for each delayed wake. The queue gets no metrics provider,
+// which would wake the process twice a second for each queue; the fifo inside measures instead.
 func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, slowed func(key K, by time.Duration)) *queue[K] {
 	items := &fifo[K]{since: map[K]time.Time{}, clock: clk, metrics: m, name: name}
 	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Clock: clk, Queue: items})
@@ -31,7 +29,7 @@ func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, slowe
 // Add wakes a key: at once, unless it has not rested for long.
 func (q *queue[K]) Add(key K) { q.AddAfter(key, 0) }
 
-// AddAfter wakes a key later.
+// AddAfter wakes a key after d.
 func (q *queue[K]) AddAfter(key K, d time.Duration) {
 	if wait := q.pace.woken(key, d); wait > d {
 		q.slowed(key, wait)
@@ -55,8 +53,7 @@ func (q *queue[K]) Done(key K) {
 	q.TypedRateLimitingInterface.Done(key)
 }
 
-// fifo is the order of waiting keys; the workqueue around it holds its lock
-// during every call.
+// fifo orders waiting keys; the workqueue around it holds its lock during every call.
 type fifo[K comparable] struct {
 	items   []K
 	since   map[K]time.Time

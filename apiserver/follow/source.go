@@ -22,12 +22,12 @@ type Source[K comparable] struct {
 	Keys func(ctx context.Context, old, new client.Object) ([]K, error)
 }
 
-// Plain is a Source's Keys that needs to ask nobody.
+// Plain is a Source's Keys that cannot fail.
 func Plain[K comparable](keys func(old, new client.Object) []K) func(context.Context, client.Object, client.Object) ([]K, error) {
 	return func(_ context.Context, old, new client.Object) ([]K, error) { return keys(old, new), nil }
 }
 
-// view is what a source has told of so far. It brings each difference to the queue.
+// view is the last known state of a source's objects. It adds the keys of each change to the queue.
 type view[K comparable] struct {
 	src   Source[K]
 	deps  Deps
@@ -37,8 +37,8 @@ type view[K comparable] struct {
 	known map[Key]client.Object
 }
 
-// handler makes the view follow its source: synced is called after each full list,
-// reached after each change, with the revision up to which all keys have been woken.
+// handler returns the Handler of the view's source: synced is called after each full list, reached after each
+// change, with the revision up to which all keys have been woken.
 func (v *view[K]) handler(synced func(), reached func(revision string)) Handler {
 	return Handler{
 		List: func(ctx context.Context, objs []client.Object) {
@@ -57,7 +57,7 @@ func (v *view[K]) handler(synced func(), reached func(revision string)) Handler 
 	}
 }
 
-// replace applies a full list: what it lacks is gone.
+// replace applies a full list: objects that it lacks are gone.
 func (v *view[K]) replace(ctx context.Context, objs []client.Object) {
 	listed := make(map[Key]struct{}, len(objs))
 	for _, obj := range objs {
@@ -90,7 +90,7 @@ func (v *view[K]) set(ctx context.Context, obj client.Object) {
 	}
 }
 
-// notify wakes the keys of a change, once they are known.
+// notify wakes the keys of a change, once Keys has returned them.
 func (v *view[K]) notify(ctx context.Context, old, new client.Object) {
 	for retry := (backoff.Retry{First: minRelist, Most: maxRelist}); ctx.Err() == nil; retry.Wait(ctx, v.deps.Clock) {
 		keys, err := v.src.Keys(ctx, old, new)
@@ -101,7 +101,7 @@ func (v *view[K]) notify(ctx context.Context, old, new client.Object) {
 			return
 		}
 		if ctx.Err() == nil {
-			v.deps.Log.Warn("failed to find the keys of a change, trying again", zap.String("controller", v.name),
+			v.deps.Log.Warn("failed to find the keys of a change, retrying", zap.String("controller", v.name),
 				zap.String("resource", v.src.Selector.Resource.Resource), zap.Error(err))
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Backoff between restarts of a failing controller. One that ran for
-// restartStable is taken to be well again.
+// Backoff between restarts of a failing controller. One that ran for restartStable counts as well again.
 const (
 	minRestart    = time.Second
 	maxRestart    = 5 * time.Minute
@@ -23,21 +22,21 @@ const (
 
 var (
 	errNotStarted = errors.New("not started")
-	errReturned   = errors.New("returned before it was told to stop")
+	errReturned   = errors.New("returned before its context ended")
 )
 
-// Supervisor keeps one controller running until told to stop.
+// Supervisor keeps one controller running until ctx ends.
 type Supervisor struct {
 	ctrl Controller
 	deps Deps
 
 	mu      sync.Mutex // guards what follows
-	failure error      // why it is not well; nil: well
+	failure error      // last failure; nil: well
 	since   time.Time  // start of the current run; zero while it does not run
 	retry   backoff.Retry
 }
 
-// Supervise makes a supervisor for ctrl.
+// Supervise returns a Supervisor of ctrl.
 func Supervise(ctrl Controller, deps Deps) *Supervisor {
 	if deps.Guard == nil {
 		deps.Guard = guard.Logging(deps.Log)
@@ -45,11 +44,10 @@ func Supervise(ctrl Controller, deps Deps) *Supervisor {
 	return &Supervisor{ctrl: ctrl, deps: deps, failure: errNotStarted, retry: backoff.Retry{First: minRestart, Most: maxRestart}}
 }
 
-// Name is the controller's.
+// Name returns the controller's name.
 func (s *Supervisor) Name() string { return s.ctrl.Name() }
 
-// Check says what is wrong with the controller: it is not running, or has failed
-// and not run for 10 s since.
+// Check returns an error if the controller is not running, or has failed and not run for 10 s since.
 func (s *Supervisor) Check(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +61,8 @@ func (s *Supervisor) stable() bool {
 	return !s.since.IsZero() && s.deps.Clock.Since(s.since) >= restartStable
 }
 
-// Run runs the controller and starts it again, 1 s to 5 min later, whenever it
-// fails or panics. It returns nil when ctx ends.
+// Run runs the controller and restarts it, after 1 s to 5 min, whenever it fails or panics. It returns nil when
+// ctx ends.
 func (s *Supervisor) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s.started()
@@ -111,7 +109,7 @@ func (s *Supervisor) failed(err error) time.Duration {
 	s.failure, s.since = fmt.Errorf("controller failed: %w", err), time.Time{}
 	s.mu.Unlock()
 	s.deps.Metrics.restarted(s.ctrl.Name(), cause)
-	s.deps.Log.Error("controller failed, starting it again", zap.String("controller", s.ctrl.Name()),
+	s.deps.Log.Error("controller failed, restarting it", zap.String("controller", s.ctrl.Name()),
 		zap.Duration("in", delay), zap.Error(err))
 	return delay
 }

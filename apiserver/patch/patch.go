@@ -21,32 +21,31 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// maxOperations bounds a JSON patch (upstream: apiserver's maxJSONPatchOperations).
+// maxOperations limits the operations of a JSON patch (upstream: apiserver's maxJSONPatchOperations).
 const maxOperations = 10000
 
-// maxCopied bounds what the copies of one JSON patch may add to an object, in
-// bytes: a few of them double it each time (upstream: JSONPatchMaxCopyBytes).
+// maxCopied limits what the copies of one JSON patch may add to an object, in bytes: each can double it
+// (upstream: JSONPatchMaxCopyBytes).
 const maxCopied = 3 << 20
 
-// limitCopies tells the library, which takes the limit in a variable only.
+// limitCopies sets the limit in the library's global variable.
 var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopied })
 
-// Supported are the media types Apply knows.
+// Supported are the media types that Apply supports.
 var Supported = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
 }
 
-// served are those that a server takes.
+// served are the patch types that the server accepts.
 func served() []string { return append(slices.Clone(Supported), string(types.ApplyYAMLPatchType)) }
 
-// Apply returns current, an object as JSON, with data, a patch of type typ,
-// applied. typed is an object of the Go type whose tags a strategic merge
-// follows. The errors are API errors: 415 for an unknown type, 400 for a patch
-// that is no patch, 422 for one that does not fit the object.
+// Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type
+// whose tags a strategic merge uses. It returns API errors: 415 for an unknown type, 400 for an invalid patch,
+// 422 for one that does not match the object.
 func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, err error) {
 	defer func() {
-		// The libraries panic over some patches that mean nothing: a merge key that is
-		// an object, a document replaced by no value.
+		// The libraries panic for some invalid patches: a merge key that is an object, a document replaced by no
+		// value.
 		if p := recover(); p != nil {
 			out, err = nil, errUnprocessable(fmt.Errorf("the patch does not fit the object: %v", p))
 		}
@@ -69,15 +68,15 @@ func errUnsupported(typ types.PatchType) error {
 	}}
 }
 
-// errUnprocessable is 422 for a patch that cannot be applied to this object, in
-// upstream's words and with the reason, which upstream keeps to itself.
+// errUnprocessable is the 422 error for a patch that cannot be applied to this object, with upstream's text and
+// the reason, which upstream omits.
 func errUnprocessable(err error) error {
 	e := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "", 0, false)
 	e.ErrStatus.Message += ": " + err.Error()
 	return e
 }
 
-// operation is what a JSON patch consists of.
+// operation is an operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -85,9 +84,8 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// Doubled are the fields that occur twice in a patch, and those of a JSON
-// patch's operations that mean nothing; 400 for a patch that is none, 415 for an
-// unknown type.
+// Doubled returns the fields that occur twice in a patch, and the unknown fields of a JSON patch's operations;
+// 400 for an invalid patch, 415 for an unknown type.
 func Doubled(typ types.PatchType, data []byte) ([]error, error) {
 	var into any = &map[string]any{}
 	switch {
@@ -137,7 +135,7 @@ func applyMerge(current, data []byte) ([]byte, error) {
 	return json.Marshal(merge(into, patch))
 }
 
-// object decodes a JSON object, whose numbers stay as they are written.
+// object decodes a JSON object without changing its numbers.
 func object(data []byte) (map[string]any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -151,9 +149,8 @@ func object(data []byte) (map[string]any, error) {
 	return out, nil
 }
 
-// merge is RFC 7396: null removes a field, objects are merged, anything else takes
-// the place of what was there. The library copies the text of each level for each
-// level above it, which a deep patch makes endless.
+// merge is RFC 7396: null removes a field, objects are merged, anything else is replaced. It is not the
+// library's, which copies the text of each level for each level above it and so takes forever for a deep patch.
 func merge(into map[string]any, patch any) any {
 	fields, ok := patch.(map[string]any)
 	if !ok {
@@ -188,7 +185,7 @@ func applyStrategic(current, data []byte, typed any) ([]byte, error) {
 	return nil, errUnprocessable(err)
 }
 
-// isObject refuses a patch that is no JSON object before a library meets it.
+// isObject refuses a patch that is not a JSON object before a library gets it.
 func isObject(data []byte) error {
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(data, &fields)

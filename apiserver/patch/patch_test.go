@@ -16,7 +16,7 @@ const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"x
 	`"spec":{"containers":[{"name":"c","image":"i","env":[{"name":"A","value":"1"}],"ports":[{"containerPort":80}]},{"name":"d","image":"j"}],` +
 	`"tolerations":[{"key":"k"}]}}`
 
-// What each kind of patch means, and what it answers when it means nothing.
+// The result of each kind of patch, and the error of invalid ones.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Whatever a client sends: no panic, JSON or an error of the client's.
+// Arbitrary patches cause no panic: the result is JSON or an error of the client.
 func FuzzApply(f *testing.F) {
 	for _, p := range []string{
 		`{}`, `null`, `[]`, `{"metadata":null}`, `{"metadata":{"labels":{"a":null}}}`, `{"$patch":"delete"}`, `{"$patch":"replace"}`,

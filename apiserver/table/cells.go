@@ -10,7 +10,7 @@ import (
 	"monopod/store"
 )
 
-// Unknown is what a missing time prints as, None a missing name.
+// Unknown is printed for a missing time, None for a missing name.
 const (
 	Unknown = "<unknown>"
 	None    = "<none>"
@@ -36,7 +36,7 @@ func Timed[T store.Object](name, description string, cell func(T, time.Time) str
 	return column(name, "string", description, func(obj store.Object, now time.Time) any { return cell(obj.(T), now) })
 }
 
-// Name is the object's name, which kubectl -o name looks for by its format.
+// Name is the column with the object's name, which kubectl -o name finds by its format.
 func Name() Column {
 	c := Text("Name", "Unique within the namespace, or within the cluster for cluster-scoped kinds.", store.Object.GetName)
 	c.Format = "name"
@@ -50,21 +50,20 @@ func Age() Column {
 	})
 }
 
-// CreatedAt is the time of creation, for kinds without columns of their own.
+// CreatedAt is the column with the time of creation, for kinds without other columns.
 func CreatedAt() Column {
 	return column("Created At", "date", "Time of creation.", func(obj store.Object, _ time.Time) any {
 		return obj.GetCreationTimestamp().UTC().Format(time.RFC3339)
 	})
 }
 
-// Wide returns the column as one that is shown with -o wide only.
+// Wide returns the column as one that only -o wide shows.
 func (c Column) Wide() Column {
 	c.Priority = 1
 	return c
 }
 
-// Since prints the time from then to now as kubectl does: "5s", "3d4h"; Unknown
-// for the zero time.
+// Since returns the time from then to now as kubectl prints it: "5s", "3d4h"; Unknown for the zero time.
 func Since(then, now time.Time) string {
 	if then.IsZero() {
 		return Unknown
@@ -72,7 +71,7 @@ func Since(then, now time.Time) string {
 	return duration.HumanDuration(now.Sub(then))
 }
 
-// OrNone is s, or "<none>" when it is empty.
+// OrNone returns s, or "<none>" if it is empty.
 func OrNone[S ~string](s S) string {
 	if s == "" {
 		return None
@@ -80,7 +79,7 @@ func OrNone[S ~string](s S) string {
 	return string(s)
 }
 
-// OrUnknown is s, or "<unknown>" when it is empty.
+// OrUnknown returns s, or "<unknown>" if it is empty.
 func OrUnknown(s string) string {
 	if s == "" {
 		return Unknown
@@ -88,8 +87,7 @@ func OrUnknown(s string) string {
 	return s
 }
 
-// Ago adds to a count when the last of it was: "3 (5s ago)". A zero count or
-// time prints the count alone.
+// Ago returns a count with the time of the last: "3 (5s ago)"; only the count if it or the time is zero.
 func Ago(count int, last, now time.Time) string {
 	if count == 0 || last.IsZero() {
 		return fmt.Sprint(count)

@@ -1,5 +1,4 @@
-// Package table prints objects on the server's side: meta.k8s.io/v1 Table, as
-// kubectl asks for.
+// Package table prints objects on the server's side: meta.k8s.io/v1 Table, as kubectl requests it.
 package table
 
 import (
@@ -11,14 +10,14 @@ import (
 	"monopod/store"
 )
 
-// Column is one column of a kind: its heading and how a cell is computed. Type
-// is "string", "integer" or "date", Priority 0 is shown always, 1 with -o wide.
+// Column is a column of a kind: its heading and the function of its cells. Type is "string", "integer" or
+// "date"; Priority 0 is always shown, 1 with -o wide.
 type Column struct {
 	metav1.TableColumnDefinition
 	Cell func(obj store.Object, now time.Time) any
 }
 
-// Row prints one object. Its RawExtension holds object as it is given.
+// Row prints one object. Its RawExtension contains object unchanged.
 func Row(columns []Column, obj store.Object, now time.Time, object runtime.RawExtension) metav1.TableRow {
 	cells := make([]any, len(columns))
 	for i, c := range columns {
@@ -27,7 +26,7 @@ func Row(columns []Column, obj store.Object, now time.Time, object runtime.RawEx
 	return metav1.TableRow{Cells: cells, Object: object}
 }
 
-// Definitions are the columns' headings.
+// Definitions returns the columns' headings.
 func Definitions(columns []Column) []metav1.TableColumnDefinition {
 	out := make([]metav1.TableColumnDefinition, len(columns))
 	for i, c := range columns {

@@ -15,8 +15,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// pods answer what is posted below pods: bindings, in their old place too, and
-// evictions.
+// pods answers POST requests below pods: bindings, also at their old path, and evictions.
 func (v *virtual) pods() Answers {
 	return Answers{
 		client.Bindings:   {Create: v.bindNamed},
@@ -31,7 +30,7 @@ func below(subresource string) schema.GroupVersionResource {
 
 func bindingKind() schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind("Binding") }
 
-// bindNamed is bind with the pod's name in the body alone.
+// bindNamed is bind with the pod's name only in the body.
 func (v *virtual) bindNamed(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 	if obj.GetName() == "" {
 		return nil, apierrors.NewInvalid(bindingKind().GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "")})
@@ -39,7 +38,7 @@ func (v *virtual) bindNamed(ctx context.Context, ref client.Ref, obj kind.Object
 	return v.bind(ctx, client.Ref{Resource: client.Pods, Namespace: ref.Namespace, Name: obj.GetName(), Subresource: "binding"}, obj)
 }
 
-// bind puts a pod onto the node that the binding's target names.
+// bind binds a pod to the node of the binding's target.
 func (v *virtual) bind(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 	b := obj.(*corev1.Binding)
 	if errs := validateTarget(&b.Target, field.NewPath("target")); len(errs) > 0 {
@@ -54,7 +53,7 @@ func (v *virtual) bind(ctx context.Context, ref client.Ref, obj kind.Object) (ru
 	return codec.Success(http.StatusCreated, nil), err
 }
 
-// validateTarget wants a node (upstream: validation.ValidatePodBinding).
+// validateTarget requires a node (upstream: validation.ValidatePodBinding).
 func validateTarget(target *corev1.ObjectReference, path *field.Path) (errs field.ErrorList) {
 	if target.Kind != "" && target.Kind != "Node" {
 		errs = append(errs, field.NotSupported(path.Child("kind"), target.Kind, []string{"Node", "<empty>"}))
@@ -65,7 +64,7 @@ func validateTarget(target *corev1.ObjectReference, path *field.Path) (errs fiel
 	return errs
 }
 
-// evict deletes a pod as its disruption budget allows.
+// evict deletes a pod if its disruption budget permits.
 func (v *virtual) evict(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 	_, err := v.API.Update(ctx, ref, func(kind.Object) (kind.Object, error) { return obj, nil })
 	return codec.Success(http.StatusCreated, nil), err

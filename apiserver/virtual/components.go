@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// components answer componentstatuses: the parts that Kubernetes lists there, each
-// with the health of what does its work here.
+// components answers componentstatuses: Kubernetes' components, each with the health of the part that replaces
+// it here.
 func (v *virtual) components() Answers {
 	return Answers{client.ComponentStatuses: {
 		Get: func(ctx context.Context, ref client.Ref) (kind.Object, error) {
@@ -40,7 +40,7 @@ func (v *virtual) components() Answers {
 
 func componentNames() []string { return []string{"controller-manager", "etcd-0", "scheduler"} }
 
-// component asks the checks that are about it.
+// component runs the checks of a component.
 func (v *virtual) component(ctx context.Context, name string) *corev1.ComponentStatus {
 	health := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
 	for _, check := range v.Checks {
@@ -57,8 +57,7 @@ func (v *virtual) component(ctx context.Context, name string) *corev1.ComponentS
 	}
 }
 
-// componentOf is the part that a check is about: all but those of the server
-// itself are controllers.
+// componentOf returns the component of a check: all checks except those of the server belong to controllers.
 func componentOf(check string) string {
 	switch check {
 	case "ping":

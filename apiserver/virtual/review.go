@@ -23,8 +23,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// reviews answer who somebody is and what they may do, as the server itself
-// decides it.
+// reviews answers reviews of authentication and authorization with the server's own decisions.
 func (v *virtual) reviews() Answers {
 	who, may := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
 	return Answers{
@@ -37,7 +36,7 @@ func (v *virtual) reviews() Answers {
 	}
 }
 
-// reviewOf lets do fill in the status of a review of type T.
+// reviewOf answers a review of type T, whose status do sets.
 func reviewOf[T kind.Object](gvk schema.GroupVersionKind, do func(ctx context.Context, review T) error) Answer {
 	return Answer{Create: func(ctx context.Context, _ client.Ref, obj kind.Object) (runtime.Object, error) {
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
@@ -49,7 +48,7 @@ func reviewOf[T kind.Object](gvk schema.GroupVersionKind, do func(ctx context.Co
 	}}
 }
 
-// mistakes are what is wrong with a question.
+// mistakes are the validation errors of a review.
 type mistakes field.ErrorList
 
 func (m mistakes) Error() string { return field.ErrorList(m).ToAggregate().Error() }
@@ -78,8 +77,7 @@ func userInfo(u auth.User) authenticationv1.UserInfo {
 	return info
 }
 
-// reviewToken asks the server's own authenticator about the token alone: where
-// the question came from says nothing about it.
+// reviewToken authenticates only the review's token; the request that carries the review is not considered.
 func (v *virtual) reviewToken(ctx context.Context, review *authenticationv1.TokenReview) error {
 	if review.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
@@ -91,7 +89,7 @@ func (v *virtual) reviewToken(ctx context.Context, review *authenticationv1.Toke
 	ctx, cancel := auth.ForToken(ctx, audiences)
 	defer cancel()
 	user, ok := v.Authenticator.Authenticate(withToken(ctx, review.Spec.Token))
-	if user.Audiences == nil { // good for the API alone
+	if user.Audiences == nil { // valid only for the API
 		user.Audiences = []string{auth.Audience}
 	}
 	for _, audience := range audiences {
@@ -105,7 +103,7 @@ func (v *virtual) reviewToken(ctx context.Context, review *authenticationv1.Toke
 	return nil
 }
 
-// withToken is a request of which nothing is known but its token.
+// withToken returns a request that has only a token.
 func withToken(ctx context.Context, token string) *http.Request {
 	r := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
 	return r.WithContext(ctx)
@@ -146,7 +144,7 @@ func (v *virtual) reviewOwnAccess(ctx context.Context, review *authorizationv1.S
 	return v.decide(ctx, &review.Status, auth.UserOf(ctx), spec.ResourceAttributes, spec.NonResourceAttributes)
 }
 
-// emptyMeta: nothing is stored, so there is nothing to name.
+// emptyMeta requires empty metadata, because nothing is stored.
 func emptyMeta(meta metav1.ObjectMeta) field.ErrorList {
 	meta.ManagedFields = nil
 	if equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{}) {
@@ -155,7 +153,7 @@ func emptyMeta(meta metav1.ObjectMeta) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, "must be empty")}
 }
 
-// subjectOf is whom a review is about, in the groups that it says and no others.
+// subjectOf returns the user of a review, with only the groups in the review.
 func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) auth.User {
 	u := auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups, Extra: map[string][]string{}}
 	for key, values := range spec.Extra {
@@ -164,7 +162,7 @@ func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) auth.User {
 	return u
 }
 
-// oneKindOfAttributes: a review is about a resource or about a path.
+// oneKindOfAttributes requires either a resource or a path.
 func oneKindOfAttributes(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
 	switch {
 	case resource != nil && path != nil:
@@ -182,8 +180,7 @@ func someSubject(spec *authorizationv1.SubjectAccessReviewSpec, at *field.Path) 
 	return nil
 }
 
-// decide fills in what a review came to. What could not be found out is told,
-// and not allowed.
+// decide sets the status of a review. An error of the authorizer is reported and does not allow the request.
 func (v *virtual) decide(ctx context.Context, status *authorizationv1.SubjectAccessReviewStatus, u auth.User,
 	resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) error {
 	a := auth.Attributes{User: u}
@@ -202,9 +199,8 @@ func (v *virtual) decide(ctx context.Context, status *authorizationv1.SubjectAcc
 	return nil
 }
 
-// reviewedFields is what a list, watch or deletecollection that is reviewed would
-// ask of fields. What it does not say in a way that a request could is left out: a
-// request without it gets no more (upstream: BuildAuthorizerAttributes).
+// reviewedFields returns the field selector of a reviewed list, watch or deletecollection. Invalid requirements
+// are dropped: without them a request is not allowed more (upstream: BuildAuthorizerAttributes).
 func reviewedFields(a *authorizationv1.ResourceAttributes) (asked fields.Requirements) {
 	if a.FieldSelector == nil || a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
 		return nil

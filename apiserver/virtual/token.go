@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// tokens answer requests for tokens of service accounts.
+// tokens answers requests for service account tokens.
 func (v *virtual) tokens() Answers {
 	at := client.ServiceAccounts
 	at.Resource += "/token"

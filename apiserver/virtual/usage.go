@@ -12,10 +12,10 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Usage is what nodes and pods use now; nothing where nobody can tell, or not yet.
+// Usage returns the current usage of nodes and pods; nothing if it is not available, or not yet.
 type Usage func(ctx context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error)
 
-// metrics answer metrics.k8s.io out of Config.Usage.
+// metrics answers metrics.k8s.io from Config.Usage.
 func (v *virtual) metrics() Answers {
 	return Answers{
 		metrics.Nodes(): measured(func(ctx context.Context) ([]kind.Object, error) {
@@ -47,7 +47,7 @@ func (v *virtual) usage(ctx context.Context) (*metrics.NodeMetrics, []*metrics.P
 	return node, pods, err
 }
 
-// measured answers get and list out of all that there is.
+// measured answers get and list from the list of all objects.
 func measured(all func(ctx context.Context) ([]kind.Object, error)) Answer {
 	return Answer{
 		Get: func(ctx context.Context, ref client.Ref) (kind.Object, error) {

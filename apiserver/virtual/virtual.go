@@ -1,6 +1,5 @@
-// Package virtual answers for what is computed instead of stored: reviews, component
-// statuses, metrics, and what is posted below objects as bindings, evictions and
-// tokens.
+// Package virtual computes resources that are not stored: reviews, component statuses, metrics, and POST
+// requests for bindings, evictions and tokens.
 package virtual
 
 import (
@@ -17,52 +16,52 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Answers are what is computed instead of stored: by virtual resource, or by
-// subresource, whose Resource is then "serviceaccounts/token". The kinds must
-// list them too (kind.Resource.Virtual, Subresources), and say what a POST takes.
+// Answers computes resources that are not stored, by virtual resource, or by subresource, whose Resource is then
+// "serviceaccounts/token". The kinds must list them too (kind.Resource.Virtual, Subresources), with the type of
+// a POST.
 type Answers map[schema.GroupVersionResource]Answer
 
-// Answer computes one of them. A function that is nil is a verb that is not
-// served. What they return has its TypeMeta set.
+// Answer computes one of them. A nil function is a verb that is not supported. The results have their TypeMeta
+// set.
 type Answer struct {
-	// Create answers a POST, with 201. obj has the path's namespace and, for a
-	// subresource, the path's name.
+	// Create handles a POST and is answered with 201. obj has the path's namespace and, for a subresource, the
+	// path's name.
 	Create func(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error)
 	Get    func(ctx context.Context, ref client.Ref) (kind.Object, error)
 	List   func(ctx context.Context, sel client.Selector) ([]kind.Object, error)
 }
 
-// Config of the answers. API, Guard, Authenticator and Clock are required.
+// Config of New. API, Guard, Authenticator and Clock are required.
 type Config struct {
 	API           API
 	Guard         Guard
-	Authenticator auth.Authenticator // of tokens that are reviewed
-	Checks        []Check            // of the components
-	Usage         Usage              // nil: nothing is known
+	Authenticator auth.Authenticator // authenticates the tokens of TokenReviews
+	Checks        []Check            // health checks of the components
+	Usage         Usage              // nil: not available
 	Clock         clock.PassiveClock
 }
 
-// Check is one of the server's own, by its name.
+// Check is a named health check of the server.
 type Check struct {
 	Name string
 	Ask  func(ctx context.Context) error
 }
 
-// API is the part of the registry that takes what is posted below an object.
+// API is the part of the registry for bindings, evictions and tokens.
 type API interface {
 	Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error)
 }
 
-// Guard says what a user may do.
+// Guard authorizes users.
 type Guard interface {
 	Allows(ctx context.Context, a auth.Attributes) (allowed bool, reason string, err error)
-	// Rules are all that the user may do in the namespace.
+	// Rules returns everything that the user may do in the namespace.
 	Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
 type virtual struct{ Config }
 
-// New are those of the server itself and others.
+// New returns the server's own answers and others.
 func New(cfg Config, others Answers) Answers {
 	v, all := &virtual{cfg}, Answers{}
 	for _, some := range []Answers{v.pods(), v.reviews(), v.components(), v.tokens(), v.metrics(), others} {

@@ -19,14 +19,14 @@ import (
 	"monopod/store"
 )
 
-// encoder gives objects the shape that the client of a watch wants.
+// encoder encodes objects in the form that the client of a watch accepts.
 type encoder struct {
 	res     *kind.Resource
 	media   string // typeProtobuf; empty: JSON
 	as      string
 	include metav1.IncludeObjectPolicy
-	bare    bool // messages are delimited by what carries them
-	headed  bool // a Table's columns were sent
+	bare    bool // the connection delimits messages
+	headed  bool // a Table's columns are sent
 	s       *Watcher
 }
 
@@ -46,7 +46,7 @@ func (e *encoder) contentType() string {
 	return codec.TypeJSON
 }
 
-// frame appends one event, which holds object.
+// frame appends one event with object.
 func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 	if e.media != codec.TypeProtobuf {
 		b = append(b, `{"type":"`...)
@@ -64,7 +64,7 @@ func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 	return b
 }
 
-// shared is the frame of an event, made once for all watches that want it alike.
+// shared returns the frame of an event, encoded once for all watches with the same format.
 func (e *encoder) shared(typ watch.EventType, entry *store.Entry) ([]byte, error) {
 	key := frameKey{entry: entry, typ: typ, res: e.res, media: e.media, as: e.as, bare: e.bare}
 	if e.as != "Table" {
@@ -90,7 +90,7 @@ func (e *encoder) shared(typ watch.EventType, entry *store.Entry) ([]byte, error
 // frameRoom is more than a frame adds to its object, in bytes.
 const frameRoom = 48
 
-// object is an entry in the client's shape.
+// object returns an entry in the client's format.
 func (e *encoder) object(entry *store.Entry) ([]byte, error) {
 	switch e.as {
 	case "Table":
@@ -126,7 +126,7 @@ func (e *encoder) table(entry *store.Entry) ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// bookmark is an object that has nothing but a resourceVersion and annotations.
+// bookmark returns an object with only a resourceVersion and annotations.
 func (e *encoder) bookmark(resourceVersion string, annotations map[string]string) ([]byte, error) {
 	obj := e.res.New()
 	obj.GetObjectKind().SetGroupVersionKind(e.res.GVK())
@@ -152,8 +152,8 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 		e.res.Kind, e.res.GVR.GroupVersion(), resourceVersion, extra), nil
 }
 
-// tableBookmark has one row, whose object carries what is said; it does so even
-// for a client that wants no objects, if that is the end of the initial events.
+// tableBookmark returns a Table with one row, whose object contains the bookmark. At the end of the initial
+// events it does so even for a client that requests no objects.
 func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
 	t := codec.NewTable(e.res, e.include)
 	if e.headed {
@@ -170,13 +170,13 @@ func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
 }
 
 const (
-	// sharedFrames are how many events are kept encoded, and sharedSize how large
-	// one may be, in bytes: those that watch the same read it within moments.
+	// sharedFrames is how many encoded events are kept, and sharedSize the maximum size of one, in bytes:
+	// watches of the same objects read an event within moments.
 	sharedFrames = 64
 	sharedSize   = 64 << 10
 )
 
-// frameKey tells the forms of an event apart.
+// frameKey distinguishes the formats of an event.
 type frameKey struct {
 	entry     *store.Entry
 	typ       watch.EventType
@@ -185,7 +185,7 @@ type frameKey struct {
 	bare      bool
 }
 
-// frames are the last events as they were sent.
+// frames caches the last encoded events.
 type frames struct {
 	mu   sync.Mutex // guards what follows
 	keys [sharedFrames]frameKey

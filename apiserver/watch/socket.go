@@ -14,13 +14,13 @@ import (
 	"monopod/apiserver/request"
 )
 
-// watchSocket is a watch over a WebSocket: every event is a message, of text
-// where it is JSON. What the client sends is not read.
+// watchSocket serves a watch over a WebSocket: every event is a message, of text if it is JSON. It does not read
+// what the client sends.
 func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder, start watchStart, opts request.ListOptions) error {
 	enc.bare = true
 	server := websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
-			cfg.Protocol = cfg.Protocol[:min(1, len(cfg.Protocol))] // what it is called makes no difference to a watch
+			cfg.Protocol = cfg.Protocol[:min(1, len(cfg.Protocol))] // any subprotocol works for a watch
 			return nil
 		},
 		Handler: func(conn *websocket.Conn) {

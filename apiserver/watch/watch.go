@@ -21,10 +21,10 @@ import (
 	"monopod/store"
 )
 
-// bookmarkEvery is how often a quiet watch hears how far it is.
+// bookmarkEvery is the interval of bookmarks on a quiet watch.
 const bookmarkEvery = time.Minute
 
-// Serve streams changes until the client leaves, time is up, or it lags.
+// Serve streams changes until the client leaves, the watch times out, or it falls behind.
 func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resource, opts request.ListOptions) error {
 	f, err := codec.NegotiateStream(r)
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resour
 	return nil
 }
 
-// watchTime is how long the watch may take: what the client asked for, or some
-// time between the shortest and twice that, so that not all come back at once.
+// watchTime is the duration of the watch: the client's timeout, or a random time between the minimum and twice
+// that, so that clients do not reconnect at the same time.
 func (s *Watcher) watchTime(opts request.ListOptions) time.Duration {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		return time.Duration(min(*opts.TimeoutSeconds, math.MaxInt32)) * time.Second
@@ -60,19 +60,18 @@ func (s *Watcher) watchTime(opts request.ListOptions) time.Duration {
 	return s.MinTime + rand.N(s.MinTime)
 }
 
-// watchStart is where a watch begins.
+// watchStart is the start of a watch.
 type watchStart struct {
 	initial []*store.Entry // sent before the changes
-	rev     int64          // the changes come after it
+	rev     int64          // changes start after it
 	changes <-chan *store.Event
 	sel     store.Selector
-	// refused is what the watch has to say at once, and nothing else.
+	// refused is an error that the watch sends at once as its only event.
 	refused *metav1.Status
 }
 
-// watchStart begins with everything there is when the client names no revision
-// or asks for initial events, else with nothing. A revision that left the
-// history is an event, as upstream has it, not an answer.
+// watchStart starts with all objects if the client sends no revision or requests initial events, otherwise with
+// none. A revision that is no longer in the history causes an event, as upstream, not an error response.
 func (s *Watcher) watchStart(ctx context.Context, opts request.ListOptions) (watchStart, error) {
 	var start watchStart
 	var err error
@@ -102,7 +101,7 @@ func (s *Watcher) watchFrom(ctx context.Context, opts request.ListOptions) ([]*s
 	return entries, rev, err
 }
 
-// pipe is what carries the events of a watch: frames, any number at a time.
+// pipe sends the events of a watch: any number of frames at a time.
 type pipe interface {
 	write(frames []byte) error
 	flush() error
@@ -121,8 +120,8 @@ func (o overHTTP) write(frames []byte) error {
 func (o overHTTP) flush() error { return o.control.Flush() }
 
 const (
-	// pending is how much a watch gathers before it writes, while more events wait,
-	// and kept what it keeps of its buffer when none do, in bytes.
+	// pending is how much a watch buffers before it writes while more events wait, and kept how large a buffer a
+	// quiet watch keeps, in bytes.
 	pending = 32 << 10
 	kept    = 2 << 10
 )
@@ -131,9 +130,9 @@ const (
 type watchStream struct {
 	out pipe
 	enc *encoder
-	rev int64  // everything up to here was sent
+	rev int64  // everything up to this revision is sent
 	buf []byte // frames not yet written
-	err error  // the client went away
+	err error  // the client has left
 }
 
 func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions, s *Watcher) {
@@ -148,11 +147,11 @@ func (st *watchStream) run(ctx context.Context, start watchStart, opts request.L
 	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
 		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	start.initial = nil // a long watch needs it no more
+	start.initial = nil // so that it can be freed
 	st.follow(ctx, start.changes, start.sel, opts.AllowWatchBookmarks, s)
 }
 
-// follow sends the changes until ctx ends or they do.
+// follow sends changes until ctx ends or the channel is closed.
 func (st *watchStream) follow(ctx context.Context, changes <-chan *store.Event, sel store.Selector, bookmarks bool, s *Watcher) {
 	var tick <-chan time.Time
 	if bookmarks {
@@ -169,7 +168,7 @@ func (st *watchStream) follow(ctx context.Context, changes <-chan *store.Event, 
 			}
 			st.event(ev, sel)
 			continue
-		default: // nothing waits: what was gathered goes out
+		default: // nothing waits: send the buffer
 			if st.flush(); st.err != nil {
 				return
 			}
@@ -189,8 +188,7 @@ func (st *watchStream) follow(ctx context.Context, changes <-chan *store.Event, 
 	}
 }
 
-// last tells a client whose time is up how far it is, so that its next watch
-// goes on from there.
+// last sends a final bookmark before a timeout, so that the client's next watch continues from there.
 func (st *watchStream) last(ctx context.Context, bookmarks bool) {
 	if bookmarks && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		st.bookmark(nil)
@@ -211,7 +209,7 @@ func (st *watchStream) event(ev *store.Event, sel store.Selector) {
 	st.rev = ev.Rev
 }
 
-// refuse ends the watch with an error that is an event.
+// refuse ends the watch with an ERROR event.
 func (st *watchStream) refuse(status *metav1.Status) {
 	object, err := st.enc.status(status)
 	st.add(watch.Error, object, err)
@@ -223,7 +221,7 @@ func (st *watchStream) send(typ watch.EventType, e *store.Entry) {
 	st.add(typ, object, err)
 }
 
-// bookmark tells how far the watch is, in an object with nothing but that.
+// bookmark sends the current revision as a bookmark.
 func (st *watchStream) bookmark(annotations map[string]string) {
 	object, err := st.enc.bookmark(strconv.FormatInt(st.rev, 10), annotations)
 	st.add(watch.Bookmark, object, err)
@@ -236,7 +234,7 @@ func (st *watchStream) add(typ watch.EventType, object []byte, err error) {
 	st.write(nil, err)
 }
 
-// write gathers frames until there are enough of them.
+// write buffers frames until there are enough.
 func (st *watchStream) write(frame []byte, err error) {
 	st.err = errors.Join(st.err, err)
 	if st.err != nil {
@@ -249,7 +247,7 @@ func (st *watchStream) write(frame []byte, err error) {
 	}
 }
 
-// flush sends what was gathered. A watch that becomes quiet keeps no large buffer.
+// flush sends the buffer. A quiet watch keeps no large buffer.
 func (st *watchStream) flush() {
 	if st.err != nil {
 		return

@@ -1,5 +1,4 @@
-// Package watch serves watches over HTTP and over WebSockets, in every form that an
-// object has.
+// Package watch serves watches over HTTP and WebSockets, in every encoding of objects.
 package watch
 
 import (
@@ -12,29 +11,29 @@ import (
 	"monopod/store"
 )
 
-// API is what watches are made of.
+// API provides the objects and changes of watches.
 type API interface {
-	// Entries are all that is selected, and the revision they were read at.
+	// Entries returns everything that is selected, and the revision of the list.
 	Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error)
-	// Changes are all after the revision, and the selector as the store sees it.
+	// Changes returns all changes after the revision, and the store's selector.
 	Changes(ctx context.Context, sel client.Selector, rev int64) (<-chan *store.Event, store.Selector, error)
-	// Revision is the newest one.
+	// Revision returns the current revision.
 	Revision() int64
 }
 
-// Config of a watcher. All is required.
+// Config of a Watcher. All fields are required.
 type Config struct {
 	API     API
-	MinTime time.Duration   // of a watch whose client does not say; it ends within twice that
+	MinTime time.Duration   // minimum duration of a watch without a timeout; it ends within twice that
 	Stop    context.Context // watches end with it
 	Clock   clock.WithTicker
 }
 
-// Watcher serves watches. Those that watch the same share what is encoded.
+// Watcher serves watches. Watches of the same objects share encoded events.
 type Watcher struct {
 	Config
 	frames frames
 }
 
-// New returns a watcher.
+// New returns a Watcher.
 func New(cfg Config) *Watcher { return &Watcher{Config: cfg} }

@@ -1,6 +1,5 @@
-// Package claim is what controllers and agents have to agree on about
-// PersistentVolumeClaims and PersistentVolumes: the annotations by which they talk
-// to each other, whose a volume is, and which volume suits a claim.
+// Package claim defines what controllers and agents share about PersistentVolumeClaims and PersistentVolumes:
+// annotations, which claim a volume belongs to, and which volume matches a claim.
 package claim
 
 import (
@@ -9,41 +8,40 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// Annotations and finalizers, upstream's. (k8s.io/component-helpers/storage/volume
-// has them too, with client-go's whole scheme behind it.)
+// Upstream's annotations and finalizers. (k8s.io/component-helpers/storage/volume defines them too, but imports
+// client-go's whole scheme.)
 const (
-	// BindCompleted on a claim: it has been bound once.
+	// BindCompleted on a claim: it was bound once.
 	BindCompleted = "pv.kubernetes.io/bind-completed"
-	// BoundByController on either: the reference to the other was not the user's.
+	// BoundByController on either: the controller, not the user, set the reference to the other.
 	BoundByController = "pv.kubernetes.io/bound-by-controller"
-	// ProvisionedBy on a volume: who made it, and removes it.
+	// ProvisionedBy on a volume: the provisioner, which also removes the volume.
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
-	// StorageProvisioner on a claim: who is to make its volume.
+	// StorageProvisioner on a claim: the provisioner of its volume.
 	StorageProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	BetaStorageProvisioner = "volume.beta.kubernetes.io/storage-provisioner"
-	// SelectedNode on a claim: where the scheduler wants its volume.
+	// SelectedNode on a claim: the node that the scheduler selected for its volume.
 	SelectedNode = "volume.kubernetes.io/selected-node"
 
-	// ClaimProtection and VolumeProtection hold a claim in use, a volume that is bound.
+	// ClaimProtection and VolumeProtection are the finalizers of a claim in use and of a bound volume.
 	ClaimProtection  = "kubernetes.io/pvc-protection"
 	VolumeProtection = "kubernetes.io/pv-protection"
-	// ContentProtection holds a volume until its content is removed.
+	// ContentProtection is the finalizer of a volume whose content is not yet removed.
 	ContentProtection = "external-provisioner.volume.kubernetes.io/finalizer"
 )
 
 const (
-	// Provisioner is the agent's own: folders below its data folder.
+	// Provisioner is the agent's provisioner, which creates folders below its data folder.
 	Provisioner = "monopod.io/local"
-	// NoProvisioner is of classes whose volumes are made by hand.
+	// NoProvisioner is the provisioner of classes whose volumes are created manually.
 	NoProvisioner = "kubernetes.io/no-provisioner"
 
-	// DefaultClass marks the class of claims that name none; upstream still reads its
-	// beta form.
+	// DefaultClass marks the default StorageClass; upstream still reads its beta form.
 	DefaultClass     = "storageclass.kubernetes.io/is-default-class"
 	betaDefaultClass = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// Class is the claim's storage class, or empty.
+// Class returns the claim's storage class, or "".
 func Class(c *corev1.PersistentVolumeClaim) string {
 	if old, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return old
@@ -54,13 +52,13 @@ func Class(c *corev1.PersistentVolumeClaim) string {
 	return *c.Spec.StorageClassName
 }
 
-// SaysClass is false for a claim that leaves its class open; "" is a class too.
+// SaysClass reports whether the claim sets a class; "" counts as set.
 func SaysClass(c *corev1.PersistentVolumeClaim) bool {
 	_, old := c.Annotations[corev1.BetaStorageClassAnnotation]
 	return old || c.Spec.StorageClassName != nil
 }
 
-// VolumeClass is the volume's storage class, or empty.
+// VolumeClass returns the volume's storage class, or "".
 func VolumeClass(v *corev1.PersistentVolume) string {
 	if old, ok := v.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return old
@@ -68,13 +66,12 @@ func VolumeClass(v *corev1.PersistentVolume) string {
 	return v.Spec.StorageClassName
 }
 
-// IsDefault says that claims that name no class get this one.
+// IsDefault reports whether the class is the default for claims without one.
 func IsDefault(class *storagev1.StorageClass) bool {
 	return class.Annotations[DefaultClass] == "true" || class.Annotations[betaDefaultClass] == "true"
 }
 
-// Default is the class of claims that name none: of several the youngest, then the
-// first of the list; nil: there is none.
+// Default returns the default class: of several the newest, then the first of the list; nil if there is none.
 func Default(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var chosen *storagev1.StorageClass
 	for _, class := range classes {
@@ -85,18 +82,18 @@ func Default(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	return chosen
 }
 
-// Waits says that claims of the class are bound when a pod needs them.
+// Waits reports whether claims of the class are bound only when a pod needs them.
 func Waits(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// Bound says that the claim has its volume, on both sides as far as it knows.
+// Bound reports whether the claim is bound to its volume, as far as the claim shows.
 func Bound(c *corev1.PersistentVolumeClaim) bool {
 	_, ok := c.Annotations[BindCompleted]
 	return ok && c.Spec.VolumeName != ""
 }
 
-// Mode is that of a claim or a volume: a filesystem unless it says otherwise.
+// Mode returns the volume mode of a claim or volume; the default is Filesystem.
 func Mode(m *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
 	if m == nil {
 		return corev1.PersistentVolumeFilesystem
@@ -104,19 +101,19 @@ func Mode(m *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
 	return *m
 }
 
-// IsFor says that the volume is bound to the claim, or meant for it.
+// IsFor reports whether the volume is bound to or reserved for the claim.
 func IsFor(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	ref := v.Spec.ClaimRef
 	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
 }
 
-// Reference is what a volume of the claim has as claimRef.
+// Reference returns the claimRef of a volume of the claim.
 func Reference(c *corev1.PersistentVolumeClaim) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
 		Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion}
 }
 
-// Of is the name of the claim behind a pod's volume; empty: it has none.
+// Of returns the name of the claim of a pod's volume; empty if it has none.
 func Of(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -127,7 +124,7 @@ func Of(pod *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// AllOf are the names of the claims behind the pod's volumes.
+// AllOf returns the names of the claims of the pod's volumes.
 func AllOf(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.Volumes {

@@ -10,11 +10,10 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Best is the volume for a claim: one that is meant for it, else, unless onlyMeant,
-// an available one that suits it: with the fewest other access modes, then the
-// smallest, then the first by name. With a node only volumes that can be used there
-// count, and a volume that is meant for the claim elsewhere leaves it none. Volumes
-// in taken are left out.
+// Best returns the volume for a claim: one reserved for it, otherwise, unless onlyMeant, an available one that
+// matches: with the fewest additional access modes, then the smallest, then the first by name. With a node only
+// volumes that are usable there match, and a reserved volume that is not usable there leaves the claim none.
+// Volumes in taken are skipped.
 func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, node *corev1.Node, taken map[string]bool, onlyMeant bool) *corev1.PersistentVolume {
 	var best *corev1.PersistentVolume
 	for _, v := range volumes {
@@ -34,8 +33,7 @@ func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, n
 	return best
 }
 
-// Mismatch says why a claim cannot have a volume, not even when it asks for it by
-// name; empty: it can.
+// Mismatch returns why the claim cannot use the volume, even if it names it; empty if it can.
 func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) string {
 	has, wants := v.Spec.Capacity[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
 	switch {
@@ -53,7 +51,7 @@ func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) strin
 	return ""
 }
 
-// suits: nobody meant the volume for the claim, but it can have it.
+// suits reports whether the claim can use a volume that is not reserved.
 func suits(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume, node *corev1.Node) bool {
 	return v.Status.Phase == corev1.VolumeAvailable && selects(c.Spec.Selector, v.Labels) && (node == nil || Reaches(v, node))
 }
@@ -80,7 +78,7 @@ func selects(selector *metav1.LabelSelector, of map[string]string) bool {
 	return err == nil && s.Matches(labels.Set(of))
 }
 
-// Reaches says that the volume can be used on the node.
+// Reaches reports whether the volume is usable on the node.
 func Reaches(v *corev1.PersistentVolume, node *corev1.Node) bool {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 		return true

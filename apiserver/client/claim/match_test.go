@@ -17,7 +17,7 @@ const (
 	rwx = corev1.ReadWriteMany
 )
 
-// volume is available, of no class, and can be used everywhere.
+// volume is available, without a class, and usable on every node.
 func volume(name, size string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -1,5 +1,5 @@
-// Package clienttest is the contract of client.Client: the scenarios that every
-// implementation passes, in process and over HTTP.
+// Package clienttest is the contract of client.Client: tests that every implementation passes, in process and
+// over HTTP.
 package clienttest
 
 import (
@@ -21,8 +21,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Run tests the clients that open makes: of an API that holds the namespace
-// "default" and nothing that would touch what the tests create.
+// Run tests the clients that open returns: of an API with the namespace "default", in which no controller
+// changes what the tests create.
 func Run(t *testing.T, open func(t *testing.T) client.Client) {
 	for name, test := range map[string]func(*testing.T, client.Client){
 		"CreateGivesAnIdentity":            testCreate,
@@ -257,7 +257,7 @@ func testSelectors(t *testing.T, c client.Client) {
 			Namespace: "default", Labels: l, Fields: fields.ParseSelectorOrDie(q.fields)})
 		got := ""
 		for _, cm := range found {
-			if cm.Labels["app"] == cm.Name { // others may be published there
+			if cm.Labels["app"] == cm.Name { // other objects may be published too
 				got += " " + cm.Name
 			}
 		}
@@ -271,10 +271,10 @@ func testSelectors(t *testing.T, c client.Client) {
 	}
 }
 
-// timeout bounds a wait for what must come.
+// timeout limits the wait for an event.
 const timeout = 10 * time.Second
 
-// Story reads the next n events as "TYPE name" lines.
+// Story returns the next n events as "TYPE name" lines.
 func Story(t *testing.T, ch <-chan watch.Event, n int) []string {
 	t.Helper()
 	var out []string
@@ -336,7 +336,7 @@ func testDelete(t *testing.T, c client.Client) {
 	}
 }
 
-// bound creates a pod that runs on a node, so that its deletion takes a grace.
+// bound creates a pod bound to a node, so that its deletion has a grace period.
 func bound(t *testing.T, c client.Client, name string, finalizers ...string) *corev1.Pod {
 	t.Helper()
 	p := Pod(name)
@@ -375,7 +375,7 @@ func testGracefulDelete(t *testing.T, c client.Client) {
 	}
 	left := time.Until(dying.DeletionTimestamp.Time)
 	if left < 20*time.Second || left > 31*time.Second {
-		t.Errorf("deletionTimestamp is %v away, want the grace of 30 s", left)
+		t.Errorf("deletionTimestamp is %v away, want the grace period of 30 s", left)
 	}
 	again := remove(t, c, pod, 60)
 	if again.ResourceVersion != dying.ResourceVersion {

@@ -11,8 +11,7 @@ import (
 	"monopod/apiserver/client"
 )
 
-// An eviction is a deletion that asks first. A pod that has not begun goes at
-// once.
+// An eviction deletes a pod if its disruption budget permits. A pod that has not started is deleted at once.
 func testEviction(t *testing.T, c client.Client) {
 	pod := create(t, c, Pod("evicted"))
 	other := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("another")}
@@ -31,8 +30,7 @@ func testEviction(t *testing.T, c client.Client) {
 	}
 }
 
-// Ephemeral containers and resources are written on their own, and nothing else
-// with them.
+// Writes of ephemeral containers and resources change nothing else.
 func testPodParts(t *testing.T, c client.Client) {
 	pod := Pod("parts")
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}

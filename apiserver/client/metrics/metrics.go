@@ -1,7 +1,6 @@
-// Package metrics holds the kinds of metrics.k8s.io/v1beta1: what nodes and pods
-// use at the moment, as kubectl top shows it. They are computed when asked for,
-// never stored; in JSON they are upstream's (k8s.io/metrics), and they have no
-// form in protobuf.
+// Package metrics defines the kinds of metrics.k8s.io/v1beta1: the usage of nodes and pods, as kubectl top shows
+// it. They are computed on request and never stored. In JSON they are upstream's (k8s.io/metrics); protobuf is
+// not supported.
 package metrics
 
 import (
@@ -15,7 +14,7 @@ import (
 	"monopod/apiserver/client"
 )
 
-// GroupVersion is what the kinds belong to.
+// GroupVersion is the group and version of the kinds.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 }
@@ -26,7 +25,7 @@ func Nodes() schema.GroupVersionResource { return GroupVersion().WithResource("n
 // Pods is the resource of PodMetrics.
 func Pods() schema.GroupVersionResource { return GroupVersion().WithResource("pods") }
 
-// NodeMetrics is what a node used in the time Window before Timestamp.
+// NodeMetrics is a node's usage in the time Window before Timestamp.
 type NodeMetrics struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -37,7 +36,7 @@ type NodeMetrics struct {
 	Usage corev1.ResourceList `json:"usage"` // cpu; memory: the working set
 }
 
-// PodMetrics is what a pod's containers used in the time Window before Timestamp.
+// PodMetrics is the usage of a pod's containers in the time Window before Timestamp.
 type PodMetrics struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -48,7 +47,7 @@ type PodMetrics struct {
 	Containers []ContainerMetrics `json:"containers"`
 }
 
-// ContainerMetrics is the share of one container.
+// ContainerMetrics is the usage of one container.
 type ContainerMetrics struct {
 	Name  string              `json:"name"`
 	Usage corev1.ResourceList `json:"usage"`
@@ -80,7 +79,7 @@ func (m *PodMetrics) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// Sum is what all of a pod's containers use.
+// Sum returns the usage of all containers of the pod.
 func (m *PodMetrics) Sum() corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for i := range m.Containers {

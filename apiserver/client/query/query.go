@@ -1,5 +1,4 @@
-// Package query reads the queries of requests that both the API server and a node
-// answer.
+// Package query parses queries that both the API server and a node serve.
 package query
 
 import (
@@ -15,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PodLogOptions reads the query of a request for a container's log;
-// ValidatePodLogOptions checks what it means.
+// PodLogOptions parses the query of a request for a container's log; ValidatePodLogOptions validates the result.
 func PodLogOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	o := &corev1.PodLogOptions{Container: q.Get("container")}
 	for name, into := range map[string]*bool{
@@ -87,7 +85,7 @@ func validateStream(o *corev1.PodLogOptions) field.ErrorList {
 	return nil
 }
 
-// Bool reads a flag of a query as the API does: present without a value is true.
+// Bool parses a boolean of a query as upstream does: present without a value is true.
 func Bool(q url.Values, name string) (bool, error) {
 	switch v := q.Get(name); strings.ToLower(v) {
 	case "":
@@ -101,14 +99,14 @@ func Bool(q url.Values, name string) (bool, error) {
 	}
 }
 
-// Revision reads a resourceVersion; an empty one is 0.
+// Revision parses a resourceVersion; an empty one is 0.
 func Revision(resourceVersion string) (int64, error) {
 	if resourceVersion == "" {
 		return 0, nil
 	}
 	rev, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil || rev < 0 {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as the server gave it", resourceVersion))
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as returned by the server", resourceVersion))
 	}
 	return rev, nil
 }

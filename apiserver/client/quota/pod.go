@@ -12,7 +12,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 )
 
-// alive: the pod has not finished, and was not due to be gone by now.
+// alive: the pod has not finished, and its deletion is not overdue.
 func alive(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -24,7 +24,7 @@ func alive(pod *corev1.Pod, now time.Time) bool {
 	return !now.After(pod.DeletionTimestamp.Add(time.Duration(*grace) * time.Second))
 }
 
-// pod adds up a living pod's containers, if somebody asks for that.
+// pod adds the usage of a pod's containers, if the quota limits it.
 func (u use) pod(pod *corev1.Pod) {
 	u.count(corev1.ResourcePods, 1)
 	requests := u.wanted == nil || u.anyOf(func(name corev1.ResourceName) bool { return !limitName(name) && podName(name) })
@@ -47,8 +47,8 @@ func (u use) pod(pod *corev1.Pod) {
 	}
 }
 
-// plain: the pod uses the sum of its containers. Most do, and adding up is some
-// twenty times cheaper than finding out about the others.
+// plain reports whether the pod's usage is the sum of its containers' requests. That holds for most pods, and a
+// sum is some twenty times cheaper than the general computation.
 func plain(pod *corev1.Pod) bool {
 	if len(pod.Spec.InitContainers) > 0 || len(pod.Spec.Overhead) > 0 || pod.Spec.Resources != nil {
 		return false
@@ -74,8 +74,7 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// asAsked: the container has no more than its spec asks for, which it would while
-// it shrinks.
+// asAsked reports whether the container's resources do not exceed its spec, as they do while they are reduced.
 func asAsked(s *corev1.ContainerStatus, asked *corev1.ResourceRequirements) bool {
 	if !inside(s.AllocatedResources, asked.Requests) {
 		return false
@@ -105,8 +104,7 @@ func limitName(name corev1.ResourceName) bool { return strings.HasPrefix(string(
 
 const limitsPrefix = "limits."
 
-// compute names requests and limits as quotas do. Only cpu, memory and
-// ephemeral-storage can be limited by their limits.
+// compute names requests and limits as quotas do. Limits exist only for cpu, memory and ephemeral-storage.
 func (u use) compute(requests, limits corev1.ResourceList) {
 	for name, amount := range requests {
 		switch {
@@ -128,12 +126,12 @@ func basic(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 }
 
-// extended: a device of somebody else's domain.
+// extended reports whether the resource has the domain of a device vendor.
 func extended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// podName says whether pods can use what a quota calls name, their number aside.
+// podName reports whether pods can use the quota's resource name, apart from their number.
 func podName(name corev1.ResourceName) bool {
 	if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || basic(name) {
 		return true
@@ -145,8 +143,8 @@ func podName(name corev1.ResourceName) bool {
 	return ok && request != string(corev1.ResourceStorage)
 }
 
-// Must returns why a quota over hard cannot tell what the pod will use: a limit
-// on cpu or memory wants every container to speak of it. Nil: it can.
+// Must returns an error if the pod does not specify a resource that hard limits: a limit on cpu or memory
+// requires every container to specify it.
 func Must(hard corev1.ResourceList, pod *corev1.Pod) error {
 	required := corev1.ResourceList{}
 	for name := range hard {
@@ -156,7 +154,7 @@ func Must(hard corev1.ResourceList, pod *corev1.Pod) error {
 	}
 	if r := pod.Spec.Resources; r != nil {
 		for name := range said(required, r) {
-			delete(required, name) // the pod itself says it
+			delete(required, name) // the pod itself specifies it
 		}
 	}
 	missing := map[corev1.ResourceName][]string{}
@@ -173,7 +171,7 @@ func Must(hard corev1.ResourceList, pod *corev1.Pod) error {
 	return mustSpecify(missing)
 }
 
-// said is what r says of what is required.
+// said returns the required resources that r specifies.
 func said(required corev1.ResourceList, r *corev1.ResourceRequirements) corev1.ResourceList {
 	u := use{wanted: required, used: corev1.ResourceList{}}
 	u.compute(r.Requests, r.Limits)

@@ -1,12 +1,10 @@
-// Package quota tells what objects use of a ResourceQuota: Of is one object's
-// use and Sum that of many, Matches whether a quota's scopes are about an object,
-// Must what a quota makes it say. Admission charges by them, and the controller
-// of the quotas' status adds up by them.
+// Package quota computes what objects use of a ResourceQuota: Of returns the usage of one object, Sum that of
+// many, Matches whether a quota's scopes match an object, Must what a quota requires objects to specify.
+// Admission and the controller of the quotas' status use it.
 //
-// What may be limited is upstream's: count/<resource>.<group> for everything
-// stored, some of it by a short name too; cpu, memory, ephemeral-storage, huge
-// pages and extended resources of pods; storage of claims, in all and by class;
-// node ports and load balancers of services.
+// Upstream's resources can be limited: count/<resource>.<group> for all stored kinds, some also by a short name;
+// cpu, memory, ephemeral-storage, huge pages and extended resources of pods; storage of claims, in total and by
+// class; node ports and load balancers of services.
 package quota
 
 import (
@@ -21,29 +19,28 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Counted says whether quotas know of the resource. They leave events alone.
+// Counted reports whether quotas apply to the resource. They do not apply to events.
 func Counted(gr schema.GroupResource) bool { return gr.Resource != "events" }
 
-// CountName is how a quota calls the number of objects of a resource.
+// CountName returns the quota's name for the number of objects of a resource.
 func CountName(gr schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName("count/" + gr.String())
 }
 
-// short are the resources whose number has a name without "count/".
+// short lists the resources whose number has a name without "count/".
 func short(gr schema.GroupResource) bool {
 	return gr.Group == "" && slices.Contains([]string{"configmaps", "persistentvolumeclaims", "replicationcontrollers",
 		"resourcequotas", "secrets", "services"}, gr.Resource)
 }
 
-// Of is what obj uses, of what wanted names; a nil wanted names everything that
-// could be limited.
+// Of returns obj's usage of the resources in wanted; nil means all.
 func Of(gr schema.GroupResource, obj client.Object, wanted corev1.ResourceList, now time.Time) corev1.ResourceList {
 	u := useOf(gr, wanted)
 	u.object(obj, now)
 	return u.used
 }
 
-// Sum is what those of objs that the quota is about use together.
+// Sum returns the total usage of those objs that match the quota's scopes.
 func Sum(spec *corev1.ResourceQuotaSpec, gr schema.GroupResource, objs []client.Object, wanted corev1.ResourceList, now time.Time) corev1.ResourceList {
 	u := useOf(gr, wanted)
 	for _, obj := range objs {
@@ -54,10 +51,10 @@ func Sum(spec *corev1.ResourceQuotaSpec, gr schema.GroupResource, objs []client.
 	return u.used
 }
 
-// use adds up what objects of one resource use.
+// use sums the usage of objects of one resource.
 type use struct {
 	wanted, used corev1.ResourceList
-	names        []corev1.ResourceName // of their number
+	names        []corev1.ResourceName // names of the number of objects
 }
 
 func useOf(gr schema.GroupResource, wanted corev1.ResourceList) use {
@@ -107,7 +104,7 @@ func (u use) count(name corev1.ResourceName, n int) {
 	u.amount(name, *resource.NewQuantity(int64(n), resource.DecimalSI))
 }
 
-// Names says whether objects of the resource can use what a quota calls name.
+// Names reports whether objects of the resource can use the quota's resource name.
 func Names(gr schema.GroupResource, name corev1.ResourceName) bool {
 	if name == CountName(gr) || short(gr) && string(name) == gr.Resource {
 		return true
@@ -136,7 +133,7 @@ func (u use) service(s *corev1.Service) {
 	}
 }
 
-// nodePorts are those of a load balancer, which may do without.
+// nodePorts returns the number of node ports of a load balancer, which may have none.
 func nodePorts(spec *corev1.ServiceSpec) int {
 	if spec.AllocateLoadBalancerNodePorts == nil || *spec.AllocateLoadBalancerNodePorts {
 		return len(spec.Ports)
@@ -150,7 +147,7 @@ func nodePorts(spec *corev1.ServiceSpec) int {
 	return n
 }
 
-// classInfix parts a storage class from what is limited for its claims.
+// classInfix separates a storage class from the resource that is limited for its claims.
 const classInfix = ".storageclass.storage.k8s.io/"
 
 func (u use) claim(c *corev1.PersistentVolumeClaim) {
@@ -184,13 +181,13 @@ func claimClass(c *corev1.PersistentVolumeClaim) string {
 // Add adds from to sum.
 func Add(sum, from corev1.ResourceList) {
 	for name, amount := range from {
-		total := sum[name].DeepCopy() // what it points to may be a stored object's
+		total := sum[name].DeepCopy() // it may share memory with a stored object
 		total.Add(amount)
 		sum[name] = total
 	}
 }
 
-// Over are those of a that are more than b has, and by how much.
+// Over returns by how much a exceeds b, for each resource where it does.
 func Over(a, b corev1.ResourceList) corev1.ResourceList {
 	over := corev1.ResourceList{}
 	for name, amount := range a {

@@ -8,9 +8,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Matches says whether the quota's scopes are about obj: all of them must be. A
-// quota without scopes is about everything, one with scopes about pods, or about
-// claims.
+// Matches reports whether all of the quota's scopes match obj. A quota without scopes matches everything, one
+// with scopes only pods or claims.
 func Matches(spec *corev1.ResourceQuotaSpec, obj client.Object) bool {
 	for _, scope := range spec.Scopes {
 		if !inScope(&corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, obj) {
@@ -57,8 +56,7 @@ func podInScope(r *corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bo
 	return false
 }
 
-// selects compares a value, "" for none, as label selectors do: what is not
-// there is not in either.
+// selects compares a value, "" if there is none, as label selectors do.
 func selects(r *corev1.ScopedResourceSelectorRequirement, values ...string) bool {
 	values = slices.DeleteFunc(values, func(v string) bool { return v == "" })
 	in := slices.ContainsFunc(values, func(v string) bool { return slices.Contains(r.Values, v) })
@@ -75,7 +73,7 @@ func selects(r *corev1.ScopedResourceSelectorRequirement, values ...string) bool
 	return false
 }
 
-// claimInScope looks at every class the claim has or may get.
+// claimInScope checks every class that the claim has or may get.
 func claimInScope(r *corev1.ScopedResourceSelectorRequirement, c *corev1.PersistentVolumeClaim) bool {
 	var names []string
 	for _, name := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
@@ -89,7 +87,7 @@ func claimInScope(r *corev1.ScopedResourceSelectorRequirement, c *corev1.Persist
 	return selects(r, names...)
 }
 
-// looksAbroad: a term of the affinity is about pods of other namespaces.
+// looksAbroad reports whether a term of the affinity selects pods of other namespaces.
 func looksAbroad(a *corev1.Affinity) bool {
 	var terms []corev1.PodAffinityTerm
 	if a != nil && a.PodAffinity != nil {

@@ -11,17 +11,17 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Upstream's numbers (client-go tools/record/events_cache.go).
+// Upstream's values (client-go tools/record/events_cache.go).
 const (
-	cacheSize       = 1024             // objects and messages remembered; upstream has 4096
-	similarMax      = 10               // different messages before they are folded into one event
-	similarInterval = 10 * time.Minute // since the last similar one
+	cacheSize       = 1024             // cached objects and messages; upstream has 4096
+	similarMax      = 10               // different messages before they are combined into one event
+	similarInterval = 10 * time.Minute // since the last similar event
 	spamBurst       = 25               // events about one object at once
-	spamRefill      = 5 * time.Minute  // for each more
+	spamRefill      = 5 * time.Minute  // for each further one
 	foldedPrefix    = "(combined from similar events): "
 )
 
-// eventKey is what makes two events the same.
+// eventKey contains the fields in which equal events agree.
 type eventKey struct {
 	object          corev1.ObjectReference
 	kind            string
@@ -34,7 +34,7 @@ func correlationKey(e *corev1.Event) eventKey {
 	return eventKey{object: object, kind: e.Type, reason: e.Reason, message: e.Message}
 }
 
-// storedKey is correlationKey, but the same for all events folded into one.
+// storedKey is correlationKey, but the same for all events that are combined into one.
 func storedKey(e *corev1.Event) eventKey {
 	key := correlationKey(e)
 	if strings.HasPrefix(key.message, foldedPrefix) {
@@ -43,9 +43,8 @@ func storedKey(e *corev1.Event) eventKey {
 	return key
 }
 
-// correlator recognises repeated, similar and too many events. It remembers hashes
-// of what they say: the words would take as much memory as the events themselves.
-// One goroutine uses it.
+// correlator recognizes repeated, similar and too many events. It stores hashes, because the texts would need as
+// much memory as the events. Only one goroutine may use it.
 type correlator struct {
 	clock   clock.PassiveClock
 	seed    maphash.Seed
@@ -61,12 +60,11 @@ func newCorrelator(c clock.PassiveClock) *correlator {
 // key is a key of the caches.
 func (c *correlator) key(of eventKey) uint64 { return maphash.Comparable(c.seed, of) }
 
-// stored remembers under which name e was stored.
+// stored records the name under which e was stored.
 func (c *correlator) stored(of eventKey, name string) { c.names.Add(c.key(of), name) }
 
-// observe returns the name of the stored event that e repeats, or "", and false
-// when e is one too many about its object. It may change e's message into that of
-// a folded event.
+// observe returns the name of the stored event that e repeats, or "", and false if there are too many events
+// about the object. It may replace e's message by that of a combined event.
 func (c *correlator) observe(e *corev1.Event) (prior string, ok bool) {
 	c.fold(e)
 	if !c.allow(e.InvolvedObject) {
@@ -77,7 +75,7 @@ func (c *correlator) observe(e *corev1.Event) (prior string, ok bool) {
 	return prior, true
 }
 
-// group counts the different messages of events alike in all else.
+// group counts the different messages of otherwise equal events.
 type group struct {
 	messages []uint64 // hashes
 	last     time.Time
@@ -104,7 +102,7 @@ func (c *correlator) fold(e *corev1.Event) {
 	}
 }
 
-// bucket holds the events an object may still have.
+// bucket is a token bucket for the events of an object.
 type bucket struct {
 	tokens float64
 	last   time.Time

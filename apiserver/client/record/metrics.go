@@ -6,22 +6,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Why an event was not written.
+// Reasons why an event was not written.
 const (
-	full    = "queue_full" // too many waited
-	spam    = "spam"       // too many about its object
-	refused = "refused"    // the API did not take it
-	closed  = "closed"     // the process was about to end
+	full    = "queue_full" // the queue was full
+	spam    = "spam"       // too many events about one object
+	refused = "refused"    // the API refused it
+	closed  = "closed"     // the recorder was closed
 )
 
-// Metrics count, for all recorders of a process, the events that were not written.
+// Metrics counts, for all recorders of a process, the events that were not written.
 type Metrics struct{ dropped *prometheus.CounterVec }
 
-// NewMetrics registers them, unless that was done; nil keeps them to themselves.
+// NewMetrics registers the metric, or returns the one that reg already has; with nil it is not registered.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monopod_events_dropped_total",
-		Help: "Events that were not written, by their source and the reason: queue_full, spam (of one object), refused (by the API) or closed.",
+		Help: "Number of events that were not written, by source and reason: queue_full, spam (of one object), refused (by the API) or closed.",
 	}, []string{"component", "reason"})}
 	if reg == nil {
 		return m, nil

@@ -1,9 +1,8 @@
 // Package record writes core/v1 Events about objects.
 //
-// A Recorder never blocks and never fails its caller: events go through a bounded
-// queue to one goroutine, which counts repetitions into one Event, folds many
-// similar ones together and drops those of an object that talks too much. The
-// numbers are client-go's (tools/record).
+// A Recorder never blocks and never fails its caller: a bounded queue passes events to one goroutine, which
+// counts repetitions in one Event, combines many similar ones, and drops those of an object with too many. The
+// limits are client-go's (tools/record).
 package record
 
 import (
@@ -22,16 +21,16 @@ import (
 )
 
 const (
-	queueLength = 1000            // events waiting; more are dropped
-	drainTime   = 2 * time.Second // for what still waits at Close
+	queueLength = 1000            // maximum number of waiting events; more are dropped
+	drainTime   = 2 * time.Second // time to write waiting events at Close
 )
 
-// Eventer is what users of a Recorder need of it.
+// Eventer is the interface of a Recorder for its users.
 type Eventer interface {
 	Eventf(obj client.Object, eventtype, reason, format string, args ...any)
 }
 
-// Recorder writes events with one source.
+// Recorder writes events of one source.
 type Recorder struct {
 	client client.Client
 	source corev1.EventSource
@@ -39,8 +38,8 @@ type Recorder struct {
 
 	queue   chan *corev1.Event
 	metrics *Metrics
-	last    atomic.Int64       // number in an event's name
-	cancel  context.CancelFunc // gives up writing
+	last    atomic.Int64       // last number in an event's name
+	cancel  context.CancelFunc // ends writing
 	done    sync.WaitGroup
 
 	mu    sync.RWMutex // guards ended against senders on queue
@@ -62,14 +61,13 @@ func New(c client.Client, component, host string, clk clock.PassiveClock, m *Met
 	return r
 }
 
-// Eventf says that something happened to obj: eventtype Normal or Warning, a
-// CamelCase reason, and a sentence. It returns at once.
+// Eventf records an event about obj: eventtype is Normal or Warning, reason is CamelCase, and the message a
+// sentence. It returns at once.
 func (r *Recorder) Eventf(obj client.Object, eventtype, reason, format string, args ...any) {
 	r.Reference(ReferenceTo(obj), eventtype, reason, format, args...)
 }
 
-// Reference is Eventf for a part of an object, named by ref.FieldPath, or one
-// that is not at hand.
+// Reference is Eventf for a part of an object, ref.FieldPath, or an object that the caller does not have.
 func (r *Recorder) Reference(ref corev1.ObjectReference, eventtype, reason, format string, args ...any) {
 	e := r.event(ref, eventtype, reason, fmt.Sprintf(format, args...))
 	r.mu.RLock()
@@ -90,8 +88,7 @@ func (r *Recorder) drop(why string) {
 	r.metrics.dropped.WithLabelValues(r.source.Component, why).Inc()
 }
 
-// Close writes what waits, for at most two seconds, and ends the recorder.
-// Events that come later are dropped.
+// Close writes waiting events, for at most two seconds, and ends the recorder. Later events are dropped.
 func (r *Recorder) Close() {
 	r.mu.Lock()
 	if !r.ended {
@@ -104,7 +101,7 @@ func (r *Recorder) Close() {
 	r.cancel()
 }
 
-// ReferenceTo names obj as events do.
+// ReferenceTo returns the reference to obj in events.
 func ReferenceTo(obj client.Object) corev1.ObjectReference {
 	apiVersion, kind := obj.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
 	return corev1.ObjectReference{
@@ -133,7 +130,7 @@ func (r *Recorder) event(ref corev1.ObjectReference, eventtype, reason, message 
 	}
 }
 
-// unique is now, or the next number that no event has had.
+// unique returns now, or the next number that was not used.
 func (r *Recorder) unique(now int64) int64 {
 	for {
 		last := r.last.Load()
@@ -153,8 +150,7 @@ func (r *Recorder) run(ctx context.Context) {
 	}
 }
 
-// write stores one event: as one more of an event seen before, or as a new one.
-// It says why it did not.
+// write stores an event, as a repetition or as a new one. It returns the reason if it did not.
 func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event) (why string) {
 	prior, ok := seen.observe(e)
 	if !ok {
@@ -181,7 +177,7 @@ func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event)
 	return ""
 }
 
-// repeat moves the count and the last time of the event that e repeats.
+// repeat updates count and last time of the event that e repeats.
 func (r *Recorder) repeat(ctx context.Context, e *corev1.Event) error {
 	_, err := client.Update(ctx, r.client, e, "", func(cur *corev1.Event) error {
 		cur.Count++

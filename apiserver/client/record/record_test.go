@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shelf is a Client that keeps events.
+// shelf is a Client that stores events.
 type shelf struct {
 	client.Client
 	mu   sync.Mutex
@@ -57,7 +57,7 @@ func (s *shelf) Update(_ context.Context, ref client.Ref, change client.Change) 
 	return next, err
 }
 
-// told is all events as "reason message xcount", in no order.
+// told returns all events as "reason message xcount", in no order.
 func (s *shelf) told() map[string]int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func TestRefusedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// TestRecordersShareTheMetric: there are several in a process.
+// TestRecordersShareTheMetric: a process has several recorders.
 func TestRecordersShareTheMetric(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()

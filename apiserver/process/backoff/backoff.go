@@ -1,27 +1,26 @@
-// Package backoff spaces out attempts at what keeps failing.
+// Package backoff delays retries of what keeps failing.
 package backoff
 
 import (
 	"time"
 )
 
-// Kubelet's figures for containers that crash and images that do not come:
-// 10 s, doubled up to 300 s, forgotten 600 s after the last attempt.
+// Kubelet's values for crashing containers and failing image pulls: 10 s, doubling up to 300 s, forgotten 600 s
+// after the last attempt.
 const (
 	Initial = 10 * time.Second
 	Max     = 300 * time.Second
 	Forget  = 2 * Max
 )
 
-// Kubelet's figures for what the API does not take, a node's registration first of
-// all: 100 ms, doubled up to 7 s.
+// Kubelet's values for failing API writes, such as the node's registration: 100 ms, doubling up to 7 s.
 const (
 	WriteInitial = 100 * time.Millisecond
 	WriteMax     = 7 * time.Second
 )
 
-// Backoff is the delays of some keys. The zero value works. It is not safe for
-// concurrent use.
+// Backoff contains the delays of several keys. The zero value is ready to use. It is not safe for concurrent
+// use.
 type Backoff struct {
 	entries map[string]*entry
 }
@@ -31,8 +30,8 @@ type entry struct {
 	last  time.Time // of the last attempt
 }
 
-// Remaining is how long key must still wait when its last failure was at
-// failed; 0 when it may try now. Delay is the whole wait it is in.
+// Remaining returns how long key must still wait when its last failure was at failed; 0 if it may try now. delay
+// is the whole wait.
 func (b *Backoff) Remaining(key string, failed, now time.Time) (remaining, delay time.Duration) {
 	e := b.entries[key]
 	if e == nil || failed.Sub(e.last) > Forget {
@@ -41,8 +40,8 @@ func (b *Backoff) Remaining(key string, failed, now time.Time) (remaining, delay
 	return max(0, failed.Add(e.delay).Sub(now)), e.delay
 }
 
-// Attempt notes that key tries again after a failure at failed, so the next
-// failure waits longer; the first waits Initial.
+// Attempt records that key tries again after a failure at failed, so that the next failure waits longer; the
+// first waits Initial.
 func (b *Backoff) Attempt(key string, failed, now time.Time) {
 	if b.entries == nil {
 		b.entries = map[string]*entry{}
@@ -55,5 +54,5 @@ func (b *Backoff) Attempt(key string, failed, now time.Time) {
 	e.delay, e.last = min(2*e.delay, Max), now
 }
 
-// Forget drops a key: its next failure waits Initial again.
+// Forget removes a key: its next failure waits Initial again.
 func (b *Backoff) Forget(key string) { delete(b.entries, key) }

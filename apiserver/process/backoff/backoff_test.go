@@ -13,7 +13,7 @@ func TestDelaysDoubleAndAreForgotten(t *testing.T) {
 	var b backoff.Backoff
 	now := time.Unix(0, 0)
 	var delays []int
-	for range 8 { // fails a second after each start
+	for range 8 { // fails one second after each start
 		failed := now.Add(time.Second)
 		rest, _ := b.Remaining("k", failed, failed)
 		delays = append(delays, int(rest.Seconds()))

@@ -1,6 +1,5 @@
-// Package folder tells which files appear in a folder and disappear from it. It
-// asks the kernel (inotify) and takes a few kilobytes, where fsnotify takes more
-// than a hundred of them for each folder.
+// Package folder watches a folder for files that appear and disappear. It uses inotify directly with a few
+// kilobytes, where fsnotify takes more than a hundred for each folder.
 package folder
 
 import (
@@ -14,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Change is one in a folder.
+// Change is a change in a folder.
 type Change struct {
 	Path string
-	Gone bool // else it appeared, complete or not
-	// Lost: changes were lost; look at the whole folder. Path is empty.
+	Gone bool // otherwise the file appeared, perhaps incomplete
+	// changes were lost: read the whole folder again. Path is empty.
 	Lost bool
 }
 
-// Folder is being watched.
+// Folder is a watched folder.
 type Folder struct {
 	dir  string
-	file *os.File // the kernel's queue
+	file *os.File // the inotify queue
 	buf  [4096]byte
 }
 
-// Watch begins. The folder must be there; subfolders are not watched.
+// Watch starts watching. The folder must exist; subfolders are not watched.
 func Watch(dir string) (*Folder, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -43,11 +42,10 @@ func Watch(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// Close ends Next, too.
+// Close also ends Next.
 func (f *Folder) Close() error { return f.file.Close() }
 
-// Next waits for changes, in their order. It fails when the folder is closed or no
-// longer there.
+// Next waits for changes and returns them in order. It fails when the folder is closed or removed.
 func (f *Folder) Next() ([]Change, error) {
 	for {
 		n, err := f.file.Read(f.buf[:])
@@ -61,7 +59,7 @@ func (f *Folder) Next() ([]Change, error) {
 	}
 }
 
-// parse reads the kernel's records: four numbers, and a name padded with zeros.
+// parse decodes inotify events: four numbers, and a name padded with zeros.
 func (f *Folder) parse(b []byte) ([]Change, error) {
 	var out []Change
 	for len(b) >= unix.SizeofInotifyEvent {

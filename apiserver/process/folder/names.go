@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names are the names in a folder, sorted; none where it cannot be read. Looking
-// must not become a write: the time of the last look is left as it is, where the
-// file system lets us.
+// Names returns the names in a folder, sorted; none if it cannot be read. It does not update the folder's access
+// time if the file system permits that, so that reading causes no write.
 func Names(dir string) []string {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_NOATIME, 0)
-	if errors.Is(err, os.ErrPermission) { // the folder is somebody else's
+	if errors.Is(err, os.ErrPermission) { // O_NOATIME is only for the owner
 		f, err = os.Open(dir)
 	}
 	if err != nil {

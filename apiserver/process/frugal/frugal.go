@@ -1,10 +1,8 @@
-// Package frugal gives memory back to the system that this process needed for a
-// burst, or only to start: idle heap, and the pages of its own program (Run); and it
-// has the garbage collector leave fewer gaps (Pace).
+// Package frugal returns memory to the system that the process needed only for a burst or at start: idle heap
+// and pages of the binary (Run). Pace makes the garbage collector leave fewer gaps.
 //
-// The pages of a program are the file's own: the kernel may drop them whenever
-// it is short of memory, and reads them again when they are needed. Until then
-// they count as the process' memory, two thirds of it after a start.
+// The pages of the binary belong to its file: the kernel can drop them when memory is short, and reads them
+// again on demand. Until then they count as the process' memory; after a start they are two thirds of it.
 package frugal
 
 import (
@@ -22,19 +20,18 @@ import (
 )
 
 const (
-	// startTime is when everything that only a start needs is over.
+	// startTime is the time after which the start is complete.
 	startTime = 10 * time.Second
-	// every is how often Run looks after that.
+	// every is the interval of Run after that.
 	every = time.Minute
-	// worthFreeing is how much must have been allocated since the last collection of
-	// Run to be worth another, in bytes; in a large heap, whose collection costs more,
-	// it is an eighth of it.
+	// worthFreeing is how much must have been allocated since Run's last collection to justify another, in
+	// bytes; in a large heap, whose collection costs more, it is an eighth of the heap.
 	worthFreeing = 2 << 20
 	worthShare   = 8
 )
 
-// Run gives back what is not needed until ctx ends. It is silent: a system that
-// does not let it only keeps what it has.
+// Run returns unused memory every minute until ctx ends. It ignores errors: if the system does not allow it, the
+// process only keeps the memory.
 func Run(ctx context.Context, c clock.Clock) error {
 	var collected uint64
 	for wait := startTime; ; wait = every {
@@ -50,29 +47,28 @@ func Run(ctx context.Context, c clock.Clock) error {
 	}
 }
 
-// collect gives idle heap back unless hardly anything was allocated since it last
-// did, when so many bytes had been; it returns how many had been then. How large the
-// heap is does not tell: the collector may last have looked amid a burst, and have
-// taken for live what is not any more.
+// collect returns idle heap to the system unless little was allocated since the last time, when the total was
+// last; it returns the new total. The size of the heap is not sufficient: the last collection may have run in a
+// burst and counted as live what no longer is.
 func collect(last uint64) uint64 {
 	if now, live := allocated(); now-last < max(worthFreeing, live/worthShare) {
 		return last
 	}
-	runtime.GC() // what lies in a sync.Pool outlives one
+	runtime.GC() // objects in a sync.Pool survive one collection
 	debug.FreeOSMemory()
 	now, _ := allocated()
 	return now
 }
 
-// allocated is how many bytes have been allocated since the process began, and how
-// many of them the last collection found live.
+// allocated returns how many bytes were allocated since the process started, and how many of them were live at
+// the last collection.
 func allocated() (all, live uint64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64(), sample[1].Value.Uint64()
 }
 
-// releaseProgram lets go of the pages of the program's file that are only read.
+// releaseProgram drops the pages of the binary that are only read.
 func releaseProgram() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// fileMemory is how much memory of this process is pages of files, in kB.
+// fileMemory is how much of this process' memory is pages of files, in kB.
 func fileMemory(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		t.Skipf("left out: the kernel does not tell: %v", err)
+		t.Skipf("skipped: the kernel does not report it: %v", err)
 	}
 	found := regexp.MustCompile(`RssFile:\s+(\d+) kB`).FindSubmatch(status)
 	if found == nil {
-		t.Skip("left out: the kernel does not tell RssFile")
+		t.Skip("skipped: the kernel does not report RssFile")
 	}
 	kb, err := strconv.Atoi(string(found[1]))
 	if err != nil {
@@ -37,14 +37,14 @@ func TestReleaseProgram(t *testing.T) {
 	}
 }
 
-// TestCollect: what is idle goes back to the system, once.
+// TestCollect: idle memory is returned to the system, once.
 func TestCollect(t *testing.T) {
 	const size = 64 << 20
 	held := make([]byte, size)
 	for i := 0; i < size; i += 4096 {
 		held[i] = 1
 	}
-	runtime.GC() // the collector has seen it live
+	runtime.GC() // after a collection that counted it as live
 	before := released()
 	runtime.KeepAlive(held)
 	last := collect(0)

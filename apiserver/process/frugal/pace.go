@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// By how much the heap grows before the collector runs again, in percent of what is
-// live. Little growth keeps what lives close together: gaps that a burst leaves cannot
-// be given back. Much growth saves processor time where a lot is going on.
+// Growth of the heap before the next collection, in percent of live memory. Little growth keeps live objects
+// close together, because the gaps that a burst leaves cannot be returned. Large growth saves CPU under load.
 const (
 	calmPercent = 25
 	busyPercent = 100 // Go's own default
 )
 
-// A collection takes some ms: those that follow each other within often cost too much,
-// and those that are seldom apart cost nothing.
+// A collection takes some ms: if it follows the previous one within often it costs too much, and after seldom it
+// costs nothing.
 const (
 	often  = 100 * time.Millisecond
 	seldom = time.Second
 )
 
-// Pace has the collector run at the pace of the work for the rest of the process'
-// life. It begins with a start, when a lot is going on.
+// Pace adapts the garbage collector to the load for the rest of the process' life. It starts with the setting
+// for high load.
 func Pace() {
 	p := &pacer{percent: busyPercent, last: time.Now()}
 	debug.SetGCPercent(p.percent)
 	runtime.SetFinalizer(p, (*pacer).collected)
 }
 
-// pacer is garbage at all times, so that it hears of each collection.
+// pacer is always garbage, so that its finalizer runs at each collection.
 type pacer struct {
 	percent int
 	last    time.Time // of the last collection
@@ -40,7 +39,7 @@ func (p *pacer) collected() {
 	runtime.SetFinalizer(p, (*pacer).collected)
 }
 
-// set is told when the collector has run.
+// set runs after a collection.
 func (p *pacer) set(now time.Time) {
 	if next := percent(p.percent, now.Sub(p.last)); next != p.percent {
 		p.percent = next
@@ -49,7 +48,7 @@ func (p *pacer) set(now time.Time) {
 	p.last = now
 }
 
-// percent follows on one after which the collector ran again so soon.
+// percent returns the growth after the value was, when the last two collections were so far apart.
 func percent(was int, after time.Duration) int {
 	switch {
 	case after < often:

@@ -26,7 +26,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// TestSet: a start, work, and a pause after it.
+// TestSet: a start, load, and then none.
 func TestSet(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(busyPercent))
 	now := time.Now()

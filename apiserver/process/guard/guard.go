@@ -1,11 +1,10 @@
-// Package guard keeps a panic to the part of the process that it happens in: the others
-// go on.
+// Package guard limits a panic to the part of the process in which it happens: other parts keep running.
 //
-//   - Call: a function whose panic is an error.
-//   - Group, Together: functions side by side, whose panics come to who waits for them.
-//   - Guard: goroutines whose panics are logged, counted and shown in health.
+//   - Call: runs a function and returns its panic as an error.
+//   - Group, Together: run functions concurrently; the caller that waits gets their panics.
+//   - Guard: runs goroutines, and logs, counts and reports their panics in health.
 //
-// No goroutine of the agent is started elsewhere; a test holds that.
+// All goroutines of the agent are started here; a test enforces this.
 package guard
 
 import (
@@ -26,12 +25,12 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// Call calls f; a panic in it is an error of type *Panic.
+// Call calls f; a panic becomes an error of type *Panic.
 func Call(f func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case *Panic: // carried over from another goroutine by Raise
+		case *Panic: // raised again by Raise from another goroutine
 			err = r
 		default:
 			err = &Panic{Value: r, Stack: debug.Stack()}
@@ -40,30 +39,29 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Raise panics with the panic that err is, if it is one: in the goroutine that is
-// recovered by those who can do something about it.
+// Raise panics again if err is a Panic, so that it reaches the goroutine that can handle it.
 func Raise(err error) {
 	if p := (*Panic)(nil); errors.As(err, &p) {
 		panic(p)
 	}
 }
 
-// Group is an errgroup in which a panic is an error. The zero value works.
+// Group is an errgroup in which a panic is an error. The zero value is ready to use.
 type Group struct {
 	group  errgroup.Group
-	cancel context.CancelFunc // nil: an error does not end the others
+	cancel context.CancelFunc // nil: an error does not cancel the others
 }
 
-// With is a Group whose first error ends the context, and with it the others.
+// With returns a Group whose first error cancels the context.
 func With(ctx context.Context) (*Group, context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Group{cancel: cancel}, ctx
 }
 
-// SetLimit bounds how many functions run at a time.
+// SetLimit limits how many functions run concurrently.
 func (g *Group) SetLimit(n int) { g.group.SetLimit(n) }
 
-// Do calls f on a goroutine of its own.
+// Do calls f on a new goroutine.
 func (g *Group) Do(f func() error) {
 	g.group.Go(func() error {
 		err := Call(f)
@@ -74,7 +72,7 @@ func (g *Group) Do(f func() error) {
 	})
 }
 
-// Wait waits for all and returns the first error.
+// Wait waits for all functions and returns the first error.
 func (g *Group) Wait() error {
 	err := g.group.Wait()
 	if g.cancel != nil {
@@ -83,8 +81,8 @@ func (g *Group) Wait() error {
 	return err
 }
 
-// Together runs the parts of something side by side and waits for all of them. When
-// one panics, the others are canceled, and the panic goes on here.
+// Together runs parts concurrently and waits for all of them. If one panics, the others are canceled, and
+// Together panics.
 func Together(ctx context.Context, parts ...func(context.Context)) {
 	g, ctx := With(ctx)
 	for _, part := range parts {
@@ -93,8 +91,7 @@ func Together(ctx context.Context, parts ...func(context.Context)) {
 	Raise(g.Wait())
 }
 
-// Spawn calls f on a goroutine of its own; its error, or nil, is what the channel
-// then holds.
+// Spawn calls f on a new goroutine; the channel then contains its error, or nil.
 func Spawn(f func() error) <-chan error {
 	over := make(chan error, 1)
 	var g sync.WaitGroup

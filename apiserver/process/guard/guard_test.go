@@ -90,13 +90,13 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// unguarded are the files that start goroutines without this package, and why.
+// unguarded lists the files that start goroutines without this package, and why.
 var unguarded = map[string]string{
-	"apiserver/follow/loop.go":          "a panic ends the loop, which the supervisor starts again",
+	"apiserver/follow/loop.go":          "a panic ends the loop, which the supervisor restarts",
 	"apiserver/registry/registry.go":    "a panic is the last event of a watch",
-	"apiserver/client/remote.go":        "the client knows the store alone; it is not used in process",
-	"apiserver/client/record/record.go": "the client knows the store alone; a panic would be in the client's Create or Update",
-	// The store is below the server and knows nothing of it.
+	"apiserver/client/remote.go":        "the client imports only the store; it is not used in process",
+	"apiserver/client/record/record.go": "the client imports only the store; a panic would be in the client's Create or Update",
+	// The store must not import packages of the server.
 	"store/copy.go":           "an errgroup that is waited for",
 	"store/watch.go":          "a panic ends the watch",
 	"store/bolt/content.go":   "bbolt's panics are errors, see guard.go there",

@@ -14,16 +14,16 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// What panicked is tried again after a second, doubled up to five minutes. It is well
-// again once it has run for longer than that without another panic.
+// A part that panicked is restarted after a second, doubling up to five minutes. It counts as well again when it
+// has run for longer than that without a panic.
 const (
 	First  = time.Second
 	Last   = 5 * time.Minute
 	healed = 2 * Last
 )
 
-// Guard recovers the panics of goroutines that nobody waits for, logs and counts
-// them, and knows which parts are not well. A nil Guard only recovers.
+// Guard recovers panics of goroutines that no caller waits for, logs and counts them, and knows which parts are
+// unhealthy. A nil Guard only recovers.
 type Guard struct {
 	clock  clock.WithTicker
 	log    *zap.Logger
@@ -39,11 +39,11 @@ type fault struct {
 	why string
 }
 
-// New makes a guard. All guards with the same metrics count together; nil keeps the
-// count to itself.
+// New returns a Guard. All Guards with the same metrics share one counter; with nil metrics the counter is not
+// registered.
 func New(log *zap.Logger, clk clock.WithTicker, metrics prometheus.Registerer) (*Guard, error) {
 	g := &Guard{clock: clk, log: log, ill: map[string]fault{}, panics: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "monopod_panics_total", Help: "Panics that were recovered, by the part of the process that they happened in.",
+		Name: "monopod_panics_total", Help: "Number of recovered panics, by the part of the process in which they happened.",
 	}, []string{"part"})}
 	if metrics == nil {
 		return g, nil
@@ -55,13 +55,12 @@ func New(log *zap.Logger, clk clock.WithTicker, metrics prometheus.Registerer) (
 	return g, err
 }
 
-// Logging is a Guard that counts nothing, for those who have only a log.
+// Logging returns a Guard without metrics.
 func Logging(log *zap.Logger) *Guard {
 	return &Guard{clock: clock.RealClock{}, log: log, ill: map[string]fault{}}
 }
 
-// Caught logs and counts a panic that somebody else recovered, and whoever name names
-// within the part is not well.
+// Caught logs and counts a panic that the caller recovered; name within the part is then unhealthy.
 func (g *Guard) Caught(part, name string, p *Panic) {
 	if g == nil {
 		return
@@ -78,7 +77,7 @@ func (g *Guard) Caught(part, name string, p *Panic) {
 	g.ill[part] = fault{at: g.clock.Now(), why: p.Error()}
 }
 
-// Well forgets the panics of a name within a part: it has run since, or is no more.
+// Well clears the panics of a name within a part: it has run again, or no longer exists.
 func (g *Guard) Well(part, name string) {
 	if g == nil {
 		return
@@ -88,7 +87,7 @@ func (g *Guard) Well(part, name string) {
 	delete(g.ill, part+" "+name)
 }
 
-// Check says which parts have panicked a short time ago.
+// Check returns an error that names the parts that panicked recently.
 func (g *Guard) Check() error {
 	if g == nil {
 		return nil
@@ -106,7 +105,7 @@ func (g *Guard) Check() error {
 	return errors.Join(errs...)
 }
 
-// Call calls f; a panic in it is an error, too.
+// Call calls f; a panic is also returned as an error.
 func (g *Guard) Call(part string, f func() error) error {
 	err := Call(f)
 	if p := (*Panic)(nil); errors.As(err, &p) {
@@ -115,7 +114,7 @@ func (g *Guard) Call(part string, f func() error) error {
 	return err
 }
 
-// Run calls f; false: it panicked.
+// Run calls f; false if it panicked.
 func (g *Guard) Run(part string, f func()) bool {
 	return g.Call(part, func() error { f(); return nil }) == nil
 }
@@ -125,8 +124,8 @@ func (g *Guard) Go(wg *sync.WaitGroup, part string, f func()) {
 	wg.Go(func() { g.Run(part, f) })
 }
 
-// Keep calls f, and calls it again, after a pause that grows, whenever it panics. It
-// returns when f does, or ctx ends.
+// Keep calls f, and calls it again after a growing pause whenever it panics. It returns when f does, or ctx
+// ends.
 func (g *Guard) Keep(ctx context.Context, clk clock.Clock, part string, f func()) {
 	for retry := (backoff.Retry{First: First, Most: Last}); !g.Run(part, f) && retry.Wait(ctx, clk); {
 	}

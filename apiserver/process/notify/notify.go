@@ -1,5 +1,5 @@
-// Package notify tells systemd, or whoever else started monopod with a
-// NOTIFY_SOCKET, when it is ready and when it ends, as sd_notify(3) says.
+// Package notify implements sd_notify(3): it notifies systemd, or another service manager that sets
+// NOTIFY_SOCKET, when monopod is ready and when it stops.
 package notify
 
 import (
@@ -12,28 +12,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// variable is where the socket's address stands; @ is an abstract one's first byte.
+// variable contains the socket's address; a leading @ marks an abstract one.
 const variable = "NOTIFY_SOCKET"
 
-// Socket is whom to tell; nil: nobody wants to know.
+// Socket is the service manager's socket; nil: no notifications.
 type Socket struct{ address string }
 
-// Take is the socket that the environment names. It is taken out of there, so that
-// programs started later, such as containerd, do not answer for this one.
+// Take returns the socket in the environment, and removes the variable, so that child processes such as
+// containerd do not notify in this one's place.
 func Take() *Socket {
 	address := os.Getenv(variable)
 	if address == "" {
 		return nil
 	}
-	_ = os.Unsetenv(variable) // fails for no name but a bad one
+	_ = os.Unsetenv(variable) // the name is valid
 	return &Socket{address}
 }
 
-// askPeriod is between questions whether all is ready.
+// askPeriod is the interval at which readiness is checked.
 const askPeriod = 100 * time.Millisecond
 
-// Run tells that monopod is ready as soon as ready has no error, and, when ctx ends,
-// that it ends. It fails where the socket cannot be written to.
+// Run notifies that monopod is ready when ready returns no error, and that it stops when ctx ends. It fails if
+// it cannot write to the socket.
 func (s *Socket) Run(ctx context.Context, c clock.Clock, ready func(context.Context) error) error {
 	if s == nil {
 		return nil

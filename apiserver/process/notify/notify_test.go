@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// listen is the service manager's end of a socket that the environment names.
+// listen is the service manager's end of the socket in the environment.
 func listen(t *testing.T, address string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
@@ -31,7 +31,7 @@ func listen(t *testing.T, address string) *net.UnixConn {
 	return conn
 }
 
-// hear is what was told within a time.
+// hear returns the notification received within a time.
 func hear(t *testing.T, conn *net.UnixConn, within time.Duration) string {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil {
@@ -81,7 +81,7 @@ func TestReadyIsToldWhenItIsSo(t *testing.T) {
 	}
 }
 
-// TestItEndsBeforeItWasReady: what never was ready does not announce its end.
+// TestItEndsBeforeItWasReady: without a READY there is no STOPPING.
 func TestItEndsBeforeItWasReady(t *testing.T) {
 	conn := listen(t, t.TempDir()+"/s")
 	ctx, cancel := context.WithCancel(t.Context())
