@@ -61,19 +61,18 @@ func buildAll(t testing.TB) programs {
 	return b
 }
 
-// variant is the build of monopod that scripts over a runtime drive. On
-// containerd monopod is the network plugin too, and with the race detector each
-// pod's network takes seconds of a core: there it is the one that users have.
-func (programs) variant(runtime string) string {
-	if runtime == "containerd" {
-		return harness.Plain
-	}
-	return harness.Race
+// world is what a set of scripts runs over.
+type world struct {
+	runtime string // --runtime
+	monopod string // its build: harness.Race or harness.Plain
+	kubectl string // path
 }
 
 func TestScripts(t *testing.T) {
 	b := buildAll(t)
-	for _, runtime := range []string{"fake", "containerd"} {
+	// On containerd monopod is the network plugin too, and with the race detector each
+	// pod's network would take seconds of a core: there it is the build that users have.
+	for runtime, build := range map[string]string{"fake": harness.Race, "containerd": harness.Plain} {
 		t.Run(runtime, func(t *testing.T) {
 			if runtime == "containerd" {
 				harness.NeedsContainerd(t)
@@ -81,19 +80,20 @@ func TestScripts(t *testing.T) {
 			}
 			t.Parallel()
 			for _, dir := range []string{".", runtime, "agent"} {
-				b.runScripts(t, dir, runtime, b.Path("kubectl"))
+				b.runScripts(t, dir, world{runtime, build, b.Path("kubectl")})
 			}
 		})
 	}
 }
 
 // TestKubectl runs the scripts of kubectl's commands with the newest kubectl,
-// which the test builds, and with the one that the machine has.
+// which the test builds, and with the one that the machine has; the second time without
+// the race detector, whose cost is most of a script's.
 func TestKubectl(t *testing.T) {
 	b := buildAll(t)
 	t.Run("newest", func(t *testing.T) {
 		t.Parallel()
-		b.runScripts(t, "kubectl", "fake", b.Path("kubectl"))
+		b.runScripts(t, "kubectl", world{"fake", harness.Race, b.Path("kubectl")})
 	})
 	t.Run("installed", func(t *testing.T) {
 		t.Parallel()
@@ -101,12 +101,12 @@ func TestKubectl(t *testing.T) {
 		if err != nil {
 			t.Skip("left out: there is no kubectl on this machine's PATH")
 		}
-		b.runScripts(t, "kubectl", "fake", path)
+		b.runScripts(t, "kubectl", world{"fake", harness.Plain, path})
 	})
 }
 
-// runScripts runs the scripts in dir with one kubectl.
-func (b programs) runScripts(t *testing.T, dir, runtime, kubectl string) {
+// runScripts runs the scripts in dir.
+func (b programs) runScripts(t *testing.T, dir string, over world) {
 	t.Helper()
 	files, err := filepath.Glob(dir + "/*.txtar")
 	if err != nil {
@@ -117,8 +117,8 @@ func (b programs) runScripts(t *testing.T, dir, runtime, kubectl string) {
 	}
 	testscript.Run(t, testscript.Params{
 		Files: files, RequireExplicitExec: true,
-		Setup:     func(env *testscript.Env) error { return b.setup(env, runtime, kubectl) },
-		Condition: func(name string) (bool, error) { return condition(name, runtime) },
+		Setup:     func(env *testscript.Env) error { return b.setup(env, over) },
+		Condition: func(name string) (bool, error) { return condition(name, over.runtime) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl, "etcd": startEtcd,
 			"registry": askRegistry,
@@ -197,26 +197,26 @@ type (
 	testKey     struct{}
 )
 
-func (b programs) setup(env *testscript.Env, runtime, kubectl string) error {
+func (b programs) setup(env *testscript.Env, over world) error {
 	dir, err := b.NewFolder()
 	if err != nil {
 		return err
 	}
-	monopod := b.Monopod(b.variant(runtime))
+	monopod := b.Monopod(over.monopod)
 	s := &harness.Server{Dir: dir}
 	env.Values[programsKey{}], env.Values[serverKey{}], env.Values[othersKey{}], env.Values[registryKey{}] = b, s, map[string]*harness.Server{}, &registryOf{}
 	env.Values[testKey{}] = env.T()
-	env.Setenv("RUNTIME", runtime)
+	env.Setenv("RUNTIME", over.runtime)
 	env.Setenv("DATA", dir)
 	env.Setenv("SOCKET", filepath.Join(dir, "monopod.sock"))
 	env.Setenv("KUBECONFIG", filepath.Join(dir, "admin.kubeconfig"))
-	env.Setenv("KUBECTL", kubectl)
+	env.Setenv("KUBECTL", over.kubectl)
 	env.Setenv("MONOPOD", monopod)
-	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() { // after those of the script's commands: what they started has ended
 		atRest := atRest(env.T(), s)
-		s.CleanUp(runtime == "containerd")
+		s.CleanUp(over.runtime == "containerd")
 		unix.Unmount(dir, unix.MNT_DETACH) // a script may have mounted a small disk there
 		os.RemoveAll(dir)
 		sound(env.T(), s, atRest)
