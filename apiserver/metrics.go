@@ -10,7 +10,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
-	"monopod/apiserver/request"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
@@ -48,14 +47,12 @@ func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ww, from := middleware.NewWrapResponseWriter(w, r.ProtoMajor), time.Now()
 		defer func() {
-			var ref client.Ref
-			if t, err := s.target(r); err == nil {
-				ref = t.ref
-			}
+			t, _ := s.target(r) // the zero one if it is not served
+			ref := t.ref
 			is := []string{flow.MetricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
 			dry := dryRun(r)
 			s.counters.requests.WithLabelValues(append(is, dry, strconv.Itoa(ww.Status()))...).Inc()
-			if !request.LongRunning(r, ref) {
+			if !t.long(r) {
 				took := time.Since(from).Seconds()
 				s.counters.duration.WithLabelValues(append(is, dry)...).Observe(took)
 				s.counters.sli.WithLabelValues(is...).Observe(took)

@@ -56,7 +56,7 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 // timeout and their own limit.
 func (s *Server) bounded(do verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, t target) error {
-		if request.LongRunning(r, t.ref) {
+		if t.long(r) {
 			done, err := s.gate.Hold(r, t.ref)
 			if err != nil {
 				return err

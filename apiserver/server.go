@@ -269,7 +269,22 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			s.out.Fail(w, r, err)
 		}
 	})
-	return s.guard.Audited(h, request.Ref).ServeHTTP
+	return s.guard.Audited(h, s.about).ServeHTTP
+}
+
+// about is what a request is about, also if it is not served, and whether it is a watch
+// or a stream.
+func (s *Server) about(r *http.Request) (ref client.Ref, long bool) {
+	t, err := s.target(r)
+	if err != nil {
+		return request.Ref(r), false
+	}
+	return t.ref, t.long(r)
+}
+
+// long says that the request is a watch or a stream, which take as long as they take.
+func (t target) long(r *http.Request) bool {
+	return t.sub != nil && t.sub.Stream || request.IsWatch(r, t.ref)
 }
 
 func (s *Server) target(r *http.Request) (target, error) {

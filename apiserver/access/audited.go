@@ -13,18 +13,19 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Audited records requests in the audit log, if the policy asks for it. ref returns the object of a request; nil
-// for non-resource paths.
-func (g *Guard) Audited(next http.Handler, ref func(*http.Request) client.Ref) http.Handler {
+// Audited records requests in the audit log, if the policy asks for it. about returns the object of a request, and
+// whether the request is a watch or a stream; nil for non-resource paths.
+func (g *Guard) Audited(next http.Handler, about func(*http.Request) (ref client.Ref, long bool)) http.Handler {
 	if g.Audit == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
 		long := false
-		if ref != nil {
-			a = request.Attributes(r, ref(r))
-			long = request.LongRunning(r, ref(r))
+		if about != nil {
+			var ref client.Ref
+			ref, long = about(r)
+			a = request.Attributes(r, ref)
 		}
 		record := g.Audit.Begin(a, callerOf(r))
 		if record == nil {

@@ -104,13 +104,14 @@ func TestScale(t *testing.T) {
 	r := resourceOf(t, "ReplicaSet")
 	rs := kindtest.Create(t, r, webSet).(*appsv1.ReplicaSet)
 	rs.ResourceVersion, rs.Status.Replicas = "7", 1
-	scale := r.Scale.Of(rs)
+	as := r.Subresource("scale").Scale
+	scale := as.Of(rs)
 	if scale.Name != "x" || scale.ResourceVersion != "7" || scale.Spec.Replicas != 2 || scale.Status.Replicas != 1 || scale.Status.Selector != "a=b" || scale.Kind != "Scale" {
 		t.Errorf("got %+v", scale)
 	}
 	next := rs.DeepCopy()
 	scale.Spec.Replicas = 5
-	r.Scale.Set(next, scale)
+	as.Set(next, scale)
 	r.Prepare(next, rs, "")
 	if *next.Spec.Replicas != 5 || next.Generation != 2 || next.Status.Replicas != 1 {
 		t.Errorf("got %d replicas at generation %d", *next.Spec.Replicas, next.Generation)

@@ -28,7 +28,6 @@ import (
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/allocate"
-	"monopod/apiserver/registry/eviction"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 	"monopod/store"
@@ -65,7 +64,6 @@ type Registry struct {
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
-	evictions *eviction.Evictor
 	off       func(controller string) bool
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
@@ -105,7 +103,6 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r.fields = managed.New(r.clock)
 	r.admission = plugins.New(r, cfg.Roles)
 	r.services = newServices(r, cfg.Services)
-	r.evictions = newEvictions(r)
 	for i := range resources {
 		res := &resources[i]
 		r.byGVR[res.GVR] = res
@@ -159,20 +156,23 @@ func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, err
 	return Shown(res, e)
 }
 
-// Get implements client.Client. The subresource "scale" answers a Scale.
+// Get implements client.Client. A subresource that is a Scale answers one.
 func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	e, err := r.Entry(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if ref.Subresource != "scale" {
+	if ref.Subresource == "" {
 		return e.Object, nil
 	}
-	res := r.byGVR[ref.Resource]
-	if res.Scale == nil {
+	sub := r.byGVR[ref.Resource].Subresource(ref.Subresource)
+	switch {
+	case sub == nil:
 		return nil, errNoSubresource(ref)
+	case sub.Scale != nil:
+		return sub.Scale.Of(e.Object), nil
 	}
-	return res.Scale.Of(e.Object), nil
+	return e.Object, nil
 }
 
 // Entries is List for callers that want the encoded objects too.

@@ -6,16 +6,14 @@ import (
 	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
-	"monopod/apiserver/registry/pod"
 )
 
 // Update implements client.Client.
@@ -27,17 +25,15 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	if res.View != nil {
 		return r.updateView(ctx, res, ref, change)
 	}
-	if ref.Subresource == "scale" {
-		return r.updateScale(ctx, res, ref, change)
-	}
-	if ref.Subresource != "" && !res.Serves(ref.Subresource) {
+	sub := res.Subresource(ref.Subresource)
+	switch {
+	case ref.Subresource == "":
+	case sub == nil:
 		return nil, errNoSubresource(ref)
-	}
-	switch ref.Subresource {
-	case "eviction":
-		return r.evictions.Update(ctx, ref, change)
-	case "token":
-		return r.requestToken(ctx, ref, change)
+	case sub.Scale != nil:
+		return r.updateScale(ctx, res, sub.Scale, ref, change)
+	case sub.Update != nil:
+		return sub.Update(ctx, r.below(res, sub.Name), ref, change)
 	}
 	var claims held
 	defer claims.release()
@@ -65,9 +61,14 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if err := r.sameObject(res, next, cur); err != nil {
 		return nil, err
 	}
-	admitted := r.request(ctx, operation(sub), res, sub, next, cur)
-	if sub == "binding" {
-		if err := r.bind(res, next.(*corev1.Pod), cur.(*corev1.Pod)); err != nil {
+	operation := admission.Update
+	part := res.Subresource(sub)
+	if part != nil && !part.Can("update") { // it is posted
+		operation = admission.Create
+	}
+	admitted := r.request(ctx, operation, res, sub, next, cur)
+	if part != nil && part.Merge != nil {
+		if err := part.Merge(next, cur, r.now()); err != nil {
 			return nil, err
 		}
 	}
@@ -96,14 +97,6 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	managed.KeepTimes(next, cur)
 	return next, nil
-}
-
-// operation is what a write to a subresource does: a binding is created.
-func operation(sub string) admission.Operation {
-	if sub == "binding" {
-		return admission.Create
-	}
-	return admission.Update
 }
 
 // sameObject is the optimistic lock: what the client names of the object it
@@ -150,13 +143,10 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 }
 
 // updateScale runs change over the object's Scale and carries the result back.
-func (r *Registry) updateScale(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
-	if res.Scale == nil {
-		return nil, errNoSubresource(ref)
-	}
+func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref, change client.Change) (Object, error) {
 	ref.Subresource = ""
 	obj, err := r.Update(untracked(ctx), ref, func(cur Object) (Object, error) {
-		old, err := managed.ScaleOf(res, cur)
+		old, err := managed.ScaleOf(res, as, cur)
 		if err != nil {
 			return nil, err
 		}
@@ -175,33 +165,11 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, ref client.Re
 		next := cur.DeepCopyObject().(Object)
 		next.SetUID(s.UID)
 		next.SetResourceVersion(s.ResourceVersion)
-		res.Scale.Set(next, s)
+		as.Set(next, s)
 		return next, r.trackScale(ctx, res, next, cur, s, old)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return res.Scale.Of(obj), nil
-}
-
-// bind lets a pod onto its node once.
-func (r *Registry) bind(res *Resource, next, cur *corev1.Pod) error {
-	switch target := next.Spec.NodeName; {
-	case target == "":
-		return errBadRequest("a binding needs the name of a node")
-	case cur.DeletionTimestamp != nil:
-		return errConflict(res, cur.Name, fmt.Sprintf("pod %s is being deleted, cannot be assigned to a host", cur.Name))
-	case cur.Spec.NodeName != "":
-		return errConflict(res, cur.Name, fmt.Sprintf("pod %s is already assigned to node %q", cur.Name, cur.Spec.NodeName))
-	case len(cur.Spec.SchedulingGates) > 0:
-		return errConflict(res, cur.Name, fmt.Sprintf("pod %s has non-empty .spec.schedulingGates", cur.Name))
-	}
-	annotations := next.Annotations
-	target := next.Spec.NodeName
-	cur.DeepCopyInto(next)
-	for k, v := range annotations {
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
-	}
-	pod.Bind(next, target, r.now())
-	return nil
+	return as.Of(obj), nil
 }

@@ -80,8 +80,10 @@ func (r *Registry) createView(ctx context.Context, res *Resource, obj Object) (O
 
 // updateView runs change over what the view shows of the stored object.
 func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
+	sub := r.base(res).Subresource(ref.Subresource)
+	scales := sub != nil && sub.Scale != nil
 	stored, err := r.Update(ctx, r.at(res, ref), func(cur Object) (Object, error) {
-		if ref.Subresource == "scale" { // a Scale looks the same from everywhere
+		if scales { // a Scale looks the same from everywhere
 			return change(cur)
 		}
 		old := shown(res, cur)
@@ -102,7 +104,7 @@ func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref
 		}
 		return res.View.Store(next), nil
 	})
-	if err != nil || ref.Subresource == "scale" {
+	if err != nil || scales {
 		return stored, err
 	}
 	return shown(res, stored), nil

@@ -72,12 +72,8 @@ func param(r *http.Request, name string) string {
 	return raw
 }
 
-// LongRunning reports whether the request is a watch or a stream.
-func LongRunning(r *http.Request, ref client.Ref) bool {
-	switch ref.Subresource {
-	case "log", "exec", "attach", "portforward", "proxy":
-		return true
-	}
+// IsWatch reports whether the request watches a list.
+func IsWatch(r *http.Request, ref client.Ref) bool {
 	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
 }
 

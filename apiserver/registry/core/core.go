@@ -3,6 +3,7 @@
 package core
 
 import (
+	"monopod/apiserver/registry/eviction"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod"
 )
@@ -16,7 +17,7 @@ func Resources() []kind.Resource {
 		eventResource(),
 		namespaceResource(),
 		nodeResource(),
-		pod.Resource(),
+		pod.Resource(eviction.Subresource()),
 		podTemplateResource(),
 		secretResource(),
 		serviceAccountResource(),

@@ -1,7 +1,6 @@
 package core
 
 import (
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver/client"
@@ -12,12 +11,11 @@ import (
 // serviceAccountResource has no rules beyond those for metadata, as upstream.
 func serviceAccountResource() kind.Resource {
 	return kind.Resource{
-		GVR:        client.ServiceAccounts,
-		Kind:       "ServiceAccount",
-		Namespaced: true,
-		ShortNames: []string{"sa"},
-		Subresources: []kind.Subresource{kind.Posted("token", authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
-			func() kind.Object { return new(authenticationv1.TokenRequest) })},
+		GVR:          client.ServiceAccounts,
+		Kind:         "ServiceAccount",
+		Namespaced:   true,
+		ShortNames:   []string{"sa"},
+		Subresources: []kind.Subresource{tokenSubresource()},
 
 		New: func() kind.Object { return new(corev1.ServiceAccount) },
 

@@ -28,7 +28,7 @@ const (
 
 // spend takes one disruption from the budget that guards the pod. unguarded says
 // that there is one, but it lets a pod go that is not ready anyway.
-func (e *Evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
+func (e *evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
 	budgets, err := e.budgetsOf(ctx, victim)
 	switch {
 	case err != nil || len(budgets) == 0:
@@ -41,7 +41,7 @@ func (e *Evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool
 	case lets(budgets[0], victim):
 		return true, nil
 	}
-	_, err = e.API.Update(ctx, budgetRef(budgets[0]).Status(), func(cur client.Object) (client.Object, error) {
+	_, err = e.Update(ctx, budgetRef(budgets[0]).Status(), func(cur client.Object) (client.Object, error) {
 		next := cur.DeepCopyObject().(*policyv1.PodDisruptionBudget)
 		return next, e.take(next, victim.Name)
 	})
@@ -53,12 +53,12 @@ func budgetRef(b *policyv1.PodDisruptionBudget) client.Ref {
 }
 
 // budgetsOf are the budgets whose selectors pick the pod.
-func (e *Evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
-	kind := budgetRef(&policyv1.PodDisruptionBudget{}).Resource
-	if !e.Serves(kind) || len(victim.Labels) == 0 {
+func (e *evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
+	resource := budgetRef(&policyv1.PodDisruptionBudget{}).Resource
+	if !e.Serves(resource) || len(victim.Labels) == 0 {
 		return nil, nil
 	}
-	all, _, err := e.API.List(ctx, client.Selector{Resource: kind, Namespace: victim.Namespace})
+	all, _, err := e.List(ctx, client.Selector{Resource: resource, Namespace: victim.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func lets(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 }
 
 // take notes one disruption in the budget, or says why there is none left.
-func (e *Evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
+func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	s := &b.Status
 	switch {
 	case s.ObservedGeneration < b.Generation:

@@ -12,37 +12,27 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod"
 )
 
-// API is the part of the registry that evictions go through.
-type API interface {
-	Get(ctx context.Context, ref client.Ref) (client.Object, error)
-	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
-	Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error)
-	Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error)
+// Subresource is the one that Evictions are posted to.
+func Subresource() kind.Subresource {
+	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"), func() kind.Object { return new(policyv1.Eviction) })
+	sub.Update = func(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
+		return (&evictor{in}).update(ctx, ref, change)
+	}
+	return sub
 }
 
-// Evictor deletes pods as their disruption budgets allow. All fields are required.
-type Evictor struct {
-	API    API
-	Serves func(resource schema.GroupVersionResource) bool
-	// Admit asks admission about the creation of an eviction.
-	Admit func(ctx context.Context, eviction *policyv1.Eviction, victim *corev1.Pod) error
-	// Check holds preconditions against a pod.
-	Check func(victim client.Object, p *metav1.Preconditions) error
-	// DryRun returns a context under which nothing is stored; IsDryRun tells one.
-	DryRun   func(ctx context.Context) context.Context
-	IsDryRun func(ctx context.Context) bool
-	Now      func() metav1.Time
-}
+// evictor deletes pods as their disruption budgets allow.
+type evictor struct{ kind.Registry }
 
-// Update is the creation of an Eviction below a pod: change gets an empty
+// update is the creation of an Eviction below a pod: change gets an empty
 // one, and what it returns comes back when the pod is on its way out.
-func (e *Evictor) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
 	empty := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
@@ -67,7 +57,7 @@ func (e *Evictor) Update(ctx context.Context, ref client.Ref, change client.Chan
 
 // options are how the pod is to be deleted. A dry run may be asked for in
 // the request, in the eviction, or in both.
-func (e *Evictor) options(ctx context.Context, eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
+func (e *evictor) options(ctx context.Context, eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
 	var opts metav1.DeleteOptions
 	if eviction.DeleteOptions != nil {
 		opts = *eviction.DeleteOptions
@@ -91,7 +81,7 @@ const evictionTries = 20
 
 // evict deletes the pod if its disruption budget allows that, and says in its
 // status why it goes.
-func (e *Evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
+func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
 	for try := 1; ; try++ {
 		err := e.evictOnce(ctx, ref, eviction, opts)
 		if !errors.Is(err, errAgain) {
@@ -103,8 +93,8 @@ func (e *Evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.
 	}
 }
 
-func (e *Evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
-	obj, err := e.API.Get(ctx, ref)
+func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
+	obj, err := e.Get(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -116,7 +106,7 @@ func (e *Evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 		return err
 	}
 	if !pod.Disrupts(victim) {
-		_, err := e.API.Delete(ctx, ref, opts)
+		_, err := e.Delete(ctx, ref, opts)
 		return err
 	}
 	guarded, err := e.spend(ctx, victim)
@@ -128,8 +118,8 @@ func (e *Evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 
 // disrupt writes into the pod's status why it goes, and deletes it. A pod that no
 // budget guarded because it was not ready must still be as it was.
-func (e *Evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions, unguarded bool) error {
-	told, err := e.API.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
+func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions, unguarded bool) error {
+	told, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != victim.UID {
 			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 		}
@@ -153,7 +143,7 @@ func (e *Evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Po
 	if unguarded && !e.IsDryRun(ctx) {
 		opts.Preconditions.ResourceVersion = new(told.GetResourceVersion())
 	}
-	_, err = e.API.Delete(ctx, ref, opts)
+	_, err = e.Delete(ctx, ref, opts)
 	if unguarded && apierrors.IsConflict(err) {
 		return errAgain
 	}

@@ -100,9 +100,6 @@ type Resource struct {
 	// same: they become Warning headers. cur is nil for a creation; nil: none.
 	Warnings func(next, cur Object) []string
 
-	// Scale makes the scale subresource; nil: none.
-	Scale *Scale
-
 	Columns []table.Column
 
 	// Durability of a write; nil means store.Durable.

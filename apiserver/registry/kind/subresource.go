@@ -1,10 +1,16 @@
 package kind
 
 import (
+	"context"
 	"slices"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
 )
 
 // Subresource is one that is served below an object.
@@ -22,6 +28,34 @@ type Subresource struct {
 	// changes it. The others are answered by package virtual, or are streams and
 	// proxies.
 	Part bool
+	// Stream: a request lasts as long as what it is connected to; it has no deadline.
+	Stream bool
+	// Scale shows and changes the object's number of replicas; nil: the subresource is
+	// not one of a Scale.
+	Scale *Scale
+	// Merge makes of next, which is what the client wants, what is stored in the place of
+	// cur; nil: next itself.
+	Merge func(next, cur Object, now metav1.Time) error
+	// Update answers an update that does not change the object itself; change gets an
+	// empty object of Kind. nil: it does.
+	Update func(ctx context.Context, in Registry, ref client.Ref, change client.Change) (Object, error)
+}
+
+// Registry is what Subresource.Update works with.
+type Registry struct {
+	client.Client
+	// Admit asks admission about obj, which is posted below old and not stored.
+	Admit func(ctx context.Context, obj, old Object) error
+	// Check holds preconditions against an object of the resource.
+	Check func(obj Object, p *metav1.Preconditions) error
+	// Serves says whether a resource is served.
+	Serves func(resource schema.GroupVersionResource) bool
+	// Token fills in a request for a token of an account; nil: no tokens are issued.
+	Token func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
+	// DryRun returns a context under which nothing is stored; IsDryRun tells one.
+	DryRun   func(ctx context.Context) context.Context
+	IsDryRun func(ctx context.Context) bool
+	Now      func() metav1.Time
 }
 
 // Parts are subresources of the object's own kind, such as its status.
@@ -33,22 +67,22 @@ func Parts(names ...string) []Subresource {
 	return all
 }
 
-// ScalePart is the subresource scale, for kinds with a Scale.
-func ScalePart() Subresource {
+// ScalePart is the subresource scale.
+func ScalePart(scale *Scale) Subresource {
 	return Subresource{
-		Name: "scale", Part: true, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+		Name: "scale", Part: true, Scale: scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 		New: func() Object { return new(autoscalingv1.Scale) },
 	}
 }
 
 // Proxy is the subresource that passes requests on to an object of the kind.
 func Proxy(kind string) Subresource {
-	return Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: core(kind + "ProxyOptions")}
+	return Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: core(kind + "ProxyOptions"), Stream: true}
 }
 
 // Connection is a subresource that streams, with options of the kind in v1.
 func Connection(name, options string) Subresource {
-	return Subresource{Name: name, Verbs: []string{"create", "get"}, Kind: core(options)}
+	return Subresource{Name: name, Verbs: []string{"create", "get"}, Kind: core(options), Stream: true}
 }
 
 // Posted is a subresource that objects of another kind are posted to; obj is made

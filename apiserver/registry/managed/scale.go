@@ -18,8 +18,8 @@ func scaleHandler(res *kind.Resource, obj kind.Object) *managedfields.ScaleHandl
 }
 
 // ScaleOf is the object's Scale with what of managedFields it can show.
-func ScaleOf(res *kind.Resource, obj kind.Object) (*autoscalingv1.Scale, error) {
-	scale := res.Scale.Of(obj)
+func ScaleOf(res *kind.Resource, as *kind.Scale, obj kind.Object) (*autoscalingv1.Scale, error) {
+	scale := as.Of(obj)
 	if len(obj.GetManagedFields()) == 0 {
 		return scale, nil
 	}

@@ -23,16 +23,22 @@ type Target struct {
 
 // kind is that of the objects written.
 func (t Target) kind() schema.GroupVersionKind {
-	if t.Subresource == "scale" {
+	if t.scales() {
 		return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 	}
 	return t.Resource.GVK()
 }
 
+// scales says that the objects written are Scales.
+func (t Target) scales() bool {
+	sub := t.Resource.Subresource(t.Subresource)
+	return sub != nil && sub.Scale != nil
+}
+
 // empty is an object without anything.
 func (t Target) empty() kind.Object {
 	var obj kind.Object = &autoscalingv1.Scale{}
-	if t.Subresource != "scale" {
+	if !t.scales() {
 		obj = t.Resource.New()
 	}
 	obj.GetObjectKind().SetGroupVersionKind(t.kind())
@@ -61,7 +67,7 @@ func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
 			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy")))
 	}
-	if t.Subresource == "scale" || t.Resource.Serves("status") {
+	if t.scales() || t.Resource.Serves("status") {
 		return filter(fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"))))
 	}
 	return nil

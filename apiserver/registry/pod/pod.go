@@ -13,15 +13,15 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Resource is the kind Pod.
-func Resource() kind.Resource {
+// Resource is the kind Pod; below are subresources that are built on it.
+func Resource(below ...kind.Subresource) kind.Resource {
 	return kind.Resource{
 		GVR:          client.Pods,
 		Kind:         "Pod",
 		Namespaced:   true,
 		ShortNames:   []string{"po"},
 		Categories:   []string{"all"},
-		Subresources: subresources(),
+		Subresources: append(subresources(), below...),
 		New:          func() kind.Object { return new(corev1.Pod) },
 		Default:      podDefault,
 		Prepare:      podPrepare,

@@ -24,13 +24,12 @@ func deploymentResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"deploy"},
 		Categories:   []string{"all"},
-		Subresources: append(kind.Parts("status"), kind.ScalePart()),
+		Subresources: append(kind.Parts("status"), kind.ScalePart(scales(deploymentScale))),
 		New:          func() kind.Object { return new(appsv1.Deployment) },
 		Default:      deploymentDefault,
 		Prepare:      deploymentPrepare,
 		Validate:     deploymentValidate,
 		Warnings:     deploymentWarnings,
-		Scale:        scales(deploymentScale),
 		Columns:      deploymentColumns(),
 	}
 }

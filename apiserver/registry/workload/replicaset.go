@@ -24,7 +24,7 @@ func replicaSetResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"rs"},
 		Categories:   []string{"all"},
-		Subresources: append(kind.Parts("status"), kind.ScalePart()),
+		Subresources: append(kind.Parts("status"), kind.ScalePart(scales(replicaSetScale))),
 		New:          func() kind.Object { return new(appsv1.ReplicaSet) },
 		Default:      replicaSetDefault,
 		Prepare:      kind.SpecAndStatus(replicaSetHalves, replicaSetDefault),
@@ -33,7 +33,6 @@ func replicaSetResource() kind.Resource {
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
 		},
-		Scale:   scales(replicaSetScale),
 		Columns: replicaSetColumns(),
 	}
 }

@@ -25,7 +25,7 @@ func replicationControllerResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"rc"},
 		Categories:   []string{"all"},
-		Subresources: append(kind.Parts("status"), kind.ScalePart()),
+		Subresources: append(kind.Parts("status"), kind.ScalePart(scales(replicationControllerScale))),
 		New:          func() kind.Object { return new(corev1.ReplicationController) },
 		Default:      replicationControllerDefault,
 		Prepare:      kind.SpecAndStatus(replicationControllerHalves, replicationControllerDefault),
@@ -37,7 +37,6 @@ func replicationControllerResource() kind.Resource {
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*corev1.ReplicationController).Status.Replicas))}
 		},
-		Scale:   scales(replicationControllerScale),
 		Columns: replicationControllerColumns(),
 	}
 }

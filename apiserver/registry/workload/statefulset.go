@@ -30,14 +30,13 @@ func statefulSetResource() kind.Resource {
 		Namespaced:   true,
 		ShortNames:   []string{"sts"},
 		Categories:   []string{"all"},
-		Subresources: append(kind.Parts("status"), kind.ScalePart()),
+		Subresources: append(kind.Parts("status"), kind.ScalePart(scales(statefulSetScale))),
 		New:          func() kind.Object { return new(appsv1.StatefulSet) },
 		ValidName:    apivalidation.NameIsDNSLabel,
 		Default:      statefulSetDefault,
 		Prepare:      kind.SpecAndStatus(statefulSetHalves, statefulSetDefault),
 		Validate:     statefulSetValidate,
 		Warnings:     statefulSetWarnings,
-		Scale:        scales(statefulSetScale),
 		Columns: append([]table.Column{
 			table.Name(),
 			table.Text("Ready", "Pods that are ready, of those wanted.", func(s *appsv1.StatefulSet) string {

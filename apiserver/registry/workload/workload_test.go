@@ -199,7 +199,8 @@ func TestScale(t *testing.T) {
 	t.Parallel()
 	scaling := 0
 	for _, r := range workload.Resources() {
-		if r.Scale == nil {
+		sub := r.Subresource("scale")
+		if sub == nil {
 			continue
 		}
 		scaling++
@@ -211,12 +212,12 @@ func TestScale(t *testing.T) {
 		obj.SetUID("u")
 		obj.SetResourceVersion("7")
 		obj.SetNamespace("n")
-		scale := r.Scale.Of(obj)
+		scale := sub.Scale.Of(obj)
 		if scale.Spec.Replicas != 2 || scale.Status.Selector != "a=b" || scale.Name != "x" || scale.Namespace != "n" || scale.UID != "u" || scale.ResourceVersion != "7" {
 			t.Errorf("%s: got %+v", r.Kind, scale)
 		}
-		r.Scale.Set(obj, &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 5}})
-		if got := r.Scale.Of(obj).Spec.Replicas; got != 5 {
+		sub.Scale.Set(obj, &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 5}})
+		if got := sub.Scale.Of(obj).Spec.Replicas; got != 5 {
 			t.Errorf("%s: scaled to 5, it has %d", r.Kind, got)
 		}
 		if !r.Serves("scale") {

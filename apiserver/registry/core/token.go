@@ -1,4 +1,4 @@
-package registry
+package core
 
 import (
 	"context"
@@ -10,16 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
 )
 
-// Tokens fills in the defaults and the status of a request for a token of account;
-// what the token is to be bound to is in c.
-type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
+func tokenSubresource() kind.Subresource {
+	sub := kind.Posted("token", authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+		func() kind.Object { return new(authenticationv1.TokenRequest) })
+	sub.Update = requestToken
+	return sub
+}
 
 // requestToken is the creation of a token below a service account: change gets an
 // empty TokenRequest, and what it returns comes back filled in. Nothing is stored.
-func (r *Registry) requestToken(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
-	account, err := client.Get[*corev1.ServiceAccount](ctx, r, ref.Namespace, ref.Name)
+func requestToken(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
+	account, err := client.Get[*corev1.ServiceAccount](ctx, in, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -32,19 +36,19 @@ func (r *Registry) requestToken(ctx context.Context, ref client.Ref, change clie
 	}
 	req, ok := asked.(*authenticationv1.TokenRequest)
 	if !ok {
-		return nil, errBadRequest(fmt.Sprintf("a token is asked for with a TokenRequest, not with a %T", asked))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a token is asked for with a TokenRequest, not with a %T", asked))
 	}
-	if err := r.admitPosted(ctx, client.ServiceAccounts, "token", req, account); err != nil {
+	if err := in.Admit(ctx, req, account); err != nil {
 		return nil, err
 	}
-	if r.tokens == nil {
+	if in.Token == nil {
 		return nil, apierrors.NewServiceUnavailable("no tokens are issued here")
 	}
-	if err := r.tokens(ctx, r, account, req); err != nil {
+	if err := in.Token(ctx, in.Client, account, req); err != nil {
 		return nil, err
 	}
-	req.CreationTimestamp = r.now()
-	if isDryRun(ctx) {
+	req.CreationTimestamp = in.Now()
+	if in.IsDryRun(ctx) {
 		req.Status = authenticationv1.TokenRequestStatus{}
 	}
 	return req, nil

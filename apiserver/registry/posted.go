@@ -1,0 +1,35 @@
+package registry
+
+import (
+	"context"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
+)
+
+// Tokens fills in the defaults and the status of a request for a token of account;
+// what the token is to be bound to is in c.
+type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
+
+// below is what the updates of subresources that are not part of an object of res work
+// with.
+func (r *Registry) below(res *Resource, sub string) kind.Registry {
+	return kind.Registry{
+		Client: r, Token: r.tokens, DryRun: DryRun, IsDryRun: isDryRun, Now: r.now,
+		Serves: func(gvr schema.GroupVersionResource) bool { return r.byGVR[gvr] != nil },
+		Check:  func(obj Object, p *metav1.Preconditions) error { return preconditions(res, obj, p) },
+		Admit: func(ctx context.Context, obj, old Object) error {
+			asked := r.request(ctx, admission.Create, res, sub, obj, old)
+			if err := r.admission.Mutate(ctx, asked); err != nil {
+				return err
+			}
+			return r.admission.Validate(ctx, asked)
+		},
+	}
+}
