@@ -20,7 +20,7 @@ TESTFLAGS = -race -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 VERSION ?=
 
 build: ## bin/monopod, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/apiserver/commandline.release=$(VERSION)' -o bin/monopod .
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web

@@ -27,11 +27,12 @@ const (
 )
 
 // floors are the folders with at most maxRooms rooms.
-var floors = []string{"agent"}
+var floors = []string{"agent", "apiserver"}
 
 // exceptions are the places that are yet to be rebuilt, with the size that they must not
 // exceed. The list only shrinks: an entry that is within the limit is an error.
 var exceptions = map[string]int{
+	"apiserver rooms":                     14,
 	"agent/runtime/fake.Runtime methods":  72,
 	"apiserver/registry.Registry methods": 53,
 }

@@ -9,7 +9,7 @@ import (
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/patch"
+	"monopod/apiserver/codec/patch"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 )

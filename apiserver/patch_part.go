@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/patch"
+	"monopod/apiserver/codec/patch"
 	"monopod/apiserver/registry"
 )
 

@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/request"
-	"monopod/apiserver/table"
 	"monopod/store"
 )
 

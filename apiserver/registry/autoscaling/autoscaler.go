@@ -8,7 +8,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // defaultUtilization is the share of the requested CPU, in percent, that pods

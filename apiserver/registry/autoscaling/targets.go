@@ -7,7 +7,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // shownTargets is how many metrics kubectl get shows.

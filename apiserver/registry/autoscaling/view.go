@@ -9,7 +9,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/store"
 )
 

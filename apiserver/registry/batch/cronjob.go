@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
-	"monopod/apiserver/table"
 )
 
 // maxCronJobName leaves room for the eleven characters that the names of its

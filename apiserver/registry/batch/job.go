@@ -15,8 +15,8 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
-	"monopod/apiserver/table"
 )
 
 // The labels that jobs' pods had before labels had domains; upstream still sets

@@ -8,8 +8,8 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
-	"monopod/apiserver/table"
 )
 
 func podTemplateResource() kind.Resource {

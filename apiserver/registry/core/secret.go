@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 func secretResource() kind.Resource {

@@ -5,7 +5,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // serviceAccountResource has no rules beyond those for metadata, as upstream.

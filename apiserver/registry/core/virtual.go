@@ -5,7 +5,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // componentStatusResource is what kubectl get cs asks for: the health of the

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/store"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"monopod/apiserver/client/metrics"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // Resources are the kinds of this package, in the order discovery lists them.

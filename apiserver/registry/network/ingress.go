@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/service"
-	"monopod/apiserver/table"
 )
 
 // IngressClassAnnotation is how Ingresses named their class before they had a

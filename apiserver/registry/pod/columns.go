@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/table"
 )
 
 // podNodeLost is the reason upstream's node lifecycle controller gives pods of a

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/store"
 )
 

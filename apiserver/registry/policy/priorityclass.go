@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // Upstream's pkg/apis/scheduling: users get priorities up to a billion, the

@@ -10,8 +10,8 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/table"
 )
 
 func runtimeClassResource() kind.Resource {

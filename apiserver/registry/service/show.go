@@ -11,7 +11,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 func serviceColumns() []table.Column {

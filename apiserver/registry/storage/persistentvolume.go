@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/table"
 )
 
 func persistentVolumeResource() kind.Resource {

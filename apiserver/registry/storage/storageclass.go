@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/client/claim"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // Parameters of a class are bounded as upstream.

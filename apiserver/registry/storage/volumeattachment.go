@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // What a driver may write into an attachment's status is bounded as upstream.

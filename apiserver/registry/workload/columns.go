@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
-	"monopod/apiserver/table"
 )
 
 // replicas are how many pods are wanted (nil: one), there and ready.

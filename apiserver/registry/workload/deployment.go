@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
-	"monopod/apiserver/table"
 )
 
 func deploymentResource() kind.Resource {

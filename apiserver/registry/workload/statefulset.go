@@ -12,9 +12,9 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
 	"monopod/apiserver/registry/storage"
-	"monopod/apiserver/table"
 	"monopod/apiserver/volume"
 )
 

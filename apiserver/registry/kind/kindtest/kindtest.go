@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/table"
+	"monopod/apiserver/registry/kind/table"
 )
 
 // Now is when the tests print; objects name times before it.

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/patch"
+	"monopod/apiserver/codec/patch"
 )
 
 const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"x":"1"},"finalizers":["f/a","f/b"]},` +
