@@ -248,8 +248,14 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	}
 	roles := rbac.New(rbac.Config{Log: log.Named("rbac")})
 	tokens := token.New(token.Config{KeyFile: cfg.path("pki", "sa.key")})
-	reg := registry.New(state, registry.Resources(), registry.Config{Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Services: cfg.services, Off: cfg.Controllers.Off})
-	return errors.Join(serve(ctx, cfg, log, guards{reg, roles, tokens}, state), state.Close())
+	metrics := prometheus.NewRegistry()
+	panics, err := guard.New(log.Named("registry"), clock.RealClock{}, metrics)
+	if err != nil {
+		return errors.Join(err, state.Close())
+	}
+	reg := registry.New(state, registry.Resources(), registry.Config{
+		Roles: roles, Tokens: tokens.Issue, Log: log.Named("registry"), Guard: panics, Services: cfg.services, Off: cfg.Controllers.Off})
+	return errors.Join(serve(ctx, cfg, log, guards{reg, roles, tokens}, state, metrics), state.Close())
 }
 
 // guards are the registry and those who decide who comes in to it.
@@ -260,7 +266,7 @@ type guards struct {
 }
 
 // serve runs what stands on the registry.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, state *storecmd.State) error {
+func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, state *storecmd.State, metrics *prometheus.Registry) error {
 	if err := bootstrap(ctx, guards.api); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -276,7 +282,6 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, guards guards, stat
 	if err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg.Controllers.RootCA, cfg.Controllers.Kinds = access.CA, registry.Served(guards.api.Resources())
 	metrics.MustRegister(state.Collector(guards.api.Stored()))

@@ -10,6 +10,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/process/guard"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
@@ -17,7 +18,7 @@ type counters struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	sli      *prometheus.HistogramVec
-	panics   prometheus.Counter
+	panics   prometheus.Counter // of requests
 }
 
 func newCounters(reg prometheus.Registerer) counters {
@@ -34,11 +35,13 @@ func newCounters(reg prometheus.Registerer) counters {
 			Name: "apiserver_request_sli_duration_seconds", Help: "Response latency in seconds, for service level indicators.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, ConstLabels: component,
 		}, requestLabels()),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_request_panics_total", Help: "Number of requests that ended in a panic of the server.",
-		}),
 	}
-	reg.MustRegister(c.requests, c.duration, c.sli, c.panics)
+	reg.MustRegister(c.requests, c.duration, c.sli)
+	panics, err := guard.Panics(reg)
+	if err != nil {
+		panic(err) // as MustRegister
+	}
+	c.panics = panics.WithLabelValues("request")
 	return c
 }
 

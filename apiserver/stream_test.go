@@ -132,7 +132,7 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 	for i, path := range []string{"/api/v1/namespaces/default/pods/old/log?torn", "/api/v1/pods?watch=true&torn"} {
 		ws := a.socket(path, signedIn, "binary.k8s.io")
 		_, _ = io.ReadAll(ws) // ends
-		want := fmt.Sprintf("apiserver_request_panics_total %d\n", i+1)
+		want := fmt.Sprintf("monopod_panics_total{part=\"request\"} %d\n", i+1)
 		if !harness.Eventually(harness.Bound, func() bool { return strings.Contains(readBody(t, a.do("GET", "/metrics", "")), want) }) {
 			t.Errorf("%s: no %q", path, want)
 		}

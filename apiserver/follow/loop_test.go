@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -302,7 +303,13 @@ func (f *flaky) Run(ctx context.Context) error {
 func TestSupervisorRestartsAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{}
-		s := Supervise(f, deps(t, nil))
+		d, metrics := deps(t, nil), prometheus.NewRegistry()
+		panics, err := guard.New(d.Log, d.Clock, metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Guard = panics
+		s := Supervise(f, d)
 		ctx, cancel := context.WithCancel(t.Context())
 		if s.Check(ctx) == nil {
 			t.Error("well before it started")
@@ -312,6 +319,10 @@ func TestSupervisorRestartsAndTells(t *testing.T) {
 		synctest.Wait()
 		if err := s.Check(ctx); err == nil || f.runs.Load() != 1 {
 			t.Errorf("after the panic: %d runs, check %v", f.runs.Load(), err)
+		}
+		families, err := metrics.Gather()
+		if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 || families[0].Metric[0].Label[0].GetValue() != "controller" {
+			t.Errorf("metrics: %v, %v", families, err)
 		}
 		settle(minRestart + 2*minRestart + time.Second)
 		if err := s.Check(ctx); err == nil || f.runs.Load() != 3 {

@@ -25,6 +25,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
+	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/allocate"
@@ -48,6 +49,8 @@ type Config struct {
 	Tokens Tokens
 	Clock  clock.WithDelayedExecution // nil: the real one
 	Log    *zap.Logger                // nil: silent
+	// Guard counts and logs the panics of watches; nil: they are only logged.
+	Guard *guard.Guard
 
 	Services allocate.Config // what Services are given
 
@@ -60,6 +63,7 @@ type Registry struct {
 	store     store.Store
 	clock     clock.WithDelayedExecution
 	log       *zap.Logger
+	guard     *guard.Guard
 	admission admission.Chain
 	tokens    Tokens
 	fields    *managed.Fields
@@ -90,7 +94,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New serves resources out of s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, tokens: cfg.Tokens, off: cfg.Off, resources: resources,
+		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, resources: resources,
 		byGVR:  make(map[schema.GroupVersionResource]*Resource, len(resources)),
 		byType: make(map[reflect.Type]*Resource, len(resources)),
 	}
@@ -99,6 +103,9 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	}
 	if r.log == nil {
 		r.log = zap.NewNop()
+	}
+	if r.guard == nil {
+		r.guard = guard.Logging(r.log)
 	}
 	r.fields = managed.New(r.clock)
 	r.admission = plugins.New(r, cfg.Roles)
@@ -261,7 +268,7 @@ func (r *Registry) endWatch(ctx context.Context, sel client.Selector, out chan<-
 	if p == nil {
 		return
 	}
-	r.log.Error("watch panicked", zap.String("resource", sel.Resource.Resource), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+	r.guard.Caught("watch", sel.Resource.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
 	status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
 	select {
 	case out <- watch.Event{Type: watch.Error, Object: &status}:

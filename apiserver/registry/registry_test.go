@@ -5,16 +5,20 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clienttest"
+	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -76,7 +80,12 @@ func TestWatchThatPanics(t *testing.T) {
 	}
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	t.Cleanup(func() { s.Close() })
-	r := registry.New(s, resources, registry.Config{})
+	metrics := prometheus.NewRegistry()
+	panics, err := guard.New(zap.NewNop(), clock.RealClock{}, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := registry.New(s, resources, registry.Config{Guard: panics})
 	if err := r.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,5 +104,9 @@ func TestWatchThatPanics(t *testing.T) {
 	}
 	if ev, ok := <-changes; ok {
 		t.Errorf("it goes on with %+v", ev)
+	}
+	families, err := metrics.Gather()
+	if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 || families[0].Metric[0].Label[0].GetValue() != "watch" {
+		t.Errorf("metrics: %v, %v", families, err)
 	}
 }

@@ -219,7 +219,7 @@ func (s *server) measure(ctx context.Context) (r rest, cpu float64, err error) {
 	}
 	return rest{
 		started: sum("process_start_time_seconds"), rss: sum("process_resident_memory_bytes"), goroutines: sum("go_goroutines"),
-		fds: sum("process_open_fds"), open: sum("apiserver_longrunning_requests"), panics: sum("apiserver_request_panics_total"),
+		fds: sum("process_open_fds"), open: sum("apiserver_longrunning_requests"), panics: sum("monopod_panics_total"),
 	}, sum("process_cpu_seconds_total"), err
 }
 

@@ -68,7 +68,7 @@ func workIn(metrics string) (w work) {
 			if n > 0 {
 				w.left += line
 			}
-		case "monopod_panics_total", "apiserver_request_panics_total":
+		case "monopod_panics_total":
 			if n > 0 {
 				w.left += line
 			}

@@ -42,17 +42,24 @@ type fault struct {
 // New returns a Guard. All Guards with the same metrics share one counter; with nil metrics the counter is not
 // registered.
 func New(log *zap.Logger, clk clock.WithTicker, metrics prometheus.Registerer) (*Guard, error) {
-	g := &Guard{clock: clk, log: log, ill: map[string]fault{}, panics: prometheus.NewCounterVec(prometheus.CounterOpts{
+	panics, err := Panics(metrics)
+	return &Guard{clock: clk, log: log, ill: map[string]fault{}, panics: panics}, err
+}
+
+// Panics returns the counter of recovered panics by part, one for all who have the same metrics. With nil metrics
+// it is not registered.
+func Panics(metrics prometheus.Registerer) (*prometheus.CounterVec, error) {
+	panics := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monopod_panics_total", Help: "Number of recovered panics, by the part of the process in which they happened.",
-	}, []string{"part"})}
+	}, []string{"part"})
 	if metrics == nil {
-		return g, nil
+		return panics, nil
 	}
-	err := metrics.Register(g.panics)
+	err := metrics.Register(panics)
 	if known := (prometheus.AlreadyRegisteredError{}); errors.As(err, &known) {
-		g.panics, err = known.ExistingCollector.(*prometheus.CounterVec), nil
+		return known.ExistingCollector.(*prometheus.CounterVec), nil
 	}
-	return g, err
+	return panics, err
 }
 
 // Logging returns a Guard without metrics.
