@@ -116,18 +116,6 @@ func (r *Registry) applyNew(ctx context.Context, res *Resource, ref client.Ref, 
 	return r.Create(ctx, obj)
 }
 
-// target is what a write to a resource or its subresource is about.
-func (r *Registry) target(res *Resource, sub string) managed.Target {
-	t := managed.Target{Resource: res, Subresource: sub}
-	of := r.base(res)
-	for i := range r.resources {
-		if other := &r.resources[i]; r.base(other) == of && other != res {
-			t.Views = append(t.Views, other)
-		}
-	}
-	return t
-}
-
 // track notes in next's managedFields who wrote it over cur, which is nil for a
 // creation. Objects that were never applied are left alone.
 func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, cur Object) {

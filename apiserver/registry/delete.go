@@ -76,7 +76,7 @@ func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions)
 	}
 	next := cur.DeepCopyObject().(Object)
 	next.SetFinalizers(finalizers)
-	if r.schedule(next, cur, grace) && next.GetGeneration() > 0 {
+	if schedule(next, cur, grace, r.now()) && next.GetGeneration() > 0 {
 		next.SetGeneration(next.GetGeneration() + 1)
 	}
 	if res.Prepare != nil {
@@ -87,8 +87,7 @@ func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions)
 
 // schedule sets when next goes, grace seconds after the first request, and says
 // whether that moved. A repeat may only shorten.
-func (r *Registry) schedule(next, cur Object, grace int64) bool {
-	now := r.now()
+func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 	when := cur.GetDeletionTimestamp()
 	if when == nil {
 		setDeletion(next, now.Add(time.Duration(grace)*time.Second), grace)

@@ -43,13 +43,13 @@ func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 		return
 	}
 	// As the server itself: what the client may do and wait for is about obj.
-	if _, err := r.Create(context.Background(), r.inertEvent(obj, why)); err != nil {
+	if _, err := r.Create(context.Background(), inertEvent(obj, why, r.now())); err != nil {
 		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()), zap.String("name", obj.GetName()), zap.Error(err))
 	}
 }
 
-func (r *Registry) inertEvent(obj Object, why string) *corev1.Event {
-	about, now := record.ReferenceTo(obj), r.now()
+func inertEvent(obj Object, why string, now metav1.Time) *corev1.Event {
+	about := record.ReferenceTo(obj)
 	name := about.Name[:min(len(about.Name), maxEventBase)] + "." + strings.ReplaceAll(string(about.UID), "-", "")
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},

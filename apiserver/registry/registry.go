@@ -60,6 +60,7 @@ type Config struct {
 
 // Registry serves resources out of a store. It does not close the store.
 type Registry struct {
+	*catalogue
 	store     store.Store
 	clock     clock.WithDelayedExecution
 	log       *zap.Logger
@@ -69,9 +70,6 @@ type Registry struct {
 	fields    *managed.Fields
 	services  *allocate.Services
 	off       func(controller string) bool
-	resources []Resource
-	byGVR     map[schema.GroupVersionResource]*Resource
-	byType    map[reflect.Type]*Resource
 }
 
 var _ client.Ordered = (*Registry)(nil)
@@ -94,9 +92,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New serves resources out of s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, resources: resources,
-		byGVR:  make(map[schema.GroupVersionResource]*Resource, len(resources)),
-		byType: make(map[reflect.Type]*Resource, len(resources)),
+		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, catalogue: newCatalogue(resources),
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
@@ -110,44 +106,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r.fields = managed.New(r.clock)
 	r.admission = plugins.New(r, cfg.Roles)
 	r.services = newServices(r, cfg.Services)
-	for i := range resources {
-		res := &resources[i]
-		r.byGVR[res.GVR] = res
-		r.byType[reflect.TypeOf(res.New())] = res
-	}
 	return r
-}
-
-// Resources are what is served, for discovery.
-func (r *Registry) Resources() []Resource { return r.resources }
-
-// Stored are the names of those whose objects are stored.
-func (r *Registry) Stored() []schema.GroupResource {
-	var out []schema.GroupResource
-	for i := range r.resources {
-		if res := &r.resources[i]; res.Stored() {
-			out = append(out, res.GVR.GroupResource())
-		}
-	}
-	return out
-}
-
-// Resource finds what is known of a resource.
-func (r *Registry) Resource(gvr schema.GroupVersionResource) (*Resource, error) {
-	if res := r.byGVR[gvr]; res != nil {
-		return res, nil
-	}
-	return nil, errNoResource(gvr)
-}
-
-// stored is Resource for those whose objects the store keeps, under this name or
-// the one that it is a view of.
-func (r *Registry) stored(gvr schema.GroupVersionResource) (*Resource, error) {
-	res, err := r.Resource(gvr)
-	if err == nil && (res.Virtual || r.base(res) == nil) {
-		err = errNoResource(gvr)
-	}
-	return res, err
 }
 
 // Entry is Get for callers that want the encoded object too.

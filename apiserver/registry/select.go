@@ -7,37 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"monopod/apiserver/client"
 	"monopod/store"
 )
-
-// selector turns what a client asks for into what the store can look for. Field
-// names the kind does not know are refused.
-func (r *Registry) selector(sel client.Selector) (store.Selector, error) {
-	res, err := r.stored(sel.Resource)
-	if err != nil {
-		return store.Selector{}, err
-	}
-	s := store.Selector{Resource: r.base(res).Key("", "").Resource, Namespace: sel.Namespace, Progress: sel.Bookmarks}
-	var wanted fields.Requirements
-	if sel.Fields != nil {
-		wanted = sel.Fields.Requirements()
-	}
-	if err := knows(res, wanted); err != nil {
-		return s, err
-	}
-	var rest fields.Requirements
-	for _, q := range wanted {
-		equals := q.Operator == selection.Equals || q.Operator == selection.DoubleEquals
-		if q.Field == "metadata.name" && equals && s.Name == "" {
-			s.Name = q.Value
-			continue
-		}
-		rest = append(rest, q)
-	}
-	s.Match = match(res, sel.Labels, rest)
-	return s, nil
-}
 
 // knows refuses requirements on fields the kind does not index.
 func knows(r *Resource, wanted fields.Requirements) error {

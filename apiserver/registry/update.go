@@ -58,7 +58,7 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 // replace makes next what may be stored in the place of cur, or nil when it was
 // the last thing that held a deletion. What it takes of the cluster is in claims.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, claims *held) (Object, error) {
-	if err := r.sameObject(res, next, cur); err != nil {
+	if err := sameObject(res, next, cur); err != nil {
 		return nil, err
 	}
 	operation := admission.Update
@@ -101,7 +101,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 
 // sameObject is the optimistic lock: what the client names of the object it
 // read must still be so.
-func (r *Registry) sameObject(res *Resource, next, cur Object) error {
+func sameObject(res *Resource, next, cur Object) error {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
 		return errModified(res, cur.GetName())
 	}

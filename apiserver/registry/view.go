@@ -10,21 +10,6 @@ import (
 	"monopod/store"
 )
 
-// base is where the resource's objects are stored: under itself, or under the
-// resource that it is a view of.
-func (r *Registry) base(res *Resource) *Resource {
-	if res.View == nil {
-		return res
-	}
-	return r.byGVR[res.View.Of]
-}
-
-// at is ref as the store knows it.
-func (r *Registry) at(res *Resource, ref client.Ref) client.Ref {
-	ref.Resource = r.base(res).GVR
-	return ref
-}
-
 // shown is a stored object as clients of res see it.
 func shown(res *Resource, stored Object) Object {
 	if res.View == nil || stored == nil {

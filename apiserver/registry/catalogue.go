@@ -1,0 +1,121 @@
+package registry
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/managed"
+	"monopod/store"
+)
+
+// catalogue is what a Registry serves.
+type catalogue struct {
+	resources []Resource
+	byGVR     map[schema.GroupVersionResource]*Resource
+	byType    map[reflect.Type]*Resource
+}
+
+func newCatalogue(resources []Resource) *catalogue {
+	c := &catalogue{
+		resources: resources,
+		byGVR:     make(map[schema.GroupVersionResource]*Resource, len(resources)),
+		byType:    make(map[reflect.Type]*Resource, len(resources)),
+	}
+	for i := range resources {
+		res := &resources[i]
+		c.byGVR[res.GVR] = res
+		c.byType[reflect.TypeOf(res.New())] = res
+	}
+	return c
+}
+
+// Resources are what is served, for discovery.
+func (c *catalogue) Resources() []Resource { return c.resources }
+
+// Stored are the names of those whose objects are stored.
+func (c *catalogue) Stored() []schema.GroupResource {
+	var out []schema.GroupResource
+	for i := range c.resources {
+		if res := &c.resources[i]; res.Stored() {
+			out = append(out, res.GVR.GroupResource())
+		}
+	}
+	return out
+}
+
+// Resource finds what is known of a resource.
+func (c *catalogue) Resource(gvr schema.GroupVersionResource) (*Resource, error) {
+	if res := c.byGVR[gvr]; res != nil {
+		return res, nil
+	}
+	return nil, errNoResource(gvr)
+}
+
+// stored is Resource for those whose objects the store keeps, under this name or
+// the one that it is a view of.
+func (c *catalogue) stored(gvr schema.GroupVersionResource) (*Resource, error) {
+	res, err := c.Resource(gvr)
+	if err == nil && (res.Virtual || c.base(res) == nil) {
+		err = errNoResource(gvr)
+	}
+	return res, err
+}
+
+// base is where the resource's objects are stored: under itself, or under the
+// resource that it is a view of.
+func (c *catalogue) base(res *Resource) *Resource {
+	if res.View == nil {
+		return res
+	}
+	return c.byGVR[res.View.Of]
+}
+
+// at is ref as the store knows it.
+func (c *catalogue) at(res *Resource, ref client.Ref) client.Ref {
+	ref.Resource = c.base(res).GVR
+	return ref
+}
+
+// target is what a write to a resource or its subresource is about.
+func (c *catalogue) target(res *Resource, sub string) managed.Target {
+	t := managed.Target{Resource: res, Subresource: sub}
+	of := c.base(res)
+	for i := range c.resources {
+		if other := &c.resources[i]; c.base(other) == of && other != res {
+			t.Views = append(t.Views, other)
+		}
+	}
+	return t
+}
+
+// selector turns what a client asks for into what the store can look for. Field
+// names the kind does not know are refused.
+func (c *catalogue) selector(sel client.Selector) (store.Selector, error) {
+	res, err := c.stored(sel.Resource)
+	if err != nil {
+		return store.Selector{}, err
+	}
+	s := store.Selector{Resource: c.base(res).Key("", "").Resource, Namespace: sel.Namespace, Progress: sel.Bookmarks}
+	var wanted fields.Requirements
+	if sel.Fields != nil {
+		wanted = sel.Fields.Requirements()
+	}
+	if err := knows(res, wanted); err != nil {
+		return s, err
+	}
+	var rest fields.Requirements
+	for _, q := range wanted {
+		equals := q.Operator == selection.Equals || q.Operator == selection.DoubleEquals
+		if q.Field == "metadata.name" && equals && s.Name == "" {
+			s.Name = q.Value
+			continue
+		}
+		rest = append(rest, q)
+	}
+	s.Match = match(res, sel.Labels, rest)
+	return s, nil
+}
