@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/clusterroleaggregation"
+	"monopod/controllers/daemonset"
 	"monopod/controllers/deployment"
 	"monopod/controllers/disruption"
 	"monopod/controllers/ephemeral"
@@ -46,6 +47,8 @@ type Config struct {
 	ConcurrentReplicaSetSyncs int `json:"concurrentReplicaSetSyncs"`
 	// ConcurrentDeploymentSyncs is --concurrent-deployment-syncs; 0 means 5.
 	ConcurrentDeploymentSyncs int `json:"concurrentDeploymentSyncs"`
+	// ConcurrentDaemonSetSyncs is --concurrent-daemonset-syncs; 0 means 2.
+	ConcurrentDaemonSetSyncs int `json:"concurrentDaemonSetSyncs"`
 	// ConcurrentNamespaceSyncs is --concurrent-namespace-syncs; 0 means 10.
 	ConcurrentNamespaceSyncs int `json:"concurrentNamespaceSyncs"`
 	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
@@ -106,6 +109,13 @@ func All() []Entry {
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return deployment.New(d, e, deployment.Config{Workers: c.ConcurrentDeploymentSyncs}), nil
+			}},
+		{Name: daemonset.Name, Aliases: []string{"daemonset-controller"}, Component: daemonset.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentDaemonSetSyncs, "concurrent-daemonset-syncs", 2, 1, "Number of DaemonSets that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return daemonset.New(d, e, daemonset.Config{Workers: c.ConcurrentDaemonSetSyncs}), nil
 			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

@@ -2,10 +2,8 @@ package deployment
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 
 	"go.uber.org/zap"
@@ -13,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
 
 	"monopod/apiserver/client"
+	"monopod/controllers/owned"
 )
 
 // create makes the new ReplicaSet, as large as there is room for. If its name is taken
@@ -99,19 +97,10 @@ func withHash(labels map[string]string, hash string) map[string]string {
 	return next
 }
 
-// hashOf is the pod-template-hash: 32 bits of the template and of the number of
-// collisions, in letters and digits that form no words. It only names what is new: an
-// existing ReplicaSet is recognized by its template, so that another version of
-// Kubernetes, which hashes in another way, can take over.
+// hashOf is the pod-template-hash. It only names what is new: an existing ReplicaSet is
+// recognized by its template, so that another version of Kubernetes, which hashes in
+// another way, can take over.
 func hashOf(template *corev1.PodTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(template)
-	if err != nil {
-		return "", err
-	}
-	h := fnv.New32a()
-	h.Write(text)
-	if collisions != nil {
-		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
-	}
-	return rand.SafeEncodeString(fmt.Sprint(h.Sum32())), nil
+	return owned.Hash(text, collisions), err
 }

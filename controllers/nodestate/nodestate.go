@@ -1,7 +1,11 @@
 // Package nodestate answers what controllers ask about a node.
 package nodestate
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // ReadyStatus is the status of the Ready condition; empty when there is none.
 func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
@@ -15,3 +19,19 @@ func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
 
 // Ready reports whether the Ready condition is True.
 func Ready(n *corev1.Node) bool { return ReadyStatus(n) == corev1.ConditionTrue }
+
+// Tolerates asks each toleration: operator Exists or Equal, an empty key with Exists
+// means every taint, an empty effect every effect.
+func Tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		switch {
+		case t.Effect != "" && t.Effect != taint.Effect, t.Key != "" && t.Key != taint.Key:
+			return false
+		case t.Operator == corev1.TolerationOpExists:
+			return true
+		case t.Operator == "" || t.Operator == corev1.TolerationOpEqual:
+			return t.Key != "" && t.Value == taint.Value
+		}
+		return false
+	})
+}

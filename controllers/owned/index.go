@@ -3,7 +3,9 @@
 //
 //   - Index: objects by the owner that controls them, as a watch has told.
 //   - Claims: which objects an owner keeps, adopts and releases.
-//   - Owner, Candidates: the owners that a change of an object wakes.
+//   - Changed, Owner, Candidates: the owners that a change of an object wakes.
+//   - Pods, NewPod, SlowStart: creation and deletion of an owner's pods.
+//   - Hash: the name of what an owner makes of a template.
 package owned
 
 import (

@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,35 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
 )
+
+// Changed returns the keys of the owners of type T that a change of an object wakes: the
+// one that controls it, the one that controlled it, and those that may adopt it. old and
+// new are as in follow.Source; selector is that of an owner.
+func Changed[T client.Object](ctx context.Context, c client.Client, kind string, selector func(owner T) *metav1.LabelSelector, old, new client.Object) ([]follow.Key, error) {
+	var before, after *metav1.OwnerReference
+	if old != nil {
+		before = metav1.GetControllerOfNoCopy(old)
+	}
+	if new != nil {
+		after = metav1.GetControllerOfNoCopy(new)
+	}
+	var keys []follow.Key
+	if before != nil && (after == nil || after.UID != before.UID) {
+		var err error
+		if keys, err = Owner[T](ctx, c, kind, old.GetNamespace(), before); err != nil {
+			return nil, err
+		}
+	}
+	var more []follow.Key
+	var err error
+	switch {
+	case after != nil:
+		more, err = Owner[T](ctx, c, kind, new.GetNamespace(), after)
+	case new != nil && (old == nil || before != nil || !maps.Equal(old.GetLabels(), new.GetLabels())):
+		more, err = Candidates(ctx, c, new, selector)
+	}
+	return append(keys, more...), err
+}
 
 // Owner returns the key of the owner of type T that ref names, if ref is of that kind
 // and the owner exists with the same UID.

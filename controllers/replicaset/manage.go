@@ -8,11 +8,11 @@ import (
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
 )
 
 // manage makes or deletes pods, at most 500, and returns the active ones that it
@@ -33,55 +33,15 @@ func (r *run) manage(ctx context.Context, rs *appsv1.ReplicaSet, active []*corev
 func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("replicaset", rs.Name), zap.Int("count", n))
 	r.expected.expectCreations(rs.UID, n)
-	made, err := slowStart(n, func() error {
-		err := r.create(ctx, rs)
-		if err != nil && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	made, err := owned.SlowStart(n, func(int) error {
+		err := r.control.Create(ctx, rs, owned.NewPod(rs, r.claims.Ref(rs), &rs.Spec.Template))
+		if owned.Ending(err) {
 			return nil // it ends with its namespace; the expectation need not be met
 		}
 		return err
 	})
 	r.expected.created(rs.UID, n-made)
 	return err
-}
-
-// slowStart calls f n times in parallel batches of 1, 2, 4… A batch with an error
-// is the last. It returns how many calls succeeded, and the batch's errors.
-func slowStart(n int, f func() error) (succeeded int, err error) {
-	for batch := 1; n > 0; batch *= 2 {
-		size := min(batch, n)
-		errs := follow.Each(parallel, make([]struct{}, size), func(struct{}) error { return f() })
-		succeeded += size - len(errs)
-		if len(errs) > 0 {
-			return succeeded, errors.Join(errs...)
-		}
-		n -= size
-	}
-	return succeeded, nil
-}
-
-func (r *run) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	created, err := r.deps.Client.Create(ctx, r.podFor(rs))
-	switch {
-	case err == nil:
-		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.GetName())
-	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		r.events.Eventf(rs, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
-	}
-	return err
-}
-
-// podFor is a new pod of rs.
-func (r *run) podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
-	t := rs.Spec.Template.DeepCopy()
-	return &corev1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: rs.Name + "-", Namespace: rs.Namespace,
-			Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{r.claims.Ref(rs)},
-		},
-		Spec: t.Spec,
-	}
 }
 
 // scaleDown deletes the n pods that will be missed least.
@@ -100,18 +60,13 @@ func (r *run) scaleDown(ctx context.Context, rs *appsv1.ReplicaSet, active []*co
 }
 
 func (r *run) delete(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{
-		Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
-	})
-	if err == nil {
-		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
+	err := r.control.Delete(ctx, rs, pod)
+	if err != nil {
+		r.expected.deleted(rs.UID, podKey(pod)) // no event will come
+	}
+	if owned.Gone(err) {
 		return nil
 	}
-	r.expected.deleted(rs.UID, podKey(pod)) // no event will come
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	r.events.Eventf(rs, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
 }
 

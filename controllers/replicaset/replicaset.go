@@ -69,7 +69,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, claims: claims(c.deps.Client), pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
+	r := &run{Controller: c, claims: claims(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
@@ -85,6 +85,7 @@ func (c *Controller) Run(ctx context.Context) error {
 type run struct {
 	*Controller
 	claims   owned.Claims[*corev1.Pod]
+	control  owned.Pods
 	pods     *owned.Index[*corev1.Pod]
 	expected *expectations
 }

@@ -68,20 +68,8 @@ func effectiveTaints(n *corev1.Node) []corev1.Taint {
 	return append(slices.Clone(n.Spec.Taints), notReady)
 }
 
-// tolerates asks each toleration: operator Exists or Equal, an empty key with
-// Exists means every taint, an empty effect every effect.
 func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-		switch {
-		case t.Effect != "" && t.Effect != taint.Effect, t.Key != "" && t.Key != taint.Key:
-			return false
-		case t.Operator == corev1.TolerationOpExists:
-			return true
-		case t.Operator == "" || t.Operator == corev1.TolerationOpEqual:
-			return t.Key != "" && t.Value == taint.Value
-		}
-		return false
-	})
+	return nodestate.Tolerates(pod.Spec.Tolerations, taint)
 }
 
 func affinity(pod *corev1.Pod, on *nodeState) []string {

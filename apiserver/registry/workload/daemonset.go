@@ -23,7 +23,7 @@ func daemonSetResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.DaemonSets,
 		Kind:         "DaemonSet",
-		Inert:        "the daemonset controller is not part of this version, so no pod is created",
+		Controller:   "daemonset",
 		Namespaced:   true,
 		ShortNames:   []string{"ds"},
 		Categories:   []string{"all"},

@@ -1,0 +1,199 @@
+// Package daemonset keeps one pod of each DaemonSet on every node that it is for.
+//
+//   - nodes: which nodes those are, and what a pod needs to get to its node.
+//   - view: what one sync knows of a DaemonSet, its nodes and pods.
+//   - manage: pods that are missing, and those that are too many or have ended.
+//   - rolling: the steps of a rolling update.
+//   - status: the counts.
+package daemonset
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+	"monopod/controllers/revisions"
+)
+
+// Name of the controller.
+const Name = "daemonset"
+
+// Component is the source of its events.
+const Component = "daemonset-controller"
+
+const (
+	kind     = "DaemonSet"
+	burst    = 250 // most pods made or deleted in one sync (upstream BurstReplicas)
+	parallel = 50  // requests at a time; upstream has as many as there are pods
+)
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-daemonset-syncs, 0 means upstream's 2
+}
+
+// Controller keeps the pods of DaemonSets.
+type Controller struct {
+	deps   follow.Deps
+	events record.Eventer
+	cfg    Config
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+	if cfg.Workers == 0 {
+		cfg.Workers = 2
+	}
+	return &Controller{deps: deps, events: events, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements follow.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
+	r := &run{Controller: c,
+		claims: owned.Claims[*corev1.Pod]{Client: c.deps.Client, Kind: gvk,
+			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
+		control: owned.Pods{Client: c.deps.Client, Events: c.events},
+		keeper:  revisions.Keeper{Client: c.deps.Client, Kind: gvk, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey},
+		pods:    owned.NewIndex[*corev1.Pod](), known: owned.NewIndex[*appsv1.ControllerRevision](),
+		failures: newFailures(c.deps.Clock),
+	}
+	return follow.New(c.deps, follow.Config[follow.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.DaemonSets}, Keys: follow.Plain(r.onDaemonSet)},
+			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: r.onRevision},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+			{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode},
+		},
+		Reconcile: r.reconcile,
+	}).Run(ctx)
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	claims   owned.Claims[*corev1.Pod]
+	control  owned.Pods
+	keeper   revisions.Keeper
+	pods     *owned.Index[*corev1.Pod]
+	known    *owned.Index[*appsv1.ControllerRevision]
+	failures *failures
+}
+
+// reconcile is one sync of a DaemonSet: its revision, its pods, then its status. A
+// DaemonSet that is being deleted is left to the garbage collector, since its revisions
+// may be gone already.
+func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	ds, err := client.Get[*appsv1.DaemonSet](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) || err == nil && ds.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
+	if err != nil || selector.Empty() {
+		return 0, nil // cannot be stored; trying again would not help
+	}
+	nodes, err := client.List[*corev1.Node](ctx, r.deps.Client, client.Selector{})
+	if err != nil {
+		return 0, err
+	}
+	history, err := r.keeper.Sync(ctx, revisions.Owner{
+		Object: ds, Selector: selector, Template: &ds.Spec.Template, Collisions: ds.Status.CollisionCount,
+	}, r.known.OfOrOrphan(ds))
+	if err != nil {
+		return 0, err
+	}
+	mine, err := r.claims.Of(ctx, ds, selector, r.pods.OfOrOrphan(ds))
+	if err != nil {
+		return 0, err
+	}
+	v := newView(ds, history, nodes, mine, r.deps.Clock.Now())
+	again, err := r.work(ctx, v, selector)
+	return earliest(again, v.nextAvailable()), errors.Join(err, r.report(ctx, v))
+}
+
+// work does what one sync has to do with pods. A DaemonSet's pods are neither created nor
+// deleted without a look at what the API has: the index may not know yet of pods that are
+// older than the DaemonSet, since nothing orders what two watches send.
+func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time.Duration, error) {
+	if v.plan().empty() {
+		return 0, r.trim(ctx, v)
+	}
+	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: v.ds.Namespace, Labels: selector})
+	if err != nil {
+		return 0, err
+	}
+	mine, err := r.claims.Of(ctx, v.ds, selector, stored)
+	if err != nil {
+		return 0, err
+	}
+	v.place(mine)
+	again, err := r.carryOut(ctx, v, v.plan())
+	return again, errors.Join(err, r.trim(ctx, v))
+}
+
+// trim deletes old revisions. Those that pods have still count, but stay.
+func (r *run) trim(ctx context.Context, v *view) error {
+	keep := 10 // as the API server defaults
+	if limit := v.ds.Spec.RevisionHistoryLimit; limit != nil {
+		keep = int(*limit)
+	}
+	used := v.hashes()
+	live := func(rev *appsv1.ControllerRevision) bool {
+		return used[rev.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
+	}
+	for _, rev := range v.history.Others {
+		if live(rev) {
+			keep--
+		}
+	}
+	return r.keeper.Trim(ctx, v.history.Others, max(0, keep), live)
+}
+
+// report writes the status if it has changed.
+func (r *run) report(ctx context.Context, v *view) error {
+	next := v.status()
+	if equality.Semantic.DeepEqual(next, v.ds.Status) {
+		return nil
+	}
+	_, err := client.Update(ctx, r.deps.Client, v.ds, "status", func(cur *appsv1.DaemonSet) error {
+		if cur.UID != v.ds.UID {
+			return apierrors.NewNotFound(client.DaemonSets.GroupResource(), v.ds.Name)
+		}
+		next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
+		cur.Status = next
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// earliest is the shorter of two waits; 0 is none.
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,105 @@
+package daemonset
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/controllers/podstate"
+)
+
+// plan is what is to be done with pods.
+type plan struct {
+	create []string      // on these nodes
+	delete []*corev1.Pod // too many, old, or finished
+	failed []*corev1.Pod // to be deleted, not too often
+}
+
+func (p plan) empty() bool { return len(p.create)+len(p.delete)+len(p.failed) == 0 }
+
+// plan is what brings the pods nearer to what the DaemonSet asks for. A rolling update
+// goes on only if there is nothing else to do.
+func (v *view) plan() plan {
+	p := v.manage()
+	if p.empty() && v.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		return v.roll()
+	}
+	return p
+}
+
+// manage finds nodes without a pod and pods without need, whatever their template.
+func (v *view) manage() plan {
+	var p plan
+	known := map[string]bool{}
+	for _, node := range v.nodes {
+		known[node.Name] = true
+		v.manageNode(&p, node)
+	}
+	for node, on := range v.pods {
+		if known[node] {
+			continue
+		}
+		for _, pod := range on { // podgc ends those that are bound
+			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+				p.delete = append(p.delete, pod)
+			}
+		}
+	}
+	return p
+}
+
+func (v *view) manageNode(p *plan, node *corev1.Node) {
+	on := v.pods[node.Name]
+	run, stay := fits(v.ds, node)
+	switch {
+	case run && len(on) == 0:
+		p.create = append(p.create, node.Name)
+		return
+	case !stay:
+		p.delete = append(p.delete, slices.DeleteFunc(slices.Clone(on), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })...)
+		return
+	}
+	var active []*corev1.Pod
+	for _, pod := range on {
+		switch {
+		case pod.DeletionTimestamp != nil:
+		case pod.Status.Phase == corev1.PodFailed:
+			p.failed = append(p.failed, pod)
+		case pod.Status.Phase == corev1.PodSucceeded:
+			p.delete = append(p.delete, pod)
+		default:
+			active = append(active, pod)
+		}
+	}
+	switch {
+	case v.surges() && len(active) == 0 && run:
+		p.create = append(p.create, node.Name) // the ending pod is not waited for
+	case len(active) <= 1:
+	case v.surges():
+		p.delete = append(p.delete, v.surplus(active)...)
+	default:
+		p.delete = append(p.delete, active[1:]...)
+	}
+}
+
+// surplus are the pods of a node that it has too many of while a rolling update surges:
+// an old and a new one may be there as long as only the old one is ready.
+func (v *view) surplus(active []*corev1.Pod) []*corev1.Pod {
+	var out []*corev1.Pod
+	var is, was *corev1.Pod
+	for _, pod := range active {
+		switch {
+		case v.updated(pod) && is == nil:
+			is = pod
+		case !v.updated(pod) && was == nil:
+			was = pod
+		default:
+			out = append(out, pod)
+		}
+	}
+	if is != nil && was != nil && (!podstate.Ready(was) || v.available(is)) {
+		out = append(out, was)
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package daemonset
+
+import corev1 "k8s.io/api/core/v1"
+
+// pair are the pods of a node that are not being deleted. Two of one kind are not ok: they
+// are left to manage.
+type pair struct {
+	node    string
+	is, was *corev1.Pod // of the template, and of another one
+	ok      bool
+}
+
+// pairs are those of the nodes that may have pods, by name.
+func (v *view) pairs() []pair {
+	var out []pair
+	for _, node := range v.nodes {
+		if _, stay := fits(v.ds, node); !stay {
+			continue
+		}
+		run, _ := fits(v.ds, node)
+		if on := v.pods[node.Name]; run || len(on) > 0 {
+			out = append(out, v.pair(node.Name, on))
+		}
+	}
+	return out
+}
+
+func (v *view) pair(node string, on []*corev1.Pod) pair {
+	p := pair{node: node, ok: true}
+	for _, pod := range on {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		kind := &p.was
+		if v.updated(pod) {
+			kind = &p.is
+		}
+		if *kind != nil {
+			return pair{node: node}
+		}
+		*kind = pod
+	}
+	return p
+}
+
+// roll is one step of a rolling update.
+func (v *view) roll() plan {
+	unavailable, surge := v.limits()
+	if surge == 0 {
+		return v.rollInPlace(unavailable)
+	}
+	return v.rollAhead(surge)
+}
+
+// rollInPlace deletes old pods: all that are not available, and of the others as many as
+// the limit allows.
+func (v *view) rollInPlace(limit int) plan {
+	var p plan
+	var candidates []*corev1.Pod
+	missing := 0
+	for _, on := range v.pairs() {
+		switch {
+		case !on.ok || (on.is == nil) == (on.was == nil):
+			missing++ // manage creates or deletes a pod
+		case on.is != nil:
+			if !v.available(on.is) {
+				missing++
+			}
+		case !v.available(on.was):
+			p.delete = append(p.delete, on.was)
+			missing++
+		default:
+			candidates = append(candidates, on.was)
+		}
+	}
+	p.delete = append(p.delete, candidates[:max(0, min(limit-missing, len(candidates)))]...)
+	return p
+}
+
+// rollAhead creates new pods beside old ones, beside those that are available on as many
+// nodes as the limit allows, and deletes an old pod when its new one is available.
+func (v *view) rollAhead(limit int) plan {
+	var p plan
+	var candidates []string
+	surging := 0
+	for _, on := range v.pairs() {
+		switch {
+		case !on.ok:
+			surging++
+		case on.was == nil: // up to date, or manage creates it
+		case on.is == nil && !v.available(on.was):
+			p.create = append(p.create, on.node)
+		case on.is == nil:
+			candidates = append(candidates, on.node)
+		case v.available(on.was) && !v.available(on.is):
+			surging++
+		default:
+			p.delete = append(p.delete, on.was)
+		}
+	}
+	p.create = append(p.create, candidates[:max(0, min(limit-surging, len(candidates)))]...)
+	return p
+}

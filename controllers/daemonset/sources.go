@@ -1,0 +1,69 @@
+package daemonset
+
+import (
+	"context"
+	"maps"
+	"math"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector }
+
+// onDaemonSet wakes the DaemonSet itself, and forgets what failed before its change.
+func (r *run) onDaemonSet(old, new client.Object) []follow.Key {
+	if new == nil {
+		r.failures.forget(old.GetUID(), math.MaxInt64)
+	} else {
+		r.failures.forget(new.GetUID(), new.(*appsv1.DaemonSet).Status.ObservedGeneration)
+	}
+	return follow.OnAny(old, new)
+}
+
+// onPod and onRevision keep the indexes, and wake the DaemonSets that own the object,
+// owned it, or may adopt it. They may be called again after an error.
+func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	r.pods.Change(old, new)
+	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
+}
+
+func (r *run) onRevision(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	r.known.Change(old, new)
+	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
+}
+
+// onNode wakes the DaemonSets that the change of a node concerns: those that should run
+// there now, or no longer. Heartbeats concern none.
+func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	was, _ := old.(*corev1.Node)
+	is, _ := new.(*corev1.Node)
+	if was != nil && is != nil && maps.Equal(was.Labels, is.Labels) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
+		return nil, nil
+	}
+	all, err := client.List[*appsv1.DaemonSet](ctx, r.deps.Client, client.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	var keys []follow.Key
+	for _, ds := range all {
+		ran, stayed := was != nil, was != nil
+		if was != nil {
+			ran, stayed = fits(ds, was)
+		}
+		run, stay := is != nil, is != nil
+		if is != nil {
+			run, stay = fits(ds, is)
+		}
+		if run != ran || stay != stayed {
+			keys = append(keys, follow.KeyOf(ds))
+		}
+	}
+	return keys, nil
+}

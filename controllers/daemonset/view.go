@@ -1,0 +1,154 @@
+package daemonset
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"monopod/controllers/podstate"
+	"monopod/controllers/revisions"
+)
+
+// generationLabel is a pod's template generation: the number that the API server counts
+// in the DaemonSet's annotation. Older versions of Kubernetes had no hash.
+const generationLabel = appsv1.DeprecatedTemplateGeneration
+
+// podGenerationLabel is the label of pods for it.
+const podGenerationLabel = "pod-template-generation"
+
+// view is what one sync knows of a DaemonSet.
+type view struct {
+	ds      *appsv1.DaemonSet // shared
+	history revisions.History
+	nodes   []*corev1.Node           // by name
+	pods    map[string][]*corev1.Pod // by node, the one that counts first
+	now     time.Time
+
+	current map[string]bool // hashes of the template
+}
+
+func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod, now time.Time) *view {
+	v := &view{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
+	slices.SortFunc(v.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	v.current[v.hash()] = true
+	for _, r := range history.Others { // adopted ones of the same template
+		if hash := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && revisions.Same(r, history.Current.Data.Raw, &ds.Spec.Template) {
+			v.current[hash] = true
+		}
+	}
+	v.place(pods)
+	return v
+}
+
+// place replaces the pods.
+func (v *view) place(pods []*corev1.Pod) {
+	v.pods = map[string][]*corev1.Pod{}
+	for _, p := range pods {
+		if node := nodeOf(p); node != "" {
+			v.pods[node] = append(v.pods[node], p)
+		}
+	}
+	for _, on := range v.pods {
+		slices.SortFunc(on, compare)
+	}
+}
+
+// compare puts bound pods first, then the older ones.
+func compare(a, b *corev1.Pod) int {
+	unbound := func(p *corev1.Pod) int {
+		if p.Spec.NodeName == "" {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(unbound(a), unbound(b)), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// hash is the label of new pods.
+func (v *view) hash() string {
+	return v.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+}
+
+// hashes are those of the pods.
+func (v *view) hashes() map[string]bool {
+	all := map[string]bool{}
+	for _, on := range v.pods {
+		for _, p := range on {
+			all[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
+		}
+	}
+	return all
+}
+
+// updated reports whether a pod has the DaemonSet's template.
+func (v *view) updated(p *corev1.Pod) bool {
+	if hash := p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && v.current[hash] {
+		return true
+	}
+	generation := v.ds.Annotations[generationLabel]
+	return generation != "" && p.Labels[podGenerationLabel] == generation
+}
+
+// available reports whether a pod has been ready for minReadySeconds.
+func (v *view) available(p *corev1.Pod) bool {
+	wait, ready := podstate.AvailableIn(p, v.ds.Spec.MinReadySeconds, v.now)
+	return ready && wait <= 0
+}
+
+// nextAvailable is the shortest time until a ready pod becomes available; 0 if none will.
+func (v *view) nextAvailable() time.Duration {
+	var next time.Duration
+	for _, on := range v.pods {
+		for _, p := range on {
+			if wait, ready := podstate.AvailableIn(p, v.ds.Spec.MinReadySeconds, v.now); ready && wait > 0 {
+				next = earliest(next, wait)
+			}
+		}
+	}
+	return next
+}
+
+// desired is how many nodes should run a pod.
+func (v *view) desired() int {
+	n := 0
+	for _, node := range v.nodes {
+		if run, _ := fits(v.ds, node); run {
+			n++
+		}
+	}
+	return n
+}
+
+// limits are how many nodes a rolling update may leave without an available pod, and on
+// how many it may have a second one. Percentages of the nodes are rounded up.
+func (v *view) limits() (unavailable, surge int) {
+	if rolling := v.ds.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		all := v.desired()
+		unavailable, surge = scaled(rolling.MaxUnavailable, all), scaled(rolling.MaxSurge, all)
+	}
+	if unavailable == 0 && surge == 0 {
+		unavailable = 1
+	}
+	return unavailable, surge
+}
+
+func scaled(of *intstr.IntOrString, all int) int {
+	if of == nil {
+		return 0
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(of, all, true)
+	if err != nil {
+		return 0 // cannot be stored
+	}
+	return n
+}
+
+// surges reports whether a rolling update creates the new pod of a node first.
+func (v *view) surges() bool {
+	s := v.ds.Spec.UpdateStrategy
+	return s.Type == appsv1.RollingUpdateDaemonSetStrategyType && s.RollingUpdate != nil && scaled(s.RollingUpdate.MaxSurge, 100) > 0
+}

@@ -1,0 +1,20 @@
+package owned
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// Hash names what an owner makes of a text: 32 bits of it and of the number of
+// collisions (nil: none so far), in letters and digits that form no words.
+func Hash(text []byte, collisions *int32) string {
+	h := fnv.New32a()
+	h.Write(text)
+	if collisions != nil {
+		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
+	}
+	return rand.SafeEncodeString(fmt.Sprint(h.Sum32()))
+}

@@ -1,0 +1,218 @@
+// Package revisions keeps the ControllerRevisions of DaemonSets and StatefulSets: one for
+// each pod template that an owner had, with growing numbers, so that kubectl rollout can
+// show and restore them.
+//
+//   - Keeper.Sync: finds or creates the revision of the present template.
+//   - Keeper.Trim: deletes the oldest ones.
+//   - Data, Template: what a revision contains.
+package revisions
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/owned"
+)
+
+const (
+	// maxPrefix is how much of an owner's name a revision's name has (upstream
+	// ControllerRevisionName).
+	maxPrefix = 223
+	// maxCollisions are the names that one sync tries.
+	maxCollisions = 10
+)
+
+// Keeper keeps the revisions of owners of one kind.
+type Keeper struct {
+	Client client.Client
+	Kind   schema.GroupVersionKind
+	// HashLabel is the label of a revision that has the hash of its name.
+	HashLabel string
+}
+
+// Owner is what a Keeper needs to know of an owner.
+type Owner struct {
+	Object     client.Object
+	Selector   labels.Selector
+	Template   *corev1.PodTemplateSpec
+	Collisions *int32 // status.collisionCount
+}
+
+// History is an owner's revisions.
+type History struct {
+	// Current is that of the owner's template.
+	Current *appsv1.ControllerRevision
+	// Others are all others, lowest number first. Some may be of the same template,
+	// too, if they were adopted.
+	Others []*appsv1.ControllerRevision
+	// Collisions is the next status.collisionCount.
+	Collisions *int32
+}
+
+// Claims is how owners claim revisions.
+func (k Keeper) Claims() owned.Claims[*appsv1.ControllerRevision] {
+	return owned.Claims[*appsv1.ControllerRevision]{Client: k.Client, Kind: k.Kind,
+		Adoptive: func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp == nil }}
+}
+
+// Sync claims the owner's revisions among known, and finds the one of its template. If
+// there is none it is created; if another one has a higher number, as after an undo, it
+// gets the highest.
+func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRevision) (History, error) {
+	mine, err := k.Claims().Of(ctx, o.Object, o.Selector, known)
+	if err != nil {
+		return History{}, err
+	}
+	h := History{Others: mine, Collisions: o.Collisions}
+	slices.SortFunc(h.Others, compare)
+	data, err := Data(o.Template)
+	if err != nil {
+		return History{}, err
+	}
+	for i := len(h.Others) - 1; i >= 0 && h.Current == nil; i-- {
+		if r := h.Others[i]; r.DeletionTimestamp == nil && Same(r, data, o.Template) {
+			h.Current, h.Others = r, slices.Delete(h.Others, i, i+1)
+		}
+	}
+	next := int64(1)
+	if n := len(h.Others); n > 0 {
+		next = h.Others[n-1].Revision + 1
+	}
+	switch {
+	case h.Current == nil:
+		err = k.create(ctx, o, &h, data, next)
+	case h.Current.Revision < next:
+		h.Current, err = client.Update(ctx, k.Client, h.Current, "", func(r *appsv1.ControllerRevision) error {
+			r.Revision = max(r.Revision, next)
+			return nil
+		})
+	}
+	return h, err
+}
+
+// compare puts the lower number first, and of two with the same the older one.
+func compare(a, b *appsv1.ControllerRevision) int {
+	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// create stores a revision. If its name is taken by another template, or by somebody
+// else's revision, the next name is tried.
+func (k Keeper) create(ctx context.Context, o Owner, h *History, data []byte, number int64) error {
+	for range maxCollisions {
+		r := k.revision(o, data, number, owned.Hash(data, h.Collisions))
+		name := r.Name
+		made, err := k.Client.Create(ctx, r)
+		if apierrors.IsAlreadyExists(err) {
+			made, err = k.Client.Get(ctx, client.Ref{Resource: client.ControllerRevisions, Namespace: o.Object.GetNamespace(), Name: name})
+		}
+		if err != nil {
+			return err
+		}
+		if r := made.(*appsv1.ControllerRevision); metav1.IsControlledBy(r, o.Object) && Same(r, data, o.Template) {
+			h.Current = r
+			return nil
+		}
+		count := int32(1)
+		if h.Collisions != nil {
+			count += *h.Collisions
+		}
+		h.Collisions = &count
+	}
+	return fmt.Errorf("no free name for a revision of %s %s/%s", k.Kind.Kind, o.Object.GetNamespace(), o.Object.GetName())
+}
+
+func (k Keeper) revision(o Owner, data []byte, number int64, hash string) *appsv1.ControllerRevision {
+	prefix := o.Object.GetName()
+	labels := maps.Clone(o.Template.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[k.HashLabel] = hash
+	return &appsv1.ControllerRevision{
+		TypeMeta: metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Object.GetNamespace(), Name: prefix[:min(len(prefix), maxPrefix)] + "-" + hash,
+			Labels: labels, Annotations: maps.Clone(o.Object.GetAnnotations()),
+			OwnerReferences: []metav1.OwnerReference{k.Claims().Ref(o.Object)},
+		},
+		Data: runtime.RawExtension{Raw: data}, Revision: number,
+	}
+}
+
+// Trim deletes the revisions that exceed a number, lowest first. all are sorted as in
+// History; those that are live are kept, and not counted. A negative number keeps all.
+func (k Keeper) Trim(ctx context.Context, all []*appsv1.ControllerRevision, keep int, live func(*appsv1.ControllerRevision) bool) error {
+	dead := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp != nil || live(r) })
+	if keep < 0 {
+		return nil
+	}
+	for _, r := range dead[:max(0, len(dead)-keep)] {
+		_, err := k.Client.Delete(ctx, client.RefOf(r), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
+		if err != nil && !owned.Gone(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Data is the content of a template's revision: a strategic merge patch of the owner that
+// replaces spec.template, byte for byte what kubectl computes.
+func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
+	text, err := json.Marshal(template)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	var raw any
+	fields["$patch"] = json.RawMessage(`"replace"`)
+	if text, err = json.Marshal(map[string]any{"spec": map[string]any{"template": fields}}); err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text)) // again, so that all fields are sorted
+	decoder.UseNumber()
+	if err := decoder.Decode(&raw); err != nil {
+		return nil, err
+	}
+	return json.Marshal(raw)
+}
+
+// Template is the one that a revision contains.
+func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
+	var patch struct {
+		Spec struct {
+			Template corev1.PodTemplateSpec `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.Data.Raw, &patch); err != nil {
+		return nil, fmt.Errorf("ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return &patch.Spec.Template, nil
+}
+
+// Same reports whether a revision is of a template; data is the template's Data. One that
+// another version of Kubernetes wrote in another way is, too.
+func Same(r *appsv1.ControllerRevision, data []byte, template *corev1.PodTemplateSpec) bool {
+	if bytes.Equal(r.Data.Raw, data) {
+		return true
+	}
+	its, err := Template(r)
+	return err == nil && equality.Semantic.DeepEqual(its, template)
+}
