@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -118,10 +119,18 @@ func (c cluster) ready(n int) {
 	for again := true; again; {
 		again = false
 		for _, p := range c.pods() {
-			if p.Status.Phase != corev1.PodRunning && n != 0 {
-				c.Phase(p, corev1.PodRunning, true)
-				again, n = n < 0, n-1
+			if p.Status.Phase == corev1.PodRunning || n == 0 {
+				continue
 			}
+			_, err := client.Update(c.t.Context(), c.Client, p, "status", func(p *corev1.Pod) error {
+				p.Status.Phase = corev1.PodRunning
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+				return nil
+			})
+			if err != nil && !apierrors.IsNotFound(err) { // it may be an old one that has just been deleted
+				c.t.Fatal(err)
+			}
+			again, n = n < 0, n-1
 		}
 		apitest.Settle(time.Second)
 	}

@@ -34,6 +34,12 @@ func size(rs *appsv1.ReplicaSet) int32 {
 // wait for that and can exceed the surge for a moment.
 func present(rs *appsv1.ReplicaSet) int32 { return max(size(rs), rs.Status.Replicas) }
 
+// unreported reports whether a status is not yet about the current spec of its
+// ReplicaSet, which may still create pods of the size that it had before.
+func unreported(sets []*appsv1.ReplicaSet) bool {
+	return slices.ContainsFunc(sets, func(rs *appsv1.ReplicaSet) bool { return rs.Status.ObservedGeneration < rs.Generation })
+}
+
 // available is how many replicas of a ReplicaSet are available and will be kept.
 func available(rs *appsv1.ReplicaSet) int32 {
 	if rs == nil {
@@ -86,14 +92,20 @@ func fewest(d *appsv1.Deployment) int32 {
 	return desired(d) - unavailable
 }
 
-// grown is the size of the new ReplicaSet: what Deployment asks for, as far as the
-// surge leaves room. all includes the new one if it exists.
-func grown(d *appsv1.Deployment, new *appsv1.ReplicaSet, all []*appsv1.ReplicaSet) int32 {
+// grown is the size of the new ReplicaSet, nil if there is none yet: what the Deployment
+// asks for, as far as the surge leaves room once the old ones have reported.
+func grown(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) int32 {
 	now, want := size(new), desired(d)
 	if now >= want {
 		return want
 	}
-	room := most(d) - sum(all, present)
+	if unreported(old) {
+		return now
+	}
+	room := most(d) - sum(old, present)
+	if new != nil {
+		room -= present(new)
+	}
 	return now + min(max(room, 0), want-now)
 }
 

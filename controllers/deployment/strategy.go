@@ -26,7 +26,7 @@ func (r *run) roll(ctx context.Context, ro *rollout) error {
 			return err
 		}
 	}
-	if err := r.resize(ctx, ro, ro.new, grown(ro.d, ro.new, ro.all())); err != nil {
+	if err := r.resize(ctx, ro, ro.new, grown(ro.d, ro.new, ro.old)); err != nil {
 		return err
 	}
 	old := active(ro.old)
@@ -61,16 +61,12 @@ func (r *run) recreate(ctx context.Context, ro *rollout) error {
 	return r.cleanUp(ctx, ro)
 }
 
-// oldPodsGone reports whether no pod of an old ReplicaSet runs any more. A ReplicaSet
-// that reports none may still have some over a client that is not client.Ordered, so
-// that the pods are looked at, too. Their end changes a ReplicaSet's status, which
-// wakes the Deployment.
+// oldPodsGone reports whether no pod of an old ReplicaSet runs any more, and none will
+// be created. The end of a pod changes the status of its ReplicaSet, which wakes the
+// Deployment.
 func (r *run) oldPodsGone(ctx context.Context, ro *rollout) (bool, error) {
-	for _, rs := range ro.old {
-		s := rs.Status
-		if s.ObservedGeneration < rs.Generation || s.Replicas > 0 || s.TerminatingReplicas != nil && *s.TerminatingReplicas > 0 {
-			return false, nil
-		}
+	if unreported(ro.old) {
+		return false, nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(ro.d.Spec.Selector)
 	if err != nil {
@@ -85,6 +81,9 @@ func (r *run) oldPodsGone(ctx context.Context, ro *rollout) (bool, error) {
 // rescale scales without a rollout: the Deployment is paused, or was scaled during one.
 func (r *run) rescale(ctx context.Context, ro *rollout) error {
 	d, active := ro.d, ro.active()
+	if most(d) > sum(active, size) && unreported(ro.all()) {
+		return nil // a report wakes the Deployment
+	}
 	switch {
 	case len(active) == 0 && len(ro.all()) == 0:
 		return nil
@@ -166,7 +165,7 @@ func (r *run) cleanUp(ctx context.Context, ro *rollout) error {
 		return cmp.Or(cmp.Compare(revisionOf(a), revisionOf(b)), compareAges(a, b))
 	})
 	for _, rs := range old[:max(0, len(old)-int(*limit))] {
-		if present(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration {
+		if present(rs) != 0 || unreported([]*appsv1.ReplicaSet{rs}) {
 			continue
 		}
 		r.deps.Log.Debug("deleting an old ReplicaSet", zap.String("namespace", rs.Namespace), zap.String("deployment", ro.d.Name), zap.String("replicaset", rs.Name))

@@ -1,0 +1,367 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/garbagecollector"
+	"monopod/controllers/internal/apitest"
+	"monopod/controllers/podstate"
+)
+
+// TestRandomSequences does what users and nodes do to a Deployment, in random order and
+// often before the last change has come to rest, over the real API with the controllers of
+// ReplicaSets and the garbage collector. It checks at every change of a pod that there are
+// never more pods than replicas and surge, that no fewer are available than the strategy
+// allows, that nothing changes hands between two owners, and at the end that all comes to
+// rest.
+func TestRandomSequences(t *testing.T) {
+	t.Parallel()
+	seeds := 12
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed)) })
+		})
+	}
+}
+
+func randomSequence(t *testing.T, seed uint64) {
+	api := apitest.New(t)
+	start(t, api, api.Client)
+	deps := api.Deps()
+	api.Run(garbagecollector.New(deps, &api.Events, garbagecollector.Config{Kinds: apitest.Kinds()}))
+	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1)), existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
+	stop := w.watch()
+	defer stop()
+
+	w.create()
+	for range 30 {
+		w.act()
+		if w.rng.IntN(3) > 0 { // the next change may come in the middle of this one
+			apitest.Settle(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
+		} else if apitest.Settle(time.Minute); w.atRest() {
+			w.mark(true)
+		}
+	}
+	w.finish()
+}
+
+// world is a cluster to which random things happen. A change may break the limits that
+// hold until all is at rest again: they are the widest since then.
+type world struct {
+	cluster
+	rng *rand.Rand
+
+	mu       sync.Mutex                // guards what follows
+	most     int                       // pods that there may be
+	fewest   int                       // pods that must be available
+	said     []string                  // what was done since the last rest
+	existing map[types.UID]*corev1.Pod // those with an owner that are not being deleted
+	owners   map[types.UID]types.UID
+}
+
+const unlimited = 1 << 20
+
+// mark widens the limits to those of the Deployment, or sets them if all is at rest.
+func (w *world) mark(rest bool) {
+	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !ok:
+		w.most, w.fewest = unlimited, 0
+	case rest:
+		w.most, w.fewest, w.said = int(most(d)), int(fewest(d)), nil
+	default:
+		w.most, w.fewest = max(w.most, int(most(d))), min(w.fewest, int(fewest(d)))
+	}
+	if ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		w.fewest = 0
+	}
+}
+
+// missing lowers the number of pods that must be available: n are lost.
+func (w *world) missing(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fewest -= n
+}
+
+// anything lifts both limits.
+func (w *world) anything() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.most, w.fewest = unlimited, 0
+}
+
+func (w *world) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, fmt.Sprintf(format, args...))
+}
+
+// watch follows the pods: it checks the limits, and is their node.
+func (w *world) watch() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	pods := client.Selector{Resource: client.Pods, Namespace: "default"}
+	_, now, err := w.Client.List(ctx, pods)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	events, err := w.Client.Watch(ctx, pods, now)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 2))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for e := range events {
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			w.check(e.Type, p)
+			wait := time.Duration(rng.IntN(3000)) * time.Millisecond
+			switch {
+			case e.Type == watch.Added:
+				wg.Go(func() { w.run(ctx, p, wait) })
+			case e.Type == watch.Modified && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed:
+				wg.Go(func() {
+					time.Sleep(wait)
+					w.Client.Delete(ctx, client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+				})
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// run makes a pod ready after a while, unless its image is a bad one.
+func (w *world) run(ctx context.Context, p *corev1.Pod, wait time.Duration) {
+	time.Sleep(wait / 2)
+	client.Update(ctx, w.Client, p, "binding", func(p *corev1.Pod) error { p.Spec.NodeName = "n"; return nil })
+	time.Sleep(wait / 2)
+	if p.Spec.Containers[0].Image == "bad" {
+		return
+	}
+	client.Update(ctx, w.Client, p, "status", func(p *corev1.Pod) error {
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		return nil
+	})
+}
+
+// check holds the limits after each change of a pod.
+func (w *world) check(typ watch.EventType, p *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owner := metav1.GetControllerOf(p)
+	if owner != nil {
+		if before, ok := w.owners[p.UID]; ok && before != owner.UID {
+			w.t.Errorf("pod %s passed from one owner to another after %q", p.Name, w.said)
+		}
+		w.owners[p.UID] = owner.UID
+	} else {
+		delete(w.owners, p.UID)
+	}
+	delete(w.existing, p.UID)
+	if typ != watch.Deleted && owner != nil && p.DeletionTimestamp == nil {
+		w.existing[p.UID] = p
+	}
+	total, available := 0, 0
+	for _, p := range w.existing {
+		rs, ok := apitest.Get[*appsv1.ReplicaSet](w.API, "default", metav1.GetControllerOf(p).Name)
+		if !ok || metav1.GetControllerOf(rs) == nil {
+			continue // it is deleted, or was released
+		}
+		total++
+		if podstate.Ready(p) {
+			available++
+		}
+	}
+	if total > w.most {
+		w.t.Errorf("%d pods, at most %d are allowed, after %q", total, w.most, w.said)
+	}
+	if available < w.fewest {
+		w.t.Errorf("%d pods are available, %d must be, after %q", available, w.fewest, w.said)
+	}
+}
+
+var strategies = []func(*appsv1.Deployment){
+	rolling("25%", "25%"), rolling("1", "0"), rolling("0", "1"), rolling("100%", "50%"), rolling("3", "2"), recreating,
+}
+
+func (w *world) create() {
+	w.anything()
+	d := web(int32(w.rng.IntN(8)), strategies[w.rng.IntN(len(strategies))])
+	d.Spec.RevisionHistoryLimit = new(int32(w.rng.IntN(4)))
+	w.Create(d)
+	w.say("create %d %v", *d.Spec.Replicas, d.Spec.Strategy)
+}
+
+// act does one random thing.
+func (w *world) act() {
+	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
+	if !ok {
+		w.create()
+		return
+	}
+	if d.DeletionTimestamp != nil {
+		return
+	}
+	switch n := w.rng.IntN(100); {
+	case n < 30:
+		image := []string{"v1", "v2", "v3", "v4", "v5", "bad"}[w.rng.IntN(6)]
+		w.edit("image "+image, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image })
+	case n < 50:
+		size := int32(w.rng.IntN(12))
+		if size < desired(d) && !w.atRest() {
+			w.mu.Lock()
+			w.fewest = 0 // in proportion, available replicas go, too
+			w.mu.Unlock()
+		}
+		w.edit(fmt.Sprint("scale ", size), func(d *appsv1.Deployment) { d.Spec.Replicas = &size })
+	case n < 60:
+		w.edit("pause or resume", func(d *appsv1.Deployment) { d.Spec.Paused = !d.Spec.Paused })
+	case n < 65:
+		change := strategies[w.rng.IntN(len(strategies))]
+		w.edit("strategy", func(d *appsv1.Deployment) { d.Spec.Strategy = appsv1.DeploymentStrategy{}; change(d) })
+	case n < 80:
+		w.pod("kill", func(p *corev1.Pod) error {
+			_, err := w.Client.Delete(w.t.Context(), client.RefOf(p), metav1.DeleteOptions{})
+			return err
+		})
+	case n < 87:
+		w.pod("relabel", func(p *corev1.Pod) error {
+			_, err := client.Update(w.t.Context(), w.Client, p, "", func(p *corev1.Pod) error { p.Labels["app"] = "debug"; return nil })
+			return err
+		})
+	case n < 91:
+		w.set("relabel", func(rs *appsv1.ReplicaSet) error {
+			_, err := client.Update(w.t.Context(), w.Client, rs, "", func(rs *appsv1.ReplicaSet) error {
+				rs.Labels["app"] = map[string]string{"web": "debug", "debug": "web"}[rs.Labels["app"]]
+				return nil
+			})
+			return err
+		})
+	case n < 94:
+		w.set("delete", func(rs *appsv1.ReplicaSet) error {
+			_, err := w.Client.Delete(w.t.Context(), client.RefOf(rs), metav1.DeleteOptions{})
+			return err
+		})
+	case n < 97:
+		policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
+		w.anything()
+		w.say("delete %s", policy)
+		w.Delete(d, policy)
+	}
+}
+
+// edit changes the Deployment. The limits are those before and after.
+func (w *world) edit(what string, change func(*appsv1.Deployment)) {
+	w.say("%s", what)
+	next, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
+	if !ok {
+		return
+	}
+	next = next.DeepCopy()
+	change(next)
+	w.mu.Lock()
+	w.most, w.fewest = max(w.most, int(most(next))), min(w.fewest, int(fewest(next)))
+	if next.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		w.fewest = 0
+	}
+	w.mu.Unlock()
+	apitest.Change(w.API, next, "", change)
+}
+
+// pod does something to a random pod, which is lost.
+func (w *world) pod(what string, do func(*corev1.Pod) error) {
+	pods := slices.DeleteFunc(w.pods(), func(p *corev1.Pod) bool { return p.Labels["app"] != "web" })
+	if len(pods) == 0 {
+		return
+	}
+	p := pods[w.rng.IntN(len(pods))]
+	w.say("%s pod %s", what, p.Name)
+	w.missing(1)
+	if err := do(p); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// set does something to a random ReplicaSet, after which its pods may be nobody's.
+func (w *world) set(what string, do func(*appsv1.ReplicaSet) error) {
+	sets := apitest.List[*appsv1.ReplicaSet](w.API, "default")
+	if len(sets) == 0 {
+		return
+	}
+	rs := sets[w.rng.IntN(len(sets))]
+	w.say("%s ReplicaSet %s", what, rs.Name)
+	w.anything()
+	if err := do(rs); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// atRest reports whether the last rollout is complete and healthy.
+func (w *world) atRest() bool {
+	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
+	return ok && !d.Spec.Paused && complete(d, &d.Status) && d.Status.TerminatingReplicas != nil && *d.Status.TerminatingReplicas == 0
+}
+
+// finish lets the Deployment come to rest with a good template and checks what is there.
+func (w *world) finish() {
+	apitest.Settle(5 * time.Minute) // a deletion ends
+	if _, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); !ok {
+		w.create()
+	}
+	w.edit("finish", func(d *appsv1.Deployment) {
+		d.Spec.Paused, d.Spec.Template.Spec.Containers[0].Image = false, "last"
+	})
+	apitest.Settle(20 * time.Minute)
+	d := w.web()
+	if !w.atRest() || !progressingBy(d, reasonAvailable) {
+		w.t.Errorf("not at rest after %q: %+v", w.said, d.Status)
+	}
+	mine := 0
+	for _, rs := range apitest.List[*appsv1.ReplicaSet](w.API, "default") {
+		if metav1.IsControlledBy(rs, d) {
+			mine++
+			if last := rs.Spec.Template.Spec.Containers[0].Image == "last"; last != (size(rs) == desired(d)) && desired(d) > 0 || !last && size(rs) != 0 {
+				w.t.Errorf("ReplicaSet %s has %d replicas after %q", rs.Name, size(rs), w.said)
+			}
+		} else if rs.Labels["app"] == "web" {
+			w.t.Errorf("ReplicaSet %s was not adopted", rs.Name)
+		}
+	}
+	if mine > int(*d.Spec.RevisionHistoryLimit)+1 {
+		w.t.Errorf("%d ReplicaSets, the limit of old ones is %d", mine, *d.Spec.RevisionHistoryLimit)
+	}
+	before := w.Store.Revision()
+	apitest.Settle(24 * time.Hour)
+	if after := w.Store.Revision(); after != before {
+		w.t.Errorf("%d writes at rest", after-before)
+	}
+}
+
+func progressingBy(d *appsv1.Deployment, reason string) bool {
+	c := conditionOf(&d.Status, appsv1.DeploymentProgressing)
+	return c != nil && c.Reason == reason
+}
