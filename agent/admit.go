@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// admitter lets pods in, one after the other in the order in which the loop hears of
-// them. It writes down what they are given, for which the loop must not wait.
+// admitter admits pods one after the other, in the order in which the loop passes them on. It writes checkpoints
+// of what they are allocated, for which the loop must not wait.
 type admitter struct {
 	guard *guard.Guard
 	pods  *pods
@@ -24,27 +24,27 @@ type admitter struct {
 	node  func() *corev1.Node
 	place placer
 	evict *evictor.Evictor
-	// refuse keeps all pods out while the node shuts down.
+	// refuse rejects all pods while the node shuts down.
 	refuse func(*corev1.Pod) *status.Failure
-	// handlers are asked in this order; the first refusal counts.
+	// handlers run in this order; the first rejection counts.
 	handlers []admission.Handler
 	wake     chan struct{}
 
 	mu   sync.Mutex // guards jobs
-	jobs []func()   // no more than pods
+	jobs []func()   // as many as there are pods
 }
 
-// placer gives pods exclusive CPUs, memory of NUMA nodes and devices.
+// placer allocates exclusive CPUs, memory of NUMA nodes and devices to pods.
 type placer interface {
-	// Admit is nil for a pod that can have what it asks for, and from now on has.
+	// Admit returns nil for a pod whose request can be satisfied, and allocates it.
 	Admit(ctx context.Context, pod *corev1.Pod) *status.Failure
-	// Room is the node with the devices that are left.
+	// Room returns the node with its unallocated devices.
 	Room(node *corev1.Node) *corev1.Node
-	// Infeasible says why a pod cannot be resized.
+	// Infeasible returns why a pod cannot be resized.
 	Infeasible(pod, next *corev1.Pod) string
 }
 
-// do has a job done after those before it.
+// do queues a job behind those before it.
 func (d *admitter) do(job func()) {
 	d.mu.Lock()
 	d.jobs = append(d.jobs, job)
@@ -63,7 +63,7 @@ func (d *admitter) take() []func() {
 	return jobs
 }
 
-// run does the jobs until ctx ends.
+// run runs the jobs until ctx ends.
 func (d *admitter) run(ctx context.Context) {
 	for {
 		select {
@@ -77,8 +77,8 @@ func (d *admitter) run(ctx context.Context) {
 	}
 }
 
-// judge decides what becomes of a pod that is new to this agent; one that is gone only
-// has to end. A pod that cannot be judged is refused, as upstream does.
+// judge decides whether a new pod is admitted; one whose object is gone only has to end. If the decision fails,
+// the pod is rejected, as upstream does.
 func (d *admitter) judge(ctx context.Context, p *pod.Pod, gone bool) {
 	d.do(func() {
 		var v pod.Verdict
@@ -96,8 +96,7 @@ func (d *admitter) judge(ctx context.Context, p *pod.Pod, gone bool) {
 	})
 }
 
-// verdict asks the handlers. A pod that has finished or is being deleted is not refused
-// any more.
+// verdict calls the handlers. A pod that has finished or is being deleted is not rejected.
 func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 	object := p.Object()
 	if status.Finished(object.Status.Phase) || object.DeletionTimestamp != nil {
@@ -113,15 +112,14 @@ func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 	if v.Refused == nil {
 		v = d.ask(object, critical)
 	}
-	if v.Refused == nil && len(v.Victims) == 0 { // else it is asked when there is room
+	if v.Refused == nil && len(v.Victims) == 0 { // others call the handlers when resources are free
 		v.Refused = d.place.Admit(ctx, object)
 	}
 	d.tellRefused(object, v.Refused)
 	return v
 }
 
-// ask asks the handlers. A critical pod for which there is no room gets it from others,
-// who are told to go.
+// ask calls the handlers. If resources for a critical pod are missing, other pods are preempted.
 func (d *admitter) ask(object *corev1.Pod, critical bool) (v pod.Verdict) {
 	node, others := d.place.Room(d.node()), d.pods.activeBeside(object)
 	for _, ask := range d.handlers {
@@ -146,8 +144,8 @@ func (d *admitter) ask(object *corev1.Pod, critical bool) (v pod.Verdict) {
 	return v
 }
 
-// readmit judges a pod again whose victims are gone: it comes in, unless it is to go
-// itself or others were faster.
+// readmit decides again about a pod whose victims have ended: it is admitted, unless it is being deleted or
+// other pods took the resources.
 func (d *admitter) readmit(ctx context.Context, p *pod.Pod) {
 	d.do(func() {
 		var refused *status.Failure
@@ -169,8 +167,8 @@ func (d *admitter) tellRefused(pod *corev1.Pod, f *status.Failure) {
 	}
 }
 
-// fits says why the node cannot give a pod, which has what had says, what it asks for:
-// never, or not now.
+// fits returns why the node cannot give a pod, which has the resources in had, what it requests: never, or not
+// now.
 func (d *admitter) fits(had, pod *corev1.Pod) *status.Resize {
 	if why := d.place.Infeasible(had, pod); why != "" {
 		return resize.Infeasible(why)

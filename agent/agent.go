@@ -33,10 +33,10 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Agent makes one node run the pods bound to it. It also answers as client.Node.
+// Agent runs the pods bound to its node. It also implements client.Node.
 type Agent struct {
-	*stream.Streams // answers as client.Node
-	*drain.Drain    // stops the pods before the machine goes down
+	*stream.Streams // implements client.Node
+	*drain.Drain    // stops the pods before the machine shuts down
 	deps            Deps
 	cfg             Config
 	guard           *guard.Guard
@@ -49,21 +49,21 @@ type Agent struct {
 	images          imaging
 	logs            *logdir.Dir
 	status          *statuswriter.Writer
-	cgroups         *enforce.Enforcer // nil: the runtime has a place of its own
+	cgroups         *enforce.Enforcer // nil: the runtime's default
 	claims          *claims.Claims
 	upkeep          upkeep
 	source          *source.Source
 	server          http.Handler
 }
 
-// imaging is about images.
+// imaging contains the parts for images.
 type imaging struct {
 	pulls   *image.Puller
 	preload *preload.Importer
 	place   *image.Place
 }
 
-// upkeep is what looks after the node.
+// upkeep contains the parts that maintain the node.
 type upkeep struct {
 	placement *placement.Placement
 	collect   *collector.Collector
@@ -74,7 +74,7 @@ type upkeep struct {
 
 var _ client.Node = (*Agent)(nil)
 
-// New prepares an agent; Run starts it.
+// New returns an agent; Run starts it.
 func New(deps Deps, cfg Config) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -93,12 +93,11 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// podsMode is of the folder of the pods' folders, whose secrets are readable to all
-// who get there.
+// podsMode is the mode of the folder of pods' folders, which protects the secrets in them.
 const podsMode = 0o750
 
-// Run registers the node and runs its pods until ctx ends; then it returns and
-// leaves the pods running. It fails only where nothing could ever work.
+// Run registers the node and runs its pods until ctx ends; then it returns and leaves the pods running. It fails
+// only if the agent can never work.
 func (a *Agent) Run(ctx context.Context) error {
 	dir := a.cfg.podsDir()
 	if err := errors.Join(os.MkdirAll(dir, podsMode), os.Chmod(dir, podsMode), a.logs.Make()); err != nil {
@@ -109,7 +108,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return fmt.Errorf("agent: %w", err)
 		}
 	}
-	a.upkeep.evict.Look() // before pods are let in
+	a.upkeep.evict.Look() // before pods are admitted
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
 	for _, p := range a.parts() {
@@ -127,7 +126,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// part is what runs beside the loop, with the name that it has in metrics and health.
+// part runs beside the loop, under its name in metrics and health.
 type part struct {
 	name string
 	run  func(context.Context)
@@ -141,9 +140,8 @@ func (a *Agent) parts() []part {
 	}...)
 }
 
-// watchOOM tells of processes that the kernel killed because the whole machine was out of
-// memory, as an event SystemOOM of the node. Those killed because a container reached its
-// limit are the containers' affair.
+// watchOOM reports processes that the kernel killed because the whole machine was out of memory, as an event
+// SystemOOM of the node. Processes killed by a container's limit are reported with the container.
 func (a *Agent) watchOOM(ctx context.Context) {
 	for kill := range a.deps.Kernel.Watch(ctx) {
 		if kill.System {
@@ -152,8 +150,7 @@ func (a *Agent) watchOOM(ctx context.Context) {
 	}
 }
 
-// Health says which parts of the agent, and which pods' workers, have panicked a short
-// time ago.
+// Health returns an error that names the parts and the pods whose workers panicked recently.
 func (a *Agent) Health() error { return a.guard.Check() }
 
 // event writes an event about a pod, or about one of its containers.
@@ -182,7 +179,7 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-// imagesArrived tells the node and the pods of images that nobody pulled.
+// imagesArrived reports imported images to the node and the pods.
 func (a *Agent) imagesArrived() {
 	a.node.ImagesChanged()
 	for p := range a.pods.all() {
@@ -190,7 +187,7 @@ func (a *Agent) imagesArrived() {
 	}
 }
 
-// forget is for a pod of which nothing is left.
+// forget cleans up after a pod that is completely removed.
 func (a *Agent) forget(p *pod.Pod) {
 	a.status.Forget(p.UID())
 	a.images.pulls.Forget(string(p.UID()))
@@ -198,7 +195,7 @@ func (a *Agent) forget(p *pod.Pod) {
 	a.node.Lacks(string(p.UID()), nil)
 }
 
-// freeClaims lets others have the pod's claims, now that its volumes are unmounted.
+// freeClaims releases the pod's claims, after its volumes are unmounted.
 func (a *Agent) freeClaims(uid types.UID) {
 	for _, c := range a.claims.Drop(uid) {
 		a.pods.wakeForClaim(c.Namespace, c.Name)

@@ -43,7 +43,7 @@ func TestNodeIsReady(t *testing.T) {
 		w.after(4 * time.Minute)
 		again, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
 		if err != nil || again.ResourceVersion != node.ResourceVersion {
-			w.Errorf("the status was written though nothing changed: %v", err)
+			w.Errorf("the status was written although nothing changed: %v", err)
 		}
 		if w.api.Revision() == rev {
 			w.Error("the lease was not renewed")
@@ -68,7 +68,7 @@ func TestPodRuns(t *testing.T) {
 		before := w.callCount()
 		w.create(pod("a"))
 		took := w.until(time.Second, "a", ready)
-		// Sandbox, its status, container, start, its status; the image beside.
+		// Calls for: sandbox, its status, container, start, its status; the image concurrently.
 		if took > 5*latency {
 			w.Errorf("Running after %v", took)
 		}
@@ -96,7 +96,7 @@ func TestPodRuns(t *testing.T) {
 		rev, calls := p.ResourceVersion, w.callCount()
 		w.after(4 * time.Minute)
 		if w.get("a").ResourceVersion != rev {
-			w.Error("the status was written though nothing changed")
+			w.Error("the status was written although nothing changed")
 		}
 		if n := w.callCount() - calls; n > 4*60/10+1 {
 			w.Errorf("%d calls in four idle minutes", n)
@@ -162,7 +162,7 @@ func TestForcedDelete(t *testing.T) {
 		w.until(0, "a", gone)
 		w.after(500 * time.Millisecond)
 		if list, _ := w.rt.ListContainers(w.Context(), nil); len(list) != 1 {
-			w.Error("the container did not get its second")
+			w.Error("the container did not get its grace period")
 		}
 		w.after(time.Second)
 		w.nothingLeft()

@@ -42,8 +42,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// assemble reads the machine and makes the parts, each after those that it needs. Where
-// two need each other, one calls the other by a function, which nothing does before Run.
+// assemble reads the machine and creates the parts, each after those that it depends on. Where two depend on
+// each other, one calls the other by a function, which nothing does before Run.
 func (a *Agent) assemble() (err error) {
 	d, cfg := &a.deps, &a.cfg
 	if a.guard, err = guard.New(d.Log, d.Clock, d.Metrics); err != nil {
@@ -87,7 +87,7 @@ func (a *Agent) assembleImages() error {
 	return nil
 }
 
-// assembleNode is about the Node object, the runtime beneath it, and its end.
+// assembleNode creates the parts for the Node object, the runtime and the shutdown.
 func (a *Agent) assembleNode() error {
 	d, cfg := &a.deps, &a.cfg
 	health, err := pleg.New(d.Clock, d.Metrics)
@@ -124,7 +124,7 @@ func (a *Agent) assembleNode() error {
 	return err
 }
 
-// assembleSources is about hearing of pods and telling of them.
+// assembleSources creates the parts that receive pods and report them.
 func (a *Agent) assembleSources() error {
 	d, cfg := &a.deps, &a.cfg
 	a.status = statuswriter.New(d.Client, d.Clock, d.Log)
@@ -143,7 +143,7 @@ func (a *Agent) assembleSources() error {
 	return nil
 }
 
-// assembleUpkeep is about what looks after the node.
+// assembleUpkeep creates the parts that maintain the node.
 func (a *Agent) assembleUpkeep() (err error) {
 	d, cfg, u, known := &a.deps, &a.cfg, &a.upkeep, a.loop.sweep.over
 	var manager *cgroup.Manager
@@ -199,7 +199,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 	return err
 }
 
-// assemblePods is about letting pods in, and what they have in common.
+// assemblePods creates the parts that admit pods, and what pods share.
 func (a *Agent) assemblePods() error {
 	d, cfg := &a.deps, &a.cfg
 	a.loop.admitter = &admitter{
@@ -226,7 +226,7 @@ func (a *Agent) assemblePods() error {
 	return nil
 }
 
-// admitSecurity refuses what this machine would otherwise silently leave out.
+// admitSecurity rejects pods with security settings that this machine would otherwise ignore.
 func (a *Agent) admitSecurity(pod *corev1.Pod, _ []*corev1.Pod, _ *corev1.Node) *status.Failure {
 	return a.cfg.Machine.Refuse(pod, &a.cfg.Security)
 }

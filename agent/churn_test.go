@@ -20,9 +20,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// Pods come and go while the runtime fails at random and the agent is stopped in
-// the middle of whatever it does; what ought to run runs in the end, once, and
-// nothing else is left.
+// Pods come and go while the runtime fails at random and the agent is stopped at any point; in the end the
+// desired pods run, once, and nothing else is left.
 func TestChurn(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -82,8 +81,7 @@ func churn(w *world, r *rand.Rand) {
 	w.nothingLeft()
 }
 
-// checkOnly checks that just these pods have a sandbox that is ready, one each,
-// and no container runs twice.
+// checkOnly checks that exactly these pods have a ready sandbox, one each, and no container runs twice.
 func checkOnly(w *world, uids map[string]bool) {
 	w.Helper()
 	sandboxes, _ := w.rt.ListPodSandbox(w.Context(), nil)
@@ -115,7 +113,7 @@ func TestMissedEventIsFound(t *testing.T) {
 		w.create(pod("a"))
 		w.until(time.Second, "a", ready)
 		list, _ := w.rt.ListPodSandbox(w.Context(), nil)
-		if err := w.rt.StopPodSandbox(w.Context(), list[0].Id); err != nil { // behind the agent's back
+		if err := w.rt.StopPodSandbox(w.Context(), list[0].Id); err != nil { // not through the agent
 			w.Fatal(err)
 		}
 		w.until(400*time.Second, "a", restarts(1))
@@ -139,7 +137,7 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 		w.create(p)
 		w.until(time.Second, "b", ready)
 		w.stop()
-		w.startAgent() // n1 lists what there is
+		w.startAgent() // n1 lists what exists
 		w.after(time.Minute)
 		if !ready(w.get("b")) || w.get("b").Status.ContainerStatuses[0].RestartCount != 0 {
 			w.Errorf("%+v", w.get("b").Status)
@@ -246,8 +244,8 @@ func tree(w *world) []string {
 	return out
 }
 
-// Archives are imported at the start and as they arrive; a pod that waits for its
-// image starts then. In real time: files tell of themselves.
+// Archives are imported at start and when they appear; a pod that waits for its image then starts. It uses real
+// time, because of inotify.
 func TestArchiveArrives(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}}

@@ -31,7 +31,7 @@ func claiming(name, claim string) *corev1.Pod {
 	return p
 }
 
-// bindClaim does what controllers do: the claim has a volume at path.
+// bindClaim does what controllers do: it binds the claim to a volume at path.
 func (w *world) bindClaim(name, path string, change ...func(*corev1.PersistentVolume)) {
 	w.Helper()
 	c, err := client.Get[*corev1.PersistentVolumeClaim](w.Context(), w.api, "default", name)
@@ -62,7 +62,7 @@ func (w *world) bindClaim(name, path string, change ...func(*corev1.PersistentVo
 	}
 }
 
-// A pod waits for its claim and starts as soon as that is bound.
+// A pod waits for its claim and starts as soon as it is bound.
 func TestPodWaitsForItsClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		disk := filepath.Join(w.dir, "disk")
@@ -88,7 +88,7 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 	})
 }
 
-// A claim that is bound a moment after its pod was scheduled is no news.
+// A claim that is bound a moment after its pod was scheduled causes no event.
 func TestClaimBoundAMomentLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(newClaim("c"))
@@ -134,8 +134,7 @@ func TestPodThatMayNotHaveItsClaim(t *testing.T) {
 	})
 }
 
-// A claim that is for one pod at a time is so also for pods that nobody scheduled, and
-// another agent knows whose it is.
+// ReadWriteOncePod also holds for pods that bypass the scheduler, and after a restart of the agent.
 func TestClaimOfOnePod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := newClaim("c")
@@ -172,8 +171,8 @@ func TestClaimOfOnePod(t *testing.T) {
 	})
 }
 
-// A folder made for a claim outlives the agent, and goes with the claim once no pod
-// runs on it, also one whose object was removed by force.
+// The folder of a claim survives a restart, and is removed with the claim once no pod uses it, even if the pod's
+// object was removed by force.
 func TestFolderOfAClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		dir := filepath.Join(w.dir, "volumes", "pvc-x")
@@ -198,7 +197,7 @@ func TestFolderOfAClaim(t *testing.T) {
 		w.after(time.Second)
 		w.delete("p", 30)
 		w.after(time.Second)
-		w.delete("p", 0) // by force: its containers have what they had left
+		w.delete("p", 0) // by force: its containers keep running
 		v := &corev1.PersistentVolume{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: "pvc-x"}}
 		if _, err := client.Update(w.Context(), w.api, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
 			t.Fatal(err)

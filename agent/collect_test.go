@@ -181,7 +181,7 @@ func TestLogsOfGonePodsAreCollected(t *testing.T) {
 	})
 }
 
-// listed are the names of the node's images.
+// listed returns the names of the node's images.
 func (w *world) listed() (out []string) {
 	w.Helper()
 	node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
@@ -228,8 +228,7 @@ func TestUnusedImagesAreCollectedByAge(t *testing.T) {
 	})
 }
 
-// The disk of this machine is always in use to more than 0 %, so that everything
-// unused goes, and it is not enough.
+// Some of this machine's disk is always in use, so all unused images are removed, and that does not free enough.
 func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) {

@@ -35,12 +35,12 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Recorder writes events; it must not wait. package record implements it.
+// Recorder writes events and must not block. Package record implements it.
 type Recorder interface {
 	Reference(ref corev1.ObjectReference, eventType, reason, format string, args ...any)
 }
 
-// Deps are what an agent works with. Client and Runtime are required.
+// Deps are the agent's dependencies. Client and Runtime are required.
 type Deps struct {
 	Client   client.Client
 	Runtime  runtime.Runtime
@@ -48,128 +48,116 @@ type Deps struct {
 	Log      *zap.Logger           // nil: none
 	Recorder Recorder              // nil: no events
 	Metrics  prometheus.Registerer // nil: none
-	// Gather is what /metrics of the node shows; nil: nothing.
+	// Gather collects the node's metrics; nil: none.
 	Gather  prometheus.Gatherer
 	Mounter volume.Mounter // nil: the kernel's
-	// Dial reaches pods for probes and hooks; nil: the machine's network.
+	// Dial connects to pods for probes and hooks; nil: over the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// WatchMemory calls short when the kernel reports that memory is short, until
-	// ctx ends, as host.WatchMemory does; nil: nobody does.
+	// WatchMemory calls short when the kernel reports memory pressure, until ctx ends, as host.WatchMemory does;
+	// nil: not watched.
 	WatchMemory func(ctx context.Context, short func()) error
-	// WatchUsage calls passed once more memory is in use by what left said last, as
-	// host.WatchUsage does; nil: nobody does.
+	// WatchUsage calls passed once more memory than left's last value is used, as host.WatchUsage does; nil: not
+	// watched.
 	WatchUsage func(ctx context.Context, left <-chan int64, passed func()) error
-	// Kernel is the kernel's log, for processes that it killed for want of memory;
-	// nil: nobody tells of them.
+	// Kernel is the kernel's log, for processes that the OOM killer ended; nil: not read.
 	Kernel *oom.Log
-	// Units make pods' cgroups slices of systemd; nil: the agent makes cgroups.
+	// Units create pods' cgroups as systemd slices; nil: the agent creates cgroups.
 	Units cgroup.Units
-	// Signals reads what the node has left; nil: the machine's own.
+	// Signals reads the eviction signals; nil: from the machine.
 	Signals func() eviction.Observations
-	// Complete fills in the defaults of a pod that does not come from the API and
-	// finds what is wrong with it. Static pods need it.
+	// Complete sets defaults of a pod that does not come from the API and validates it. Static pods need it.
 	Complete func(*corev1.Pod) error
-	// Providers give containers what they have for themselves, beside processors and
-	// memory: devices. They may be used before New returns.
+	// Providers allocate resources other than CPUs and memory to containers: devices. They may be called before
+	// New returns.
 	Providers []topology.Provider
-	// Notify tells of changes in a folder of static pods; nil: static.Notify.
+	// Notify reports changes in the folder of static pods; nil: static.Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
-	// NotifyWrites tells of containers that begin to write; nil: their files are looked
-	// at every few seconds only.
+	// NotifyWrites reports containers that start to write logs; nil: log files are only checked every few
+	// seconds.
 	NotifyWrites func() (logs.Notifier, error)
 }
 
-// Config is an agent's settings. NodeName and DataDir are required; zero values
-// of the others are upstream's defaults.
+// Config is an agent's configuration. NodeName and DataDir are required; zero values of the others are
+// upstream's defaults.
 type Config struct {
 	NodeName string
-	DataDir  string            // pods/ and logs/ lie below it
-	NodeIP   string            // empty: found
-	Labels   map[string]string // more labels of the node
-	Taints   []corev1.Taint    // of a node that registers for the first time
+	DataDir  string            // parent folder of pods/ and logs/
+	NodeIP   string            // empty: detected
+	Labels   map[string]string // additional labels of the node
+	Taints   []corev1.Taint    // taints at its first registration
 	MaxPods  int               // 110
 
-	// Server is where the API server listens, for containers' environment; zero: pods
-	// reach it at the address of its Service.
+	// Server is the address of the API server for containers' environment; zero: pods use the address of its
+	// Service.
 	Server netip.AddrPort
 
-	// Instance tells the sandboxes of this agent from others' in one containerd;
-	// empty: derived from DataDir and NodeName.
+	// Instance distinguishes the sandboxes of this agent from those of others in the same containerd; empty:
+	// derived from DataDir and NodeName.
 	Instance string
 
-	// ImageDir holds archives to import, now and as they arrive; empty: none.
+	// ImageDir contains archives to import, at start and when they appear; empty: none.
 	ImageDir string
 
-	// ManifestDir holds static pods, one a file; empty: none.
+	// ManifestDir contains static pods, one per file; empty: none.
 	ManifestDir string
 
-	// StateRestored says what happened when a snapshot took the place of the state
-	// before this start; empty: it did not. The node's condition of that name.
+	// StateRestored is the message of the node condition StateRestored, after a snapshot replaced the state at
+	// this start; empty: no condition.
 	StateRestored string
 
-	// CgroupRoot is where pods' cgroups go; empty: the runtime's own place and no
-	// pod limits.
+	// CgroupRoot is the parent of pods' cgroups; empty: the runtime's default, without pod limits.
 	CgroupRoot  string
 	CgroupMount string // /sys/fs/cgroup
-	// SandboxImage is the one that sandboxes are made from; empty: not known.
+	// SandboxImage is the image of sandboxes; empty: not known.
 	SandboxImage string
-	PodMaxPIDs   int64 // processes of a pod; 0 and less: any number
+	PodMaxPIDs   int64 // maximum number of processes of a pod; 0 or less: no limit
 
 	ClusterDNS    []string
 	ClusterDomain string
 	ResolvConf    string // /etc/resolv.conf
 
-	HeartbeatPeriod time.Duration // 10 s: lease renewed, node conditions checked
-	StatusPeriod    time.Duration // 5 min: node status written though nothing changed
+	HeartbeatPeriod time.Duration // 10 s: interval of lease renewal and node conditions
+	StatusPeriod    time.Duration // 5 min: interval at which an unchanged node status is written
 	LeaseDuration   time.Duration // 40 s
-	SyncFrequency   time.Duration // 1 min ± half: a pod looked at though nothing happened
-	RelistPeriod    time.Duration // 300 s: the runtime listed though no event was lost
+	SyncFrequency   time.Duration // 1 min ± half: resync interval of a pod
+	RelistPeriod    time.Duration // 300 s: interval of relists without lost events
 
-	// Garbage says what may stay of dead containers and unused images; the zero
-	// value is garbage.Default.
+	// Garbage is the policy for dead containers and unused images; the zero value is garbage.Default.
 	Garbage garbage.Policy
-	// Logs says when containers' logs are rotated; the zero value is
-	// logs.DefaultRotation.
+	// Logs is the policy of log rotation; the zero value is logs.DefaultRotation.
 	Logs logs.Rotation
-	// Pulls says how many images are pulled at a time; the zero value: one.
+	// Pulls is the number of parallel image pulls; the zero value: one.
 	Pulls image.Limits
-	// PullConfig is a file with the node's credentials for registries, as docker
-	// login writes it; empty: none.
+	// PullConfig is a file with the node's registry credentials, as docker login writes it; empty: none.
 	PullConfig string
-	// Eviction says when pods go because the node runs out of something; the zero
-	// value: never.
+	// Eviction contains the eviction thresholds; the zero value disables eviction.
 	Eviction eviction.Policy
-	// Reserve is what the node keeps for itself of its capacity; the zero value:
-	// nothing.
+	// Reserve is the part of the capacity that is reserved; the zero value: nothing.
 	Reserve reserve.Config
-	// CPUs says who gets processors for itself; the zero value: nobody does.
+	// CPUs is the CPU manager's policy; the zero value is none.
 	CPUs cpumanager.Config
-	// Memory says who gets memory on certain NUMA nodes; the zero value: nobody does.
+	// Memory is the memory manager's policy; the zero value is None.
 	Memory memorymanager.Config
-	// Topology says how close what containers have for themselves must lie; the zero
-	// value: nobody looks.
+	// Topology is the topology manager's policy; the zero value is none.
 	Topology topology.Config
-	// Devices says where device plugins are served; without a Dir they are not. The
-	// agent fills in all but the folders and how sockets are reached.
+	// Devices configures device plugins; without a Dir they are disabled. The agent sets all fields except the
+	// folders and the dialer.
 	Devices deviceplugin.Config
-	// PodResources is the socket of the API that tells which pod has which devices,
-	// processors and memory; empty: it is not served.
+	// PodResources is the socket of the podresources API; empty: disabled.
 	PodResources string
-	// SysRoot is where the machine's topology is read, /sys.
+	// SysRoot is where the machine's topology is read: /sys.
 	SysRoot string
-	// Security is what the node allows pods, and what it asks of them.
+	// Security is the node's policy for pods' security settings.
 	Security security.Policy
-	// Machine is what enforces it; the zero value: this one.
+	// Machine describes the machine's security modules; the zero value: detected.
 	Machine security.Host
-	// Configz is the KubeletConfiguration in force, for whoever asks the node; nil:
-	// an empty one.
+	// Configz is the effective KubeletConfiguration, for /configz; nil: an empty one.
 	Configz func() any
-	// Port is where the node serves what a kubelet does; 0: only through the API.
+	// Port is the port of the kubelet's API; 0: only through the API server.
 	Port int32
-	// NoDebugging leaves out logs, streams, commands and profiles there.
+	// NoDebugging disables logs, streams, commands and profiles there.
 	NoDebugging bool
-	// ImageRoot is on the file system that images lie on, where the runtime does not
-	// say; empty: DataDir.
+	// ImageRoot is a path on the file system of images, if the runtime does not report it; empty: DataDir.
 	ImageRoot string
 }
 
@@ -240,7 +228,7 @@ type silent struct{}
 
 func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) {}
 
-// configured is false where static pods are asked for and cannot be completed.
+// configured is false if static pods are enabled without Complete.
 func (d Deps) configured(cfg Config) error {
 	if cfg.ManifestDir != "" && d.Complete == nil {
 		return fmt.Errorf("agent: ManifestDir needs Complete")
@@ -252,8 +240,8 @@ func (c *Config) podsDir() string { return filepath.Join(c.DataDir, "pods") }
 
 func (c *Config) podDir(uid types.UID) string { return filepath.Join(c.podsDir(), string(uid)) }
 
-// volumesDir is where volumes of the node's own provisioner lie.
+// volumesDir contains the volumes of the local provisioner.
 func (c *Config) volumesDir() string { return filepath.Join(c.DataDir, "volumes") }
 
-// seccompDir is where Localhost profiles lie.
+// seccompDir contains Localhost profiles.
 func (c *Config) seccompDir() string { return filepath.Join(c.DataDir, "seccomp") }

@@ -25,7 +25,7 @@ import (
 	"monopod/testdata/web/image"
 )
 
-// real is an agent over a containerd of the test's own.
+// real is an agent with its own containerd.
 type real struct {
 	*world
 	child   *containerd.Child
@@ -36,10 +36,10 @@ type real struct {
 func openReal(t *testing.T) *real {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root: real containers are left out")
+		t.Skip("skipped: real containers need root")
 	}
 	if _, err := exec.LookPath("containerd"); err != nil {
-		t.Skip("needs containerd in PATH: real containers are left out")
+		t.Skip("skipped: real containers need containerd in PATH")
 	}
 	dir, err := os.MkdirTemp("/tmp", "m p") // the kernel writes the space as \040
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *real) life(t *testing.T) {
 	if took := time.Since(began); took < 2900*time.Millisecond {
 		t.Errorf("gone after %v", took)
 	}
-	if !harness.Eventually(harness.Enough, func() bool { // what was watched comes after what was stored
+	if !harness.Eventually(harness.Enough, func() bool { // events arrive after the stored state
 		seen := r.watched()
 		return len(seen) > 2 && strings.Contains(seen[len(seen)-2], "c:exit=137")
 	}) {
@@ -246,13 +246,13 @@ func (r *real) oom(t *testing.T) {
 	if end := r.get("o").Status.ContainerStatuses[0].State.Terminated; end.Reason != "OOMKilled" || end.ExitCode != 137 {
 		t.Errorf("end: %+v", end)
 	}
-	r.delete("o", 5) // gone at once, as it has finished
+	r.delete("o", 5) // removed at once, because it has finished
 }
 
-// leftovers looks for what nobody wants any more.
+// leftovers looks for anything that should have been removed.
 func (r *real) leftovers() {
 	r.Helper()
-	harness.Eventually(harness.Enough, func() bool { // the last pod's object went before its container
+	harness.Eventually(harness.Enough, func() bool { // the last pod's object was removed before its container
 		list, _ := r.runtime.ListPodSandbox(context.Background(), nil)
 		return len(list) == 0 && len(names(r.world, "logs/pods")) == 0
 	})

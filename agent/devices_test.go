@@ -25,7 +25,7 @@ import (
 
 const gadgets = "example.com/gadget"
 
-// withPlugins starts the agent again, now with device plugins.
+// withPlugins restarts the agent with device plugins.
 func (w *world) withPlugins() *plugin.Sockets {
 	p := new(plugin.Sockets)
 	w.stop()
@@ -41,7 +41,7 @@ func (w *world) withPlugins() *plugin.Sockets {
 	return p
 }
 
-// plug starts a plugin that has the devices.
+// plug starts a plugin with the devices.
 func (w *world) plug(p *plugin.Sockets, cfg plugin.Config, ids ...string) (pull func()) {
 	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.Listen, p.Dial
 	cfg.Devices = append(cfg.Devices, plugin.Devices(ids...)...)
@@ -61,7 +61,7 @@ func (w *world) plug(p *plugin.Sockets, cfg plugin.Config, ids ...string) (pull 
 	return pull
 }
 
-// gadgetPod asks for so many.
+// gadgetPod requests n gadgets.
 func gadgetPod(name string, n int64) *corev1.Pod {
 	p := pod(name, "serve")
 	list := corev1.ResourceList{gadgets: *resource.NewQuantity(n, resource.DecimalSI)}
@@ -69,7 +69,7 @@ func gadgetPod(name string, n int64) *corev1.Pod {
 	return p
 }
 
-// offers is what the node has and gives of them.
+// offers returns the node's capacity and allocatable of gadgets.
 func (w *world) offers() (capacity, allocatable int64) {
 	w.Helper()
 	node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
@@ -80,7 +80,7 @@ func (w *world) offers() (capacity, allocatable int64) {
 	return c.Value(), a.Value()
 }
 
-// held is the id and the health of the pod's gadgets.
+// held returns the IDs and health of the pod's gadgets.
 func held(p *corev1.Pod) (out []string) {
 	for _, s := range p.Status.ContainerStatuses {
 		for _, r := range s.AllocatedResourcesStatus {
@@ -116,12 +116,12 @@ func TestDevices(t *testing.T) {
 		pull()
 		w.after(time.Second)
 		if c, a := w.offers(); c != 2 || a != 0 {
-			t.Errorf("without its plugin the node has %d and gives %d", c, a)
+			t.Errorf("without its plugin the node has capacity %d, allocatable %d", c, a)
 		}
 		w.until(time.Second, "one", func(p *corev1.Pod) bool { return slices.Equal(held(p), []string{"g1 Unhealthy"}) })
 		w.after(5 * time.Minute)
 		if c, a := w.offers(); c != 0 || a != 0 || !ready(w.get("one")) {
-			t.Errorf("later the node has %d and gives %d", c, a)
+			t.Errorf("later the node has capacity %d, allocatable %d", c, a)
 		}
 		w.delete("one", 0)
 		w.delete("many", 0)
@@ -164,7 +164,7 @@ func TestPodWaitsForItsPlugin(t *testing.T) {
 		if err != nil || len(sandboxes) != 1 {
 			t.Fatal(sandboxes, err)
 		}
-		if err := w.rt.StopPodSandbox(w.Context(), sandboxes[0].Id); err != nil { // as after a loss of power
+		if err := w.rt.StopPodSandbox(w.Context(), sandboxes[0].Id); err != nil { // as after a power failure
 			t.Fatal(err)
 		}
 		w.startAgent()
@@ -213,7 +213,7 @@ func TestPreStartFails(t *testing.T) {
 func TestForeignExtendedResources(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.withPlugins()
-		w.create(gadgetPod("unknown", 3)) // nobody here counts them
+		w.create(gadgetPod("unknown", 3)) // no plugin of this node has them
 		w.until(time.Second, "unknown", ready)
 		node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
 		if err != nil {
@@ -234,8 +234,7 @@ func TestForeignExtendedResources(t *testing.T) {
 	})
 }
 
-// TestDevicesNearProcessors: a container's devices and processors lie on one node of
-// the machine, or the pod is refused.
+// TestDevicesNearProcessors: a container's devices and CPUs are on one NUMA node, or the pod is rejected.
 func TestDevicesNearProcessors(t *testing.T) {
 	inWorld(t, func(w *world) {
 		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
@@ -255,7 +254,7 @@ func TestDevicesNearProcessors(t *testing.T) {
 		if got := held(w.get("two")); !slices.Equal(got, []string{"b Healthy", "c Healthy"}) {
 			t.Errorf("has %v", got)
 		}
-		w.create(near("far", "4", 1)) // the device is on node 0, four processors are nowhere
+		w.create(near("far", "4", 1)) // the device is on node 0, which lacks four free CPUs
 		w.refused("far", "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality")
 		w.runs(near("one", "3", 1))
 		w.on(map[string]string{"two": "4-5", "one": "1-3"})

@@ -1,47 +1,45 @@
-// Package agent makes one node run the pods bound to it: kubelet's part.
+// Package agent runs the pods bound to one node: kubelet's part.
 //
-// A pod is a pod.Pod (package pod): what others tell it goes to its inbox, and its worker
-// makes it what it should be. This package is the node around the pods: it makes the
-// parts and ties them together (assemble.go, podnode.go), hands on what changes (loop.go),
-// and has what concerns all pods.
+// A pod is a pod.Pod (package pod): changes go to its inbox, and its worker brings it to its desired state. This
+// package is the node around the pods: it creates the parts and connects them (assemble.go, podnode.go), passes
+// changes on (loop.go), and does what concerns all pods.
 //
 //	source ── pods of the API ──┐                     ┌── Runtime (cri, fake)
 //	static ─── pods of files ───┼── loop → pods → Pod ├── volume, cgroup, image
 //	Runtime.Events, relist ─────┘                     └── statuswriter → API
 //
-// In the order in which a pod meets them:
+// In the order in which a pod passes through them:
 //
-//   - loop: hears of pods, from the API and from files, and of what the runtime has; it
-//     never waits (loop.go; relist.go asks the runtime for it; statics.go has the static
+//   - loop: receives pods from the API and from files, and events of the runtime; it never
+//     waits (loop.go; relist.go lists the runtime's pods for it; statics.go handles static
 //     pods)
 //   - pods: all pods by UID and by name (pods.go)
-//   - admitter: lets pods in, one after the other (admit.go)
-//   - sweeper: removes what a crash or an older life has left (sweep.go)
-//   - Agent: what a node answers, of its pods and of what they use (serve.go)
+//   - admitter: admits pods, one after the other (admit.go)
+//   - sweeper: removes what a crash or an earlier start has left (sweep.go)
+//   - Agent: answers requests to the node about its pods and their usage (serve.go)
 //
-// The packages below know nothing of Agent. Each room is a subject, what decides in it
-// beside what acts:
+// The packages below do not import Agent. Each folder is a subject, with its decisions and
+// its actions:
 //
-//   - source: which pods the node is to run: those of the API, static ones of files, and
-//     the mirror of these in the API
-//   - admission: whether a pod is let in, its security settings included
-//   - pod: what one pod is and does: its worker; its parts, which own their state:
-//     observe, images, volumes, sandbox, containers, pace; what decides: spec, env, plan,
-//     resize, probe, status; statuswriter, turns and metrics, which all pods share
-//   - runtime: what the agent asks of a container runtime, in CRI's words; cri over
-//     containerd and fake in memory, runtimetest the contract of both; inventory and pleg
-//     tell what the runtime has
-//   - images: pulls, archives that are imported at the start, garbage and its collector
+//   - source: which pods the node runs: those of the API, static pods of files, and their
+//     mirror pods in the API
+//   - admission: whether a pod is admitted, including its security settings
+//   - pod: one pod: its worker; its parts, which own their state: observe, images, volumes,
+//     sandbox, containers, pace; its decisions: spec, env, plan, resize, probe, status; and
+//     what all pods share: statuswriter, turns and metrics
+//   - runtime: the interface of a container runtime, in CRI's words; cri over containerd and
+//     fake in memory, runtimetest the contract of both; inventory and pleg list what the
+//     runtime has
+//   - images: pulls, archives that are imported, garbage and its collector
 //   - storage: volume and mount, claims, the provisioner of local volumes, tokens
 //   - network: cni, the pod network
-//   - resources: cgroup, and what containers have for themselves: placement, over
-//     topology, which asks cpumanager, memorymanager and deviceplugin; podresources tells
-//     of it, checkpoint keeps it; numa, reserve, amount and userns
+//   - resources: cgroup, and exclusive resources of containers: placement, with topology,
+//     which asks cpumanager, memorymanager and deviceplugin; podresources serves them,
+//     checkpoint stores them; numa, reserve, amount and userns
 //   - pressure: eviction and its evictor, oom
-//   - logs: rotation, and the folders they lie in
-//   - node: the Node and its lease (registrar), its shutdown, what it tells: server (what
-//     a kubelet serves), stream (logs, exec and the like), stats, socket; host reads the
-//     machine
+//   - logs: rotation, and the log folders
+//   - node: the Node and its lease (registrar), its shutdown, its servers: server (the
+//     kubelet's API), stream (logs, exec and the like), stats, socket; host reads the machine
 //
 // Above all: launch, which runs the agent on one of the two runtimes.
 package agent

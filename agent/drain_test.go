@@ -25,8 +25,8 @@ func goesDown(w *world) bool {
 	})
 }
 
-// TestShutdownStopsCriticalPodsLast: who is not critical gets its own grace or what
-// there is, and the others wait for them.
+// TestShutdownStopsCriticalPodsLast: other pods get their own grace period, or the remaining time, and critical
+// pods wait for them.
 func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 	inWorld(t, func(w *world) {
 		terminated := func(p *corev1.Pod) bool {
@@ -40,7 +40,7 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 			w.until(time.Second, name, ready)
 		}
 		if w.a.Progress() != nil {
-			t.Error("it goes down though nobody said so")
+			t.Error("it shuts down without a request")
 		}
 		w.a.Shutdown(shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
 		w.a.Shutdown(shutdown.Periods{Total: time.Hour})
@@ -60,7 +60,7 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 			t.Errorf("progress %+v", p)
 		}
 		if !goesDown(w) {
-			t.Error("the node does not say that it goes down")
+			t.Error("the node does not report that it shuts down")
 		}
 		w.restart(nil)
 		w.create(pod("later"))
@@ -68,8 +68,8 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 	})
 }
 
-// TestShutdownRightAfterAStart: pods that ran before are waited for, though the agent
-// has yet to learn of them.
+// TestShutdownRightAfterAStart: the shutdown waits for pods that ran before, although the agent has not listed
+// them yet.
 func TestShutdownRightAfterAStart(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		w.create(pod("stubborn", "-ignore-term", "serve"))
@@ -93,7 +93,7 @@ func TestShutdownRightAfterAStart(t *testing.T) {
 	})
 }
 
-// TestShutdownCalledOff: pods of files start again, and new ones come in.
+// TestShutdownCalledOff: static pods start again, and new pods are admitted.
 func TestShutdownCalledOff(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		w.a.StayUp() // it does already
@@ -116,13 +116,13 @@ func TestShutdownCalledOff(t *testing.T) {
 		w.until(5*time.Second, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != static })
 		w.until(5*time.Second, "b-n1", ready)
 		if w.a.Progress() != nil || goesDown(w) {
-			t.Error("the node says that it goes down")
+			t.Error("the node reports that it shuts down")
 		}
 	})
 }
 
-// TestShutdownCalledOffHalfway: who was not told to end yet runs on, and the next
-// shutdown begins anew.
+// TestShutdownCalledOffHalfway: pods that were not yet stopped keep running, and the next shutdown starts from
+// the beginning.
 func TestShutdownCalledOffHalfway(t *testing.T) {
 	inWorld(t, func(w *world) {
 		shutdownTimes := w.timed()
@@ -137,12 +137,12 @@ func TestShutdownCalledOffHalfway(t *testing.T) {
 		w.a.StopPods(ctx, periods)
 		w.a.StayUp()
 		if start, end := shutdownTimes(); start == 0 || end != 0 {
-			t.Errorf("called off, it began at %v and ended at %v", start, end)
+			t.Errorf("cancelled, it began at %v and ended at %v", start, end)
 		}
 		w.until(5*time.Second, "stubborn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		w.after(10 * time.Second)
 		if !ready(w.get("vital")) {
-			t.Error("a pod ended that was not told to")
+			t.Error("a pod ended that was not stopped")
 		}
 		w.a.StopPods(w.Context(), periods)
 		if start, end := shutdownTimes(); start == 0 || end < start {
@@ -152,7 +152,7 @@ func TestShutdownCalledOffHalfway(t *testing.T) {
 	})
 }
 
-// timed is where the next agents say when they last stopped their pods.
+// timed sets where the next agents record their last shutdown.
 func (w *world) timed() (times func() (start, end float64)) {
 	var metrics *prometheus.Registry
 	before := w.alter
@@ -177,7 +177,7 @@ func (w *world) timed() (times func() (start, end float64)) {
 	}
 }
 
-// slowClient does not say which pods there are until it is told to.
+// slowClient delays its first list of pods.
 type slowClient struct {
 	client.Client
 	tell <-chan struct{}
@@ -194,8 +194,7 @@ func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return c.Client.List(ctx, sel)
 }
 
-// restartSlow starts the agent anew; it knows its static pods, and the others from tell
-// on.
+// restartSlow restarts the agent; it knows its static pods, and the others from tell on.
 func (w *world) restartSlow() (tell func()) {
 	w.Helper()
 	told, before := make(chan struct{}), w.alter
@@ -211,8 +210,7 @@ func (w *world) restartSlow() (tell func()) {
 	return func() { close(told) }
 }
 
-// TestShutdownCalledOffBeforePodsAreKnown: no pod ends, nor does one when monopod ends
-// meanwhile.
+// TestShutdownCalledOffBeforePodsAreKnown: no pod ends, also if monopod stops meanwhile.
 func TestShutdownCalledOffBeforePodsAreKnown(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		shutdownTimes := w.timed()
@@ -242,8 +240,8 @@ func TestShutdownCalledOffBeforePodsAreKnown(t *testing.T) {
 	})
 }
 
-// TestShutdownOfUnknownPods: those that are learned of too late are refused, though
-// they ran before; nobody says that they had ended in order.
+// TestShutdownOfUnknownPods: pods that are listed too late are rejected, although they ran before, and the
+// shutdown is not reported as complete.
 func TestShutdownOfUnknownPods(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		shutdownTimes := w.timed()
@@ -274,8 +272,7 @@ func TestShutdownOfUnknownPods(t *testing.T) {
 	})
 }
 
-// TestShutdownWaitsForPodsWithinItsTime: what it takes to learn of the pods is taken off
-// what they have to end.
+// TestShutdownWaitsForPodsWithinItsTime: the time for listing pods is part of the grace period.
 func TestShutdownWaitsForPodsWithinItsTime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		vital := critical("vital")

@@ -36,7 +36,7 @@ func ephemeral(p *corev1.Pod, name string) *corev1.ContainerStatus {
 	return &p.Status.EphemeralContainerStatuses[i]
 }
 
-// An ephemeral container joins a running pod, runs once and is of no weight.
+// An ephemeral container joins a running pod, runs once and does not affect the pod's phase.
 func TestEphemeralContainer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("p"))
@@ -59,7 +59,7 @@ func TestEphemeralContainer(t *testing.T) {
 			t.Errorf("the other: %+v", s)
 		}
 		w.stop()
-		w.startAgent() // another agent takes over and starts nothing anew
+		w.startAgent() // another agent takes over and starts nothing
 		w.after(time.Minute)
 		if s := ephemeral(w.get("p"), "fails"); s == nil || s.State.Terminated == nil || s.RestartCount != 0 {
 			t.Errorf("after a restart of the agent: %+v", s)
@@ -70,7 +70,7 @@ func TestEphemeralContainer(t *testing.T) {
 	})
 }
 
-// One whose target does not run waits for it, and says so.
+// An ephemeral container whose target does not run waits for it, with a message.
 func TestEphemeralContainerWithoutTarget(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")

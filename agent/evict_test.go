@@ -19,7 +19,7 @@ import (
 	"monopod/apiserver/client"
 )
 
-// signals are plenty, but for what the test makes scarce.
+// signals are above all thresholds, except for those that the test lowers.
 func (w *world) signals() eviction.Observations {
 	out := eviction.Observations{}
 	for _, s := range eviction.Signals() {
@@ -33,7 +33,7 @@ func (w *world) signals() eviction.Observations {
 	return out
 }
 
-// lack makes one signal scarce, of a total of 1000; free 1000: none is.
+// lack lowers one signal, of a total of 1000; with 1000 free, none is low.
 func (w *world) lack(s eviction.Signal, free int64) {
 	w.scarce.Store(&eviction.Observations{s: {Total: 1000, Free: free}})
 }
@@ -166,7 +166,7 @@ func TestMemoryIsLookedAtWhenUsePassesAThreshold(t *testing.T) {
 		passed()
 		w.until(100*time.Millisecond, "a", evicted)
 		if got := <-left; got != 0 {
-			t.Errorf("beyond the threshold %d bytes are left", got)
+			t.Errorf("%d bytes are left above the threshold", got)
 		}
 	})
 }
@@ -197,7 +197,7 @@ func TestDiskIsReclaimedBeforePodsGo(t *testing.T) {
 		w.lack(eviction.NodeFs, 50)
 		w.failing(func(op, _ string) error {
 			if op == "RemoveContainer" || op == "RemovePodSandbox" {
-				w.lack(eviction.NodeFs, 500) // that was enough
+				w.lack(eviction.NodeFs, 500) // that freed enough
 			}
 			return nil
 		})
@@ -220,7 +220,7 @@ func TestWhoComesInUnderPressure(t *testing.T) {
 		w.until(time.Second, "before", ready)
 		w.stop()
 		w.lack(eviction.Memory, 99)
-		w.restart(func(c *agent.Config) { // under pressure for long before anybody goes
+		w.restart(func(c *agent.Config) { // long under pressure before a pod is evicted
 			c.Eviction = eviction.Policy{Held: 5 * time.Minute, Thresholds: []eviction.Threshold{
 				{Signal: eviction.Memory, Value: eviction.Value{Percent: 10}, Soft: true, Grace: time.Hour},
 				{Signal: eviction.NodeFs, Value: eviction.Value{Percent: 10}},

@@ -18,15 +18,14 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// story is a pod's whole life, told by what a user sees and does: it holds however
-// often the agent dies on the way.
+// story is a pod's whole life as a user sees it: it must hold however often the agent is killed on the way.
 type story struct {
 	name   string
 	static bool // with a folder of static pods
 	tell   func(w *world)
 }
 
-// mounts remembers what is mounted, as a kernel does: longer than any agent.
+// mounts records what is mounted, and survives the agent as the kernel's mounts do.
 type mounts struct {
 	noMounts
 	mu  sync.Mutex // guards all
@@ -53,9 +52,9 @@ func (m *mounts) Unmount(dir string) error {
 	return nil
 }
 
-// TestFailpoints kills the agent at every step of pods' lives, once each: before
-// the step, after it, and with its effect only to come when the next agent is at
-// work. Every story must be the same, and nothing be left at its end.
+// TestFailpoints kills the agent at every step in the life of pods, once each: before the step, after it, and
+// with an effect that comes only after the next agent has started. Every story must hold, and nothing may be
+// left at the end.
 func TestFailpoints(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.name, func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestFailpoints(t *testing.T) {
 				t.Fatalf("a life of %d steps: %v", len(steps), steps)
 			}
 			var missed atomic.Int32
-			t.Cleanup(func() { // some come in one life and not in the next
+			t.Cleanup(func() { // some steps do not occur in every run
 				if int(missed.Load()) > len(steps)/5 {
 					t.Errorf("%d of %d steps were not come to", missed.Load(), len(steps))
 				}
@@ -88,9 +87,9 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// moments are when a death at the step makes a difference: after a look it is as
-// before the next step; and the API dies with the agent, so that only a runtime may
-// still be at what one asked who is dead.
+// moments returns when a death at the step makes a difference: after a read it is the same as before the next
+// step; and the API ends with the agent, so that only the runtime may still be working on a request of a dead
+// agent.
 func (p failpoint) moments() []moment {
 	switch verb, _, _ := strings.Cut(p.op, " "); verb {
 	case "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemovePodSandbox":
@@ -101,7 +100,7 @@ func (p failpoint) moments() []moment {
 	return []moment{before, after}
 }
 
-// live tells the story with the agent killed at one point.
+// live runs the story with the agent killed at one failpoint.
 func (s story) live(w *world, point failpoint, when moment) *fate {
 	if s.static {
 		w.beginStatic(nil)
@@ -118,10 +117,10 @@ func (s story) live(w *world, point failpoint, when moment) *fate {
 	return f
 }
 
-// patience is how long everything may take in the end, backoffs included.
+// patience is the time limit for everything, backoffs included.
 const patience = 10 * time.Minute
 
-// await is until with fewer looks.
+// await is until with fewer checks.
 func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 	w.Helper()
 	for start := time.Now(); time.Since(start) <= patience; time.Sleep(5 * time.Millisecond) {
@@ -132,11 +131,11 @@ func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 	w.Fatalf("never\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.told(), "\n"), strings.Join(w.watched(), "\n"))
 }
 
-// oneOf checks that the pod has one sandbox and one instance of each container,
-// which run and were never restarted.
+// oneOf checks that the pod has one sandbox and one instance of each container, which run and were never
+// restarted.
 func (w *world) oneOf(name string, containers ...string) {
 	w.Helper()
-	w.after(time.Second) // what was late has come
+	w.after(time.Second) // late effects are done
 	p := w.get(name)
 	if p == nil || !ready(p) {
 		w.Fatalf("not ready: %+v", p)
@@ -161,7 +160,7 @@ func (w *world) oneOf(name string, containers ...string) {
 	}
 }
 
-// of selects what a runtime holds of a pod.
+// of returns what the runtime has of a pod.
 func of(p *corev1.Pod) map[string]string {
 	uid := string(p.UID)
 	if hash := p.Annotations["kubernetes.io/config.mirror"]; hash != "" {
@@ -262,7 +261,7 @@ func hooks(w *world) {
 	w.await("a", gone)
 }
 
-// crashes checks that every instance was counted, and none that was not.
+// crashes checks that every instance is in the restart count, and nothing else.
 func crashes(w *world) {
 	w.create(pod("a", "sleep", "1s", "exit", "3"))
 	w.await("a", restarts(2))
@@ -273,7 +272,7 @@ func crashes(w *world) {
 	for _, c := range list {
 		attempts[c.Metadata.Attempt] = true
 		if int32(c.Metadata.Attempt) > p.Status.ContainerStatuses[0].RestartCount {
-			w.Errorf("an instance that nobody counted: %v, %+v", c, p.Status.ContainerStatuses[0])
+			w.Errorf("an instance that is not in the restart count: %v, %+v", c, p.Status.ContainerStatuses[0])
 		}
 	}
 	if len(attempts) != len(list) || len(list) != 3 {
@@ -312,7 +311,7 @@ func successor(w *world) {
 	w.await("a", gone)
 }
 
-// unhealthy restarts its container, once for each verdict of the probe.
+// unhealthy restarts its container once for each failed probe.
 func unhealthy(w *world) {
 	p := pod("a", "sleep", "1h")
 	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{

@@ -15,18 +15,17 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// setting is what becomes of one field that says what a pod may do to its node.
+// setting is how one field is handled that affects what a pod may do on its node.
 type setting struct {
 	set func(*corev1.Pod) // to a value that is not the usual one
 
-	// bad sets it to what the API refuses, with an error at that path; nil: it takes
-	// every value.
+	// bad sets it to a value that the API refuses, with an error at that path; nil: all values are valid.
 	bad func(*corev1.Pod)
 	at  string
 
-	cri     bool   // the runtime is told
-	refused string // part of the refusal of a node that has nothing for it
-	other   string // who else heeds it
+	cri     bool   // passed to the runtime
+	refused string // part of the rejection by a node that does not support it
+	other   string // what else applies it
 }
 
 func ofPod(set func(*corev1.PodSecurityContext)) func(*corev1.Pod) {
@@ -106,8 +105,7 @@ func containerSettings() map[string]setting {
 	}
 }
 
-// hostSettings are those of PodSpec that share something with the host or say how
-// apart from it the pod is.
+// hostSettings are the fields of PodSpec that share something with the host or isolate the pod from it.
 func hostSettings() map[string]setting {
 	type ps = corev1.PodSpec
 	return map[string]setting{
@@ -133,8 +131,7 @@ func hostSettings() map[string]setting {
 	}
 }
 
-// TestEveryFieldIsDecided fails for a field that a new version of the API brings
-// until somebody has said what becomes of it.
+// TestEveryFieldIsDecided fails for a field of a new API version until this table says how it is handled.
 func TestEveryFieldIsDecided(t *testing.T) {
 	t.Parallel()
 	api := registry.New(nil, registry.Resources(), registry.Config{})
@@ -173,7 +170,7 @@ func fields(t reflect.Type) func(yield func(string) bool) {
 	}
 }
 
-// plainPod is one whose settings are there to be set.
+// plainPod is a pod whose settings the test changes.
 func plainPod() *corev1.Pod {
 	p := pod("a")
 	p.Spec.SecurityContext, p.Spec.Containers[0].SecurityContext = &corev1.PodSecurityContext{}, &corev1.SecurityContext{}
@@ -191,21 +188,21 @@ func (s setting) check(t *testing.T, api *registry.Registry) {
 	p := plainPod()
 	s.set(p)
 	if err := api.Complete(p); err != nil {
-		t.Fatalf("the API refuses a good one: %v", err)
+		t.Fatalf("the API refuses a valid one: %v", err)
 	}
 	if got := refusal(t, p); s.refused == "" && got != "" || !strings.Contains(got, s.refused) {
-		t.Errorf("a node without anything says %q, not %q", got, s.refused)
+		t.Errorf("a node without features says %q, want %q", got, s.refused)
 	}
 	if told := !proto.Equal(sandboxOf(p), sandboxOf(plainPod())) || !proto.Equal(containerOf(p), containerOf(plainPod())); told != s.cri {
-		t.Errorf("the runtime is told: %v, want %v", told, s.cri)
+		t.Errorf("passed to the runtime: %v, want %v", told, s.cri)
 	}
 	if s.refused == "" && !s.cri && s.other == "" {
 		t.Error("it is silently left out")
 	}
 }
 
-// refusal is what a machine without anything, and a runtime that tells of nothing,
-// say of a pod whose image runs as root; empty: nothing.
+// refusal returns why a machine and runtime without optional features reject a pod whose image runs as root;
+// empty: they admit it.
 func refusal(t *testing.T, p *corev1.Pod) string {
 	h := security.Host{Root: t.TempDir()}
 	if f := h.Refuse(p, &security.Policy{}); f != nil {
@@ -224,7 +221,7 @@ func sandboxOf(p *corev1.Pod) *cri.PodSandboxConfig {
 	return spec.Sandbox(p, spec.SandboxOptions{Domain: "cluster.local", Users: usersOf(p)})
 }
 
-// containerOf leaves out what tells one spec from another.
+// containerOf removes what differs between any two specs.
 func containerOf(p *corev1.Pod) *cri.ContainerConfig {
 	c := spec.Container(p, &p.Spec.Containers[0], spec.ContainerOptions{Users: usersOf(p), SeccompDir: "/seccomp"})
 	c.Annotations = nil

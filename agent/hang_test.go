@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// hung is a call of the runtime that is not answered, about one sandbox, container or
-// image: the first that it is made for.
+// hung is a call of the runtime that does not return, about one sandbox, container or image: the first for which
+// it is made.
 type hung struct {
 	call   string
-	once   bool          // it is answered when it is made again
-	answer chan struct{} // closed: it is answered
+	once   bool          // it returns when it is called again
+	answer chan struct{} // closed: it returns
 
 	mu    sync.Mutex // guards what follows
-	about *string    // nil: it was not made yet
+	about *string    // nil: not called yet
 	times int
 }
 
@@ -54,8 +54,8 @@ func (h *hung) made() bool {
 	return h.about != nil
 }
 
-// A call that is never answered holds up one pod: others start and end, the process
-// stops at once, and the pod goes on when the call is answered, or given up.
+// A call that never returns blocks one pod: others start and end, the process stops at once, and the pod
+// continues when the call returns or times out.
 func TestCallsThatHang(t *testing.T) {
 	for _, call := range runtimeCalls {
 		for _, once := range []bool{false, true} {
@@ -99,8 +99,7 @@ func TestCallsThatHang(t *testing.T) {
 	}
 }
 
-// awaitAnswer answers a call that would never be, after a while; one that hangs once is
-// given up.
+// awaitAnswer lets the call return after a while; one that hangs only once times out.
 func (w *world) awaitAnswer(h *hung) {
 	if !h.once {
 		w.after(10 * time.Minute)
@@ -108,9 +107,8 @@ func (w *world) awaitAnswer(h *hung) {
 	}
 }
 
-// othersLive runs another pod from its start to its end, once the call hangs; one that
-// is not made now is not to be made for the other pod. A question about all pods is one
-// that every pod may wait for.
+// othersLive runs another pod from start to end while the call hangs. A call that has not been made yet must not
+// be made for the other pod. All pods may wait for a list of all sandboxes.
 func (w *world) othersLive(h *hung) {
 	w.Helper()
 	if w.after(5 * time.Second); !h.made() {

@@ -33,16 +33,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// latency is what every call of the runtime takes.
+// latency of each call of the runtime.
 const latency = time.Millisecond
 
-// world is an API, a runtime and an agent, in one bubble of time.
+// world is an API, a runtime and an agent, in one synctest bubble.
 type world struct {
 	*testing.T
 	api  *registry.Registry
 	rt   *fake.Runtime
 	fail atomic.Pointer[func(op, id string) error]
-	hung atomic.Pointer[hung] // nil: every call is answered
+	hung atomic.Pointer[hung] // nil: every call returns
 	dir  string
 	stop func() // the agent
 	a    *agent.Agent
@@ -77,7 +77,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	openWorld(t, test)
 }
 
-// openWorld is inWorld for tests that wait for each other.
+// openWorld is inWorld for tests that block each other.
 func openWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,13 +126,13 @@ func (w *world) openAPI() {
 	}()
 }
 
-// issue gives out tokens that say for whom and how many there were before.
+// issue issues tokens that contain their subject and number.
 func (w *world) issue(_ context.Context, _ client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
 	req.Status.Token = fmt.Sprintf("%s/%s/%d", account.Name, req.Spec.BoundObjectRef.Name, w.tokens.Add(1))
 	return nil
 }
 
-// describe is one line of a watch.
+// describe formats an event of a watch.
 func describe(ev watch.Event) string {
 	pod := ev.Object.(*corev1.Pod)
 	line := fmt.Sprintf("%s %s %s", ev.Type, pod.Name, pod.Status.Phase)
@@ -152,7 +152,7 @@ func describe(ev watch.Event) string {
 	return line
 }
 
-// called is how often the runtime was asked to do op.
+// called returns how often the runtime was called with op.
 func (w *world) called(op string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,10 +203,10 @@ func (w *world) startAgent() {
 	w.stop = runAgent(w, a)
 }
 
-// notify stands in for inotify, whose waits a bubble of time does not know.
+// notify replaces inotify, which blocks outside the bubble.
 func (w *world) notify(string) (<-chan struct{}, func(), error) { return w.touched, func() {}, nil }
 
-// runAgent starts an agent and returns what stops it.
+// runAgent starts an agent and returns a function that stops it.
 func runAgent(t testing.TB, a *agent.Agent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -219,7 +219,7 @@ func runAgent(t testing.TB, a *agent.Agent) (stop func()) {
 	})
 }
 
-// noMounts is a machine where nothing is ever mounted.
+// noMounts is a mounter that never has a mount.
 type noMounts struct{ mount.Folders }
 
 // pod is a pod of one container that runs the sample program.
@@ -249,7 +249,7 @@ func (w *world) delete(name string, grace int64) {
 	}
 }
 
-// get is the pod as it is now; nil when there is none.
+// get returns the current pod; nil if it does not exist.
 func (w *world) get(name string) *corev1.Pod {
 	w.Helper()
 	p, err := client.Get[*corev1.Pod](w.Context(), w.api, "default", name)
@@ -262,14 +262,14 @@ func (w *world) get(name string) *corev1.Pod {
 	return p
 }
 
-// after lets virtual time pass and everything that happens in it happen.
+// after lets virtual time pass and everything due run.
 func (w *world) after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// until waits for a state of a pod and returns how long it took. It looks whenever a pod
-// changes, and each second, since ok may ask for more than the pod.
+// until waits for a state of a pod and returns how long it took. It checks whenever a pod changes, and every
+// second, because ok may depend on more than the pod.
 func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) bool) time.Duration {
 	w.Helper()
 	start := time.Now()
@@ -310,7 +310,7 @@ func restarts(n int32) func(*corev1.Pod) bool {
 	}
 }
 
-// told are the events so far.
+// told returns the events so far.
 func (w *world) told() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -321,7 +321,7 @@ func (w *world) wasTold(part string) bool {
 	return slices.ContainsFunc(w.told(), func(e string) bool { return strings.Contains(e, part) })
 }
 
-// watched are the lines a watcher saw.
+// watched returns the lines that a watcher saw.
 func (w *world) watched() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -338,7 +338,7 @@ func (w *world) callCount() int {
 	return n
 }
 
-// nothingLeft checks that the runtime and the disk hold nothing of any pod.
+// nothingLeft checks that the runtime and the disk contain nothing of any pod.
 func (w *world) nothingLeft() {
 	w.Helper()
 	w.after(time.Second)

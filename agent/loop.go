@@ -21,8 +21,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// loop is the heart: it hands what changed, in the API or the runtime, to the pod that it
-// is about, and never waits for one.
+// loop passes changes of the API and the runtime to the pods that they concern, and never waits for a pod.
 type loop struct {
 	clock     clock.WithTicker
 	log       *zap.Logger
@@ -47,13 +46,13 @@ func (l *loop) parts() []part {
 	}
 }
 
-// wait waits for what the loop and its parts have begun, after those have ended.
+// wait waits for everything that the loop and its parts have started, after their end.
 func (l *loop) wait() {
 	l.relister.wait()
 	l.sweeping.Wait()
 }
 
-// run works until ctx ends.
+// run runs until ctx ends.
 func (l *loop) run(ctx context.Context) {
 	events, ok := l.relister.connect(ctx)
 	if !ok {
@@ -104,8 +103,8 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// listed looks for pods that are wrong about what the runtime has; they look again, and
-// what belongs to nobody is cleared away.
+// listed finds pods whose observed state differs from the list; they observe again. It removes orphaned
+// sandboxes and containers.
 func (l *loop) listed(ctx context.Context, answer list) {
 	found, ok := l.relister.listed(answer)
 	if ok {
@@ -114,15 +113,14 @@ func (l *loop) listed(ctx context.Context, answer list) {
 				p.Relist()
 			}
 		}
-		if l.sweep.over() { // else those of pods that are still to be listed would end
+		if l.sweep.over() { // otherwise pods that are not listed yet would end
 			l.orphans(ctx, found, nil)
 		}
 	}
 	l.relister.taken(ctx)
 }
 
-// orphans ends what the runtime runs for a pod that the node does not have or, being
-// listed, will have.
+// orphans ends what the runtime runs for a pod that the node does not have and is not about to list.
 func (l *loop) orphans(ctx context.Context, found map[types.UID]*inventory.Held, listed map[types.UID]bool) {
 	for uid, r := range found {
 		if l.pods.there(uid) || listed[uid] {
@@ -130,12 +128,12 @@ func (l *loop) orphans(ctx context.Context, found map[types.UID]*inventory.Held,
 		}
 		object := &corev1.Pod{}
 		object.Name, object.Namespace, object.UID = r.Identity.Name, r.Identity.Namespace, uid
-		l.log.Info("ending a pod that no longer exists", zap.String("namespace", object.Namespace), zap.String("pod", object.Name), zap.String("uid", string(uid)))
+		l.log.Info("removing an orphaned pod", zap.String("namespace", object.Namespace), zap.String("pod", object.Name), zap.String("uid", string(uid)))
 		l.pods.add(ctx, object, pod.Options{Gone: true, Relist: true})
 	}
 }
 
-// runtimeChanged hands an event on.
+// runtimeChanged passes an event on.
 func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 	switch ev.Type {
 	case runtime.EventLost:
@@ -145,7 +143,7 @@ func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 		l.relister.streaming(true)
 		l.relister.relist(ctx)
 		for p := range l.pods.all() {
-			p.Wake() // a step that failed for want of the runtime tries again
+			p.Wake() // a step that failed because of the runtime is retried
 		}
 		return
 	}
@@ -158,8 +156,8 @@ func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 	}
 }
 
-// configChanged brings pods in line with the API. found is what the runtime held when the
-// agent started, given with the first list only.
+// configChanged brings pods in line with the API. found is what the runtime had when the agent started, given
+// only with the first list.
 func (l *loop) configChanged(ctx context.Context, u source.Update, found map[types.UID]*inventory.Held) {
 	if u.List == nil {
 		l.podChanged(ctx, u.Pod, u.Gone, false)
@@ -171,7 +169,7 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 	for _, object := range objects {
 		listed[object.UID] = true
 	}
-	l.orphans(ctx, found, listed) // first: a new pod of the name waits for them
+	l.orphans(ctx, found, listed) // first: a new pod of the same name waits for them
 	if found != nil {
 		l.admitter.do(func() { l.retain(objects) })
 	}
@@ -188,8 +186,7 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 	}
 }
 
-// retain takes back what pods were given that are gone since an agent before this one let
-// them in. listed are those of the API.
+// retain releases what was allocated to pods that were removed while no agent ran. listed are the API's pods.
 func (l *loop) retain(listed []*corev1.Pod) {
 	runs := map[types.UID]bool{}
 	for _, object := range listed {
@@ -214,7 +211,7 @@ func (l *loop) podChanged(ctx context.Context, object *corev1.Pod, gone, found b
 	}
 }
 
-// staticsChanged takes over what the folder of static pods holds now.
+// staticsChanged takes over the pods in the folder of static pods.
 func (l *loop) staticsChanged(ctx context.Context, files []*corev1.Pod, found map[types.UID]*inventory.Held) {
 	l.statics.expect(files)
 	l.orphans(ctx, l.statics.predecessors(found), nil)

@@ -14,11 +14,11 @@ import (
 	"monopod/agent/pod/spec"
 )
 
-// machine is what the node is.
+// machine describes the node.
 type machine struct {
 	hostIPs     []string
 	capacity    corev1.ResourceList
-	allocatable corev1.ResourceList // what pods may have of it
+	allocatable corev1.ResourceList // allocatable
 	resolv      *cri.DNSConfig
 	pageSizes   []int64 // of huge pages, where there are cgroups
 }
@@ -47,7 +47,7 @@ func readMachine(cfg *Config) (*machine, error) {
 	return m, nil
 }
 
-// count takes the processors that may be given out as the node's; 0: nobody counted.
+// count sets the number of allocatable CPUs as the node's; 0: not known.
 func (m *machine) count(processors int, cfg *Config) {
 	if processors > 0 {
 		m.capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(processors), resource.DecimalSI)
@@ -55,7 +55,7 @@ func (m *machine) count(processors int, cfg *Config) {
 	}
 }
 
-// reserve is what is left of the capacity for pods.
+// reserve computes what is left of the capacity for pods.
 func (m *machine) reserve(cfg *Config) corev1.ResourceList {
 	return cfg.Reserve.Allocatable(m.capacity, cfg.Eviction.Reservation(m.capacity))
 }

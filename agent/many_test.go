@@ -10,7 +10,7 @@ import (
 	"monopod/agent"
 )
 
-// A node told to run 500 pods does.
+// A node runs 500 pods if it is configured to.
 func TestFiveHundredPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const pods = 500
@@ -50,13 +50,12 @@ func TestFiveHundredPods(t *testing.T) {
 	})
 }
 
-// Pods that come and go leave no goroutine and no memory behind. It measures the
-// whole process, so it runs alone.
+// Pods that come and go leave no goroutine and no memory. The test measures the whole process, so it runs alone.
 func TestNothingGrows(t *testing.T) { //nolint:paralleltest // see above
 	openWorld(t, func(w *world) {
 		const lives = 300
 		r := rand.New(rand.NewPCG(1, 2))
-		cycles(w, r, 600) // caches and the history of the API fill
+		cycles(w, r, 600) // until caches and the history of the API are full
 		w.nothingLeft()
 		heap, goroutines := measure(w)
 		cycles(w, r, lives)
@@ -72,11 +71,11 @@ func TestNothingGrows(t *testing.T) { //nolint:paralleltest // see above
 	})
 }
 
-// maxKept is what may stay of a pod, in bytes: a worker alone has thousands. It is
-// the error of measuring.
+// maxKept is the allowed growth for each pod, in bytes, which is the error of the measurement: a worker alone
+// needs thousands.
 const maxKept = 1000
 
-// cycles makes pods of several sorts, 50 at a time, and removes them at any time.
+// cycles creates pods of several kinds, 50 at a time, and removes them at random times.
 func cycles(w *world, r *rand.Rand, n int) {
 	w.Helper()
 	for range n / 50 {
@@ -95,7 +94,7 @@ func cycles(w *world, r *rand.Rand, n int) {
 	}
 }
 
-// measure counts when all that may go has gone.
+// measure measures after garbage collection.
 func measure(w *world) (heap uint64, goroutines int) {
 	w.after(10 * time.Minute)
 	for range 3 {

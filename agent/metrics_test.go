@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// What dashboards show of a kubelet is counted.
+// The metrics that dashboards show of a kubelet.
 func TestMetricsOfAKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		disk := filepath.Join(w.dir, "disk")
@@ -51,7 +51,7 @@ func TestMetricsOfAKubelet(t *testing.T) {
 	})
 }
 
-// series are the values of all metrics, of histograms how many there were.
+// series returns the values of all metrics, for histograms the count.
 func (w *world) series() map[string]float64 {
 	w.Helper()
 	families, err := w.metrics.Gather()

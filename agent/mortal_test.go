@@ -17,13 +17,13 @@ import (
 	"monopod/apiserver/client"
 )
 
-// moment is when, at a call to the outside, an agent is killed.
+// moment is when an agent is killed relative to an external call.
 type moment string
 
 const (
 	before moment = "before" // the call is never made
-	after  moment = "after"  // it took effect, its answer is lost
-	late   moment = "late"   // it takes effect when the next agent is at work
+	after  moment = "after"  // it takes effect, its result is lost
+	late   moment = "late"   // it takes effect after the next agent has started
 )
 
 // failpoint is one step in a pod's life: the n-th call of its name.
@@ -34,9 +34,8 @@ type failpoint struct {
 
 func (p failpoint) String() string { return fmt.Sprintf("%s#%d", p.op, p.n) }
 
-// fate kills one agent, as kill -9 does, at one failpoint: nothing that it does
-// afterwards reaches the runtime, the API or the mounts. Another agent, whom
-// nothing happens, takes over.
+// fate kills one agent, like kill -9, at one failpoint: nothing that it does afterwards reaches the runtime, the
+// API or the mounts. Another agent, which is not killed, takes over.
 type fate struct {
 	w     *world
 	point failpoint
@@ -52,8 +51,7 @@ type fate struct {
 	reborn chan struct{}  // closed when the next agent runs
 }
 
-// doom has the world's agents, from now on, meet their fate; the present one is
-// stopped.
+// doom applies the fate to the agents of the world; the current one is stopped.
 func (w *world) doom(point failpoint, when moment) *fate {
 	f := &fate{w: w, point: point, when: when, counts: map[string]int{}, reborn: make(chan struct{})}
 	w.stop()
@@ -66,7 +64,7 @@ func (w *world) doom(point failpoint, when moment) *fate {
 	return f
 }
 
-// begin says whether a call may be made, and whether it is the last.
+// begin reports whether a call may be made, and whether it is the last.
 func (f *fate) begin(op string) (mine moment, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +85,7 @@ func (f *fate) begin(op string) (mine moment, err error) {
 	return f.when, nil
 }
 
-// end is the answer of a call that took effect.
+// end returns the result of a call that took effect.
 func (f *fate) end(mine moment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +98,7 @@ func (f *fate) end(mine moment) error {
 	return nil
 }
 
-// kill ends the agent at once; the next comes a little later. mu is held.
+// kill ends the agent at once; the next one starts a little later. The caller holds mu.
 func (f *fate) kill() {
 	f.dead = true
 	go func() {
@@ -111,8 +109,7 @@ func (f *fate) kill() {
 	}()
 }
 
-// wait is for the end of the story: the agent that takes over runs, if the first
-// was killed.
+// wait waits for the end of the story: the next agent runs, if the first was killed.
 func (f *fate) wait() {
 	f.mu.Lock()
 	f.over = true
@@ -123,7 +120,7 @@ func (f *fate) wait() {
 	}
 }
 
-// meet makes one call, unless it is not to be.
+// meet makes one call, if it may be made.
 func meet[T any](ctx context.Context, f *fate, op string, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	mine, err := f.begin(op)
@@ -134,7 +131,7 @@ func meet[T any](ctx context.Context, f *fate, op string, call func(context.Cont
 		return none, context.Canceled
 	case mine == late:
 		f.late.Go(func() {
-			time.Sleep(8 * latency) // the next agent has just begun
+			time.Sleep(8 * latency) // the next agent has just started
 			_, _ = call(context.WithoutCancel(ctx))
 		})
 		return none, context.Canceled
@@ -157,7 +154,7 @@ func meetErr(ctx context.Context, f *fate, op string, call func(context.Context)
 	return err
 }
 
-// mortalRuntime is the runtime as one agent reaches it.
+// mortalRuntime is the runtime as one agent sees it.
 type mortalRuntime struct {
 	runtime.Runtime
 	f *fate
@@ -223,13 +220,13 @@ func (r mortalRuntime) PullImage(ctx context.Context, image string, auth *cri.Au
 	return meet(ctx, r.f, "PullImage", func(ctx context.Context) (string, error) { return r.Runtime.PullImage(ctx, image, auth, sandbox) })
 }
 
-// mortalClient is the API as one agent reaches it. Only what is about pods counts.
+// mortalClient is the API as one agent sees it. Only calls about pods count.
 type mortalClient struct {
 	client.Client
 	f *fate
 }
 
-// counted says whether calls for the resource come in a fixed order.
+// counted reports whether calls for the resource come in a fixed order.
 func counted(resource string) bool { return resource != "nodes" && resource != "leases" }
 
 func (c mortalClient) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
@@ -259,7 +256,7 @@ func (c mortalClient) Delete(ctx context.Context, ref client.Ref, opts metav1.De
 	return meet(ctx, c.f, "delete "+ref.Resource.Resource, func(ctx context.Context) (client.Object, error) { return c.Client.Delete(ctx, ref, opts) })
 }
 
-// mortalMounter is the kernel's mounts as one agent reaches them.
+// mortalMounter is the kernel's mounts as one agent sees them.
 type mortalMounter struct {
 	volume.Mounter
 	f *fate
@@ -273,7 +270,7 @@ func (m mortalMounter) Unmount(dir string) error {
 	return meetErr(context.Background(), m.f, "unmount", func(context.Context) error { return m.Mounter.Unmount(dir) })
 }
 
-// mortalRecorder makes every event a step, too: they lie between the others.
+// mortalRecorder makes every event a step too.
 type mortalRecorder struct {
 	agent.Recorder
 	f *fate
@@ -289,14 +286,13 @@ func (r mortalRecorder) Reference(ref corev1.ObjectReference, eventType, reason,
 	})
 }
 
-// noTwins checks that no pod has two sandboxes that are ready, and no container
-// of it runs twice.
+// noTwins checks that no pod has two ready sandboxes, and no container runs twice.
 func (w *world) noTwins() {
 	ctx := context.Background()
 	sandboxes, err1 := w.rt.ListPodSandbox(ctx, nil)
 	containers, err2 := w.rt.ListContainers(ctx, nil)
 	if err1 != nil || err2 != nil {
-		return // the world is at its end
+		return // the test has ended
 	}
 	alive := map[string]string{}
 	for _, s := range sandboxes {

@@ -16,12 +16,11 @@ import (
 	"monopod/agent/runtime/fake"
 )
 
-// exists is when a call finds that the runtime, before it died, had started the
-// container already.
+// exists is when a call finds that the runtime had started the container before it died.
 const exists moment = "exists"
 
-// outage kills the runtime at one call, before it took effect or after. It is back a
-// little later, and all that ran runs on.
+// outage kills the runtime at one call, before it took effect or after. It restarts a little later, and all that
+// ran keeps running.
 type outage struct {
 	w     *world
 	point failpoint
@@ -44,7 +43,7 @@ func (o *outage) call(op, _ string) error {
 		return status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
 	}
 	if slices.Contains([]string{"Status", "Version", "Events", "ListPodSandbox", "ListContainers", "ListContainerStats"}, op) {
-		return nil // they are of no pod, or the test's own
+		return nil // they belong to no pod, or are the test's
 	}
 	o.counts[op]++
 	p := failpoint{op, o.counts[op]}
@@ -73,7 +72,7 @@ func (o *outage) back() {
 	o.w.rt.Resync()
 }
 
-// moments are those that make a difference at the call.
+// moments returns those that make a difference at the call.
 func (o *outage) moments(op string) []moment {
 	switch op {
 	case "StartContainer":
@@ -84,8 +83,7 @@ func (o *outage) moments(op string) []moment {
 	return []moment{before}
 }
 
-// liveThrough tells the story with one outage in it, and checks that no user is told of a
-// failure.
+// liveThrough runs the story with one outage, and checks that users see no failure.
 func (s story) liveThrough(w *world, point failpoint, when moment) *outage {
 	o := &outage{w: w, point: point, when: when, counts: map[string]int{}}
 	w.failing(o.call)
@@ -99,9 +97,8 @@ func (s story) liveThrough(w *world, point failpoint, when moment) *outage {
 	return o
 }
 
-// TestOutages kills the runtime at every call in pods' lives, once each. Every story
-// must be the same: what the runtime was kept from doing is nobody's failure, and no
-// restart.
+// TestOutages kills the runtime at every call in the life of pods, once each. Every story must hold: an outage
+// causes neither a failure nor a restart.
 func TestOutages(t *testing.T) {
 	stories := slices.DeleteFunc(stories(), func(s story) bool {
 		return !slices.Contains([]string{"inits", "hooks", "crashes", "finishes", "unhealthy"}, s.name)
@@ -117,7 +114,7 @@ func TestOutages(t *testing.T) {
 				t.Fatalf("a life of %d calls: %v", len(o.seen), o.seen)
 			}
 			var missed atomic.Int32
-			t.Cleanup(func() { // some come in one life and not in the next
+			t.Cleanup(func() { // some calls do not occur in every run
 				if int(missed.Load()) > len(o.seen)/5 {
 					t.Errorf("%d of %d calls were not come to", missed.Load(), len(o.seen))
 				}
@@ -137,7 +134,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// pulls its image anew at each start.
+// pulls its image at each start
 func pulls(w *world) {
 	p := pod("a")
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways

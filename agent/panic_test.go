@@ -11,13 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// runtimeCalls are those that the agent makes by itself in the life of a pod.
+// runtimeCalls are those that the agent makes in the life of a pod.
 var runtimeCalls = []string{
 	"Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox",
 	"CreateContainer", "StartContainer", "StopContainer", "ListContainers", "ContainerStatus", "ExecSync", "ListImages", "ImageStatus", "PullImage",
 }
 
-// probed is a pod that has everything that runs beside its worker.
+// probed is a pod with everything that runs beside its worker.
 func probed(name string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
@@ -26,8 +26,7 @@ func probed(name string) *corev1.Pod {
 	return p
 }
 
-// Whatever panics a few times, wherever it is called: the process lives, the pod comes
-// up and goes, and health forgets.
+// After a few panics in any call, the process keeps running, the pod runs and ends, and health recovers.
 func TestPanics(t *testing.T) {
 	for _, call := range runtimeCalls {
 		t.Run(call, func(t *testing.T) {
@@ -56,8 +55,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A pod whose worker panics every time is tried ever more slowly, says so, and harms
-// no other. It goes when it is deleted and its worker can work again.
+// A pod whose worker always panics is retried more and more slowly, reports it, and does not affect others.
+// After its deletion it is removed as soon as its worker can run again.
 func TestWorkerThatAlwaysPanics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.panics = true
@@ -100,7 +99,7 @@ func TestWorkerThatAlwaysPanics(t *testing.T) {
 	})
 }
 
-// counted is what a counter of the last agent says, of all labels.
+// counted returns the value of a counter of the last agent, summed over all labels.
 func (w *world) counted(name string) (sum float64) {
 	w.Helper()
 	families, err := w.metrics.Gather()
@@ -117,8 +116,7 @@ func (w *world) counted(name string) (sum float64) {
 	return sum
 }
 
-// A pod that is refused before any other has run ends like all, and makes way for the
-// next of its name.
+// A pod that is rejected before any other has run ends like all, and the next pod of its name starts.
 func TestRefusedFirst(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")

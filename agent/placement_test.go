@@ -18,11 +18,10 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// laptop has four cores of two threads: 0,4 1,5 2,6 3,7.
+// laptop has four cores with two threads each: 0,4 1,5 2,6 3,7.
 var laptop = numatest.Shape{Sockets: 1, Nodes: 1, Cores: 4, Threads: 2}
 
-// pinned starts the agent anew on an imitated machine, with processor 0 reserved
-// and what adjust says.
+// pinned restarts the agent on an imitated machine, with CPU 0 reserved and the settings of adjust.
 func (w *world) pinned(shape numatest.Shape, adjust func(*agent.Config)) {
 	w.Helper()
 	w.stop()
@@ -50,7 +49,7 @@ func (w *world) runs(p *corev1.Pod) {
 	w.until(time.Second, p.Name, ready)
 }
 
-// on checks where the runtime has the containers that run, by their pods' names.
+// on checks on which CPUs the runtime has the running containers, by their pods' names.
 func (w *world) on(want map[string]string) {
 	w.Helper()
 	w.after(100 * time.Millisecond)
@@ -82,8 +81,8 @@ func (w *world) refused(name, reason, message string) {
 	}
 }
 
-// TestProcessorsOfTheirOwn: those that run already make room at once, and get it
-// back; a restart changes nothing and tells the runtime nothing new.
+// TestProcessorsOfTheirOwn: running containers of the shared pool leave exclusive CPUs at once, and get them
+// back; a restart of the agent changes nothing.
 func TestProcessorsOfTheirOwn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
@@ -107,8 +106,7 @@ func TestProcessorsOfTheirOwn(t *testing.T) {
 	})
 }
 
-// TestProcessorsOfPodsThatWent: what a pod had that went while no agent ran is free
-// for those that come.
+// TestProcessorsOfPodsThatWent: CPUs of a pod that was removed while no agent ran are free.
 func TestProcessorsOfPodsThatWent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
@@ -122,7 +120,7 @@ func TestProcessorsOfPodsThatWent(t *testing.T) {
 	})
 }
 
-// TestProcessorsAfterATornFile: nobody is there to mend it.
+// TestProcessorsAfterATornFile: a damaged checkpoint needs no intervention.
 func TestProcessorsAfterATornFile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
@@ -140,7 +138,7 @@ func TestProcessorsAfterATornFile(t *testing.T) {
 		if !w.wasTold("CPUManagerStateLost") {
 			t.Errorf("events: %v", w.told())
 		}
-		w.on(map[string]string{"own": "2,6"}) // not 1,5, which it would get today
+		w.on(map[string]string{"own": "2,6"}) // not 1,5, which a new allocation would give it
 		if now := w.called("UpdateContainerResources"); now != calls {
 			w.Errorf("%d updates", now-calls)
 		}
@@ -164,7 +162,7 @@ func TestPolicyNoneAgain(t *testing.T) {
 	})
 }
 
-// TestNoPolicy: nothing is written, and the runtime hears nothing of processors.
+// TestNoPolicy: without a policy nothing is written, and the runtime gets no CPU set.
 func TestNoPolicy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.runs(owning("own", "1"))
@@ -179,8 +177,8 @@ func TestNoPolicy(t *testing.T) {
 	})
 }
 
-// TestTopologyRefuses: processors and memory lie on one node, or the pod is refused
-// in upstream's words, and holds nothing.
+// TestTopologyRefuses: CPUs and memory are on one NUMA node, or the pod is rejected with upstream's message, and
+// nothing stays allocated.
 func TestTopologyRefuses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
@@ -222,7 +220,7 @@ func TestResizeOfItsOwn(t *testing.T) {
 			return c != nil && c.Reason == "Infeasible" && strings.Contains(c.Message, `alongside CPU Manager policy "static"`)
 		})
 		w.on(map[string]string{"own": "1,5"})
-		w.resize("own", "2", "128Mi") // that is no matter of processors
+		w.resize("own", "2", "128Mi") // which does not depend on CPUs
 		w.until(time.Second, "own", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) == nil })
 	})
 }

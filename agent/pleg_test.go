@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/client"
 )
 
-// radio is a runtime whose events are the test's.
+// radio is a runtime whose events the test controls.
 type radio struct {
 	runtime.Runtime
 	events chan runtime.Event
@@ -38,8 +38,8 @@ func (w *world) nodeCondition() corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// A runtime that goes away is told of at once, is no reason to live after three
-// minutes, and changes nothing of what ran when it comes back.
+// An unavailable runtime is reported at once, fails liveness after three minutes, and containers keep their
+// state when it is back.
 func TestRuntimeLost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -61,7 +61,7 @@ func TestRuntimeLost(t *testing.T) {
 		}
 		w.after(4 * time.Minute)
 		if err := w.a.PLEG(); err == nil {
-			t.Error("PLEG is healthy though nothing was learned for four minutes")
+			t.Error("PLEG is healthy although there was no relist for four minutes")
 		}
 
 		w.failing(func(string, string) error { return nil })

@@ -19,15 +19,14 @@ import (
 	"monopod/agent/storage/token"
 )
 
-// So many pods start from nothing at a time: more would only share the same
-// processors, and all of them the memory that a start needs. A start that takes
-// longer no longer holds up others.
+// maximum number of pods that start concurrently: more would only share the same CPUs, and each needs memory to
+// start. A start that takes longer no longer blocks others.
 const (
 	startsAtOnce = 8
 	longestStart = 2 * time.Second
 )
 
-// newPodNode is what the pods of this node have in common.
+// newPodNode creates what the pods of this node share.
 func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d, cfg, m := &a.deps, &a.cfg, a.machine
 	rotate, place := a.upkeep.rotate, a.upkeep.placement

@@ -27,15 +27,15 @@ var (
 	_ placement.Pod = (*pod.Pod)(nil)
 )
 
-// pods are those that the node has. Its methods may be used on any goroutine.
+// pods are the node's pods. Its methods may be called on any goroutine.
 type pods struct {
 	clock    clock.Clock
 	guard    *guard.Guard
-	node     *pod.Node // what they have in common; set before the first comes
+	node     *pod.Node // what they share; set before the first pod
 	admitter *admitter // likewise
-	// ended hears of a pod of which nothing is left, before a new one of the name begins.
+	// ended is called for a pod that is completely removed, before a new one of the name starts.
 	ended func(*pod.Pod)
-	// over hears of it after that.
+	// over is called after that.
 	over    func(ctx context.Context, p *pod.Pod)
 	workers sync.WaitGroup
 
@@ -48,9 +48,8 @@ func newPods(clk clock.Clock, g *guard.Guard) *pods {
 	return &pods{clock: clk, guard: g, byUID: map[types.UID]*pod.Pod{}, names: map[types.NamespacedName]*pod.Pod{}}
 }
 
-// add has the node run a pod. It waits until it is judged, for an earlier pod of the name,
-// unless it only has to end what is left of one that is gone itself, and for those that
-// make room for it.
+// add creates a pod and starts its worker. The worker waits until the pod is admitted, for an earlier pod of the
+// same name, unless it only has to end what is left of a pod that is gone, and for preempted pods.
 func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 	p := pod.New(ctx, s.node, object, o)
 	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
@@ -74,7 +73,7 @@ func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 }
 
 func (s *pods) drop(p *pod.Pod, name types.NamespacedName) {
-	defer func() { // whatever becomes of the rest: a new pod of the name waits for it
+	defer func() { // in any case: a new pod of the name waits for it
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.byUID, p.UID())
@@ -86,34 +85,34 @@ func (s *pods) drop(p *pod.Pod, name types.NamespacedName) {
 	s.ended(p)
 }
 
-// wait waits for all pods' workers, whose contexts have ended.
+// wait waits for the workers of all pods, whose contexts have ended.
 func (s *pods) wait() { s.workers.Wait() }
 
-// get is the pod with the UID; nil: there is none.
+// get returns the pod with the UID; nil if there is none.
 func (s *pods) get(uid types.UID) *pod.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.byUID[uid]
 }
 
-// there says whether there is a pod with the UID.
+// there reports whether there is a pod with the UID.
 func (s *pods) there(uid types.UID) bool { return s.get(uid) != nil }
 
-// named is the newest pod of the name; nil: there is none.
+// named returns the newest pod of the name; nil if there is none.
 func (s *pods) named(name types.NamespacedName) *pod.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.names[name]
 }
 
-// all are the pods, as they are now.
+// all returns the current pods.
 func (s *pods) all() iter.Seq[*pod.Pod] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Values(slices.Collect(maps.Values(s.byUID)))
 }
 
-// by are the pods by UID, as P.
+// by returns the pods by UID, as P.
 func by[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -124,7 +123,7 @@ func by[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
 	return out
 }
 
-// objects are the pods as they are asked for, by name.
+// objects returns the desired pods, by name.
 func (s *pods) objects() []*corev1.Pod {
 	var out []*corev1.Pod
 	for p := range s.all() {
@@ -140,7 +139,7 @@ func byName(pods []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// active are the pods that hold resources: those let in that are not being stopped.
+// active returns the pods that hold resources: those admitted and not being stopped.
 func (s *pods) active() []*corev1.Pod {
 	var out []*corev1.Pod
 	for p := range s.all() {
@@ -151,24 +150,24 @@ func (s *pods) active() []*corev1.Pod {
 	return out
 }
 
-// activeBeside are the pods that hold resources, but for one.
+// activeBeside returns the pods that hold resources, except one.
 func (s *pods) activeBeside(object *corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(s.active(), func(p *corev1.Pod) bool { return p.UID == object.UID })
 }
 
-// static says that a pod comes from a file, as the agent itself has marked it.
+// static reports whether a pod comes from a file, as the agent has marked it.
 func (s *pods) static(object *corev1.Pod) bool {
 	p := s.get(object.UID)
 	return p != nil && p.Static()
 }
 
-// made says that the runtime has containers of the pod.
+// made reports whether the runtime has containers of the pod.
 func (s *pods) made(uid types.UID) bool {
 	p := s.get(uid)
 	return p != nil && p.Seen() != nil && len(p.Seen().Containers) > 0
 }
 
-// volumeImages are the images of all pods' volumes, by their full names.
+// volumeImages returns the images of all pods' volumes, by their full names.
 func (s *pods) volumeImages() []string {
 	var out []string
 	for p := range s.all() {
@@ -177,7 +176,7 @@ func (s *pods) volumeImages() []string {
 	return out
 }
 
-// usesClaim: a pod uses the claim, and has not ended.
+// usesClaim reports whether a pod uses the claim, and has not ended.
 func (s *pods) usesClaim(namespace, name string) bool {
 	for p := range s.all() {
 		if object := p.Object(); !p.Over() && object.Namespace == namespace && slices.Contains(claim.AllOf(object), name) {
@@ -196,7 +195,7 @@ func (s *pods) wakeForClaim(namespace, name string) {
 	}
 }
 
-// refresh has pods look anew at what they show.
+// refresh makes pods update the content of their volumes.
 func (s *pods) refresh(uses func(*corev1.Pod) bool) {
 	for p := range s.all() {
 		if uses(p.Object()) {

@@ -50,7 +50,7 @@ func TestLivenessRestarts(t *testing.T) {
 	})
 }
 
-// A probe that is sent elsewhere succeeds, and the user hears of it.
+// A probe that is redirected to another host succeeds, with a warning.
 func TestRedirectedProbeSucceeds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")

@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// A machine that was booted has no processes and no mounts; what the runtime
-// remembers is dead, or it remembers nothing.
+// After a reboot there are no processes and no mounts; the sandboxes and containers that the runtime still lists
+// are dead, or it lists none.
 func TestReboot(t *testing.T) {
 	for name, off := range map[string]func(w *world){
 		"remembered": func(w *world) {
@@ -57,7 +57,7 @@ func reboot(w *world, off func(*world)) {
 	w.delete("ends", 30)
 	w.after(time.Second)
 
-	w.stop() // cleanly, for the test: it leaves everything running
+	w.stop() // a clean stop, for the test: it leaves everything running
 	off(w)
 	w.forgetBoot()
 	w.startAgent()
@@ -75,7 +75,7 @@ func reboot(w *world, off func(*world)) {
 			w.Errorf("%s: %+v", name, p.Status)
 		}
 	}
-	// A dead sandbox stays with the dead container in it, whose end is shown.
+	// A dead sandbox stays with its dead container, whose exit is in the status.
 	sandboxes, _ := w.rt.ListPodSandbox(w.Context(), &cri.PodSandboxFilter{State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY}})
 	running, _ := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
 	if len(sandboxes) != 1 || len(running) != 1 {
@@ -93,7 +93,7 @@ func reboot(w *world, off func(*world)) {
 	w.nothingLeft()
 }
 
-// forgetBoot makes the node in the API one of an earlier boot.
+// forgetBoot sets the node's boot ID in the API to an earlier one.
 func (w *world) forgetBoot() {
 	w.Helper()
 	node := &corev1.Node{}

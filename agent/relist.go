@@ -17,8 +17,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// relister asks the runtime for the loop, which must not wait for it: what there is, and
-// what changes.
+// relister calls the runtime for the loop, which must not wait for it: lists and events.
 type relister struct {
 	runtime   runtime.Runtime
 	inventory inventory.Reader
@@ -26,18 +25,18 @@ type relister struct {
 	guard     *guard.Guard
 	clock     clock.Clock
 	log       *zap.Logger
-	poke      func()                 // has the node's conditions looked at
-	found     func([]*cri.Container) // hears of the containers of the first list
+	poke      func()                 // wakes the check of the node's conditions
+	found     func([]*cri.Container) // receives the containers of the first list
 	asking    sync.WaitGroup
 
 	connected chan (<-chan runtime.Event)
 	answer    chan list
 
-	asked bool // belongs to the loop: an answer is to come
-	again bool // likewise: it may be out of date when it comes
+	asked bool // used only by the loop: a list is in progress
+	again bool // used only by the loop: the list may be out of date when it arrives
 }
 
-// list is all that the runtime holds of our pods.
+// list is everything that the runtime has of our pods.
 type list struct {
 	sandboxes  []*cri.PodSandbox
 	containers []*cri.Container
@@ -59,7 +58,7 @@ func (r *relister) connect(ctx context.Context) (<-chan runtime.Event, bool) {
 			return events, true
 		}
 		if delay >= time.Second && ctx.Err() == nil {
-			r.log.Warn("container runtime does not answer", zap.Error(err))
+			r.log.Warn("container runtime does not respond", zap.Error(err))
 		}
 		if !backoff.Sleep(ctx, r.clock, delay) {
 			return nil, false
@@ -67,13 +66,13 @@ func (r *relister) connect(ctx context.Context) (<-chan runtime.Event, bool) {
 	}
 }
 
-// streaming notes whether events come.
+// streaming records whether events arrive.
 func (r *relister) streaming(on bool) {
 	r.pleg.Streaming(on)
 	r.poke()
 }
 
-// reconnect has the loop hear of events again, once the runtime answers.
+// reconnect subscribes to the events again, once the runtime answers.
 func (r *relister) reconnect(ctx context.Context) {
 	r.pleg.Streaming(false)
 	r.guard.Go(&r.asking, "events", func() {
@@ -98,14 +97,14 @@ func (r *relister) first(ctx context.Context) (map[types.UID]*inventory.Held, bo
 			r.found(l.containers)
 			return inventory.ByPod(l.sandboxes, l.containers), true
 		}
-		r.log.Warn("cannot list the pods of the runtime", zap.Error(l.err))
+		r.log.Warn("failed to list the pods of the runtime", zap.Error(l.err))
 		if !backoff.Sleep(ctx, r.clock, delay) {
 			return nil, false
 		}
 	}
 }
 
-// relist asks what the runtime has; the loop goes on meanwhile.
+// relist lists the runtime's pods in the background.
 func (r *relister) relist(ctx context.Context) {
 	if r.asked {
 		r.again = true
@@ -121,30 +120,30 @@ func (r *relister) relist(ctx context.Context) {
 	})
 }
 
-// listed takes the answer; false: there was none.
+// listed takes the list; false if it failed.
 func (r *relister) listed(l list) (found map[types.UID]*inventory.Held, ok bool) {
 	r.asked = false
 	if l.err != nil {
-		r.log.Warn("cannot list the pods of the runtime", zap.Error(l.err))
+		r.log.Warn("failed to list the pods of the runtime", zap.Error(l.err))
 		return nil, false
 	}
 	return inventory.ByPod(l.sandboxes, l.containers), true
 }
 
-// taken asks once more where the answer, which the loop has taken, may be out of date.
+// taken lists again if the list that the loop has taken may be out of date.
 func (r *relister) taken(ctx context.Context) {
 	if r.again {
 		r.relist(ctx)
 	}
 }
 
-// check is nil while the node learns what becomes of its pods; see pleg.Health.
+// check returns nil while relists succeed; see pleg.Health.
 func (r *relister) check() error { return r.pleg.Check() }
 
-// wait waits for what was asked, whose contexts have ended.
+// wait waits for lists in progress, whose contexts have ended.
 func (r *relister) wait() { r.asking.Wait() }
 
-// ask asks the runtime for everything of ours.
+// ask lists everything of ours in the runtime.
 func (r *relister) ask(ctx context.Context) (l list) {
 	l.err = r.guard.Call("relist", func() (err error) {
 		done := r.pleg.Relist()

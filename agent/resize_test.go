@@ -18,7 +18,7 @@ func resources(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 }
 
-// resize asks for other resources of a pod's one container.
+// resize requests other resources for a pod's one container.
 func (w *world) resize(name, cpu, memory string) {
 	w.Helper()
 	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: name, Subresource: "resize"}
@@ -32,7 +32,7 @@ func (w *world) resize(name, cpu, memory string) {
 	}
 }
 
-// has says what the runtime gives the pod's container, and the status says.
+// has checks the container's resources in the runtime and in the status.
 func (w *world) has(name string) (shares, memory int64, told *corev1.ResourceRequirements) {
 	w.Helper()
 	containers, err := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
@@ -62,7 +62,7 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	return nil
 }
 
-// A running container gets more and less without a restart.
+// Resources of a running container are raised and lowered without a restart.
 func TestResize(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))
@@ -112,7 +112,7 @@ func TestResizeByRestart(t *testing.T) {
 	})
 }
 
-// What the node has not got it does not give, and the status says why.
+// A resize beyond the node's resources is refused, and the status says why.
 func TestResizeWithoutRoom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))

@@ -46,8 +46,8 @@ func onExit(code int32, action corev1.ContainerRestartRuleAction) []corev1.Conta
 		Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}}}
 }
 
-// restartingPod never restarts, but all of it when its container t ends with 42, as
-// it does a second after it started.
+// restartingPod never restarts by itself, but restarts all containers when its container t exits with 42, one
+// second after its start.
 func restartingPod() *corev1.Pod {
 	p := pod("a", "sleep", "1h")
 	p.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -62,7 +62,7 @@ func restartingPod() *corev1.Pod {
 	return p
 }
 
-// allRestarted: every container has run that often before.
+// allRestarted checks that every container was restarted that often.
 func allRestarted(n int32) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		if p == nil || len(p.Status.ContainerStatuses) == 0 {
@@ -112,8 +112,7 @@ func TestRestartAllContainers(t *testing.T) {
 	})
 }
 
-// TestRestartAllSurvivesAgent: an agent that ends between two removals is followed
-// by one that goes on.
+// TestRestartAllSurvivesAgent: an agent that ends between two removals is followed by one that continues.
 func TestRestartAllSurvivesAgent(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -171,7 +170,7 @@ func TestHostnameTooLong(t *testing.T) {
 	})
 }
 
-// TestRestartsAreForgotten: a pod that restarts for weeks takes no more memory for it.
+// TestRestartsAreForgotten: a pod that restarts for weeks uses no more memory.
 func TestRestartsAreForgotten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")

@@ -32,7 +32,7 @@ func TestLogsAreRotated(t *testing.T) {
 	})
 }
 
-// A container that cannot be told to go on elsewhere keeps its log.
+// The log of a container that cannot reopen it is not rotated.
 func TestLogThatCannotBeRotatedStays(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) { c.Logs = logs.Rotation{MaxSize: 1 << 10, MaxFiles: 3, Period: 10 * time.Second} })

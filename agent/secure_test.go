@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/client"
 )
 
-// onModern has the agent run on a runtime that can what containerd 2 can.
+// onModern runs the agent on a runtime with containerd 2's features.
 func (w *world) onModern() {
 	w.stop()
 	w.rt.Close()
@@ -26,8 +26,8 @@ func (w *world) onModern() {
 	w.startAgent()
 }
 
-// usersOfPod are the first of the host's users that the sandbox and the mounts of the
-// container of a pod have; 0: the host's own.
+// usersOfPod returns the first host user of the user namespaces of the sandbox and the container's mounts; 0:
+// the host's.
 func (w *world) usersOfPod(name string) (sandbox, mounts uint32) {
 	w.Helper()
 	uid := string(w.get(name).UID)
@@ -135,7 +135,7 @@ func TestRuntimeClass(t *testing.T) {
 		w.until(time.Minute, "b", func(p *corev1.Pod) bool {
 			return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "UserNamespacesNotSupported"
 		})
-		// A class that goes before its pod has a sandbox, and comes back.
+		// A RuntimeClass that is deleted before its pod has a sandbox, and created again.
 		w.failing(func(op, _ string) error {
 			if op == "RunPodSandbox" {
 				return status.Error(codes.Unavailable, "away")
@@ -152,7 +152,7 @@ func TestRuntimeClass(t *testing.T) {
 		before := len(w.watched())
 		w.after(30 * time.Second)
 		if changes := len(w.watched()) - before; changes > 20 { // two for each step: 1, 2, 4, 8, 10 s apart
-			t.Errorf("the status changed %d times in 30 s: what a failed step writes wakes the next", changes)
+			t.Errorf("the status changed %d times in 30 s: a failed step's write wakes the next one", changes)
 		}
 		if s := w.get("c").Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "ContainerCreating" || s.Message == "" {
 			t.Errorf("%+v", s)

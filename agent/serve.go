@@ -26,13 +26,13 @@ import (
 
 var _ server.Node = (*Agent)(nil)
 
-// ServeHTTP answers as a kubelet does; package server has its paths.
+// ServeHTTP serves the kubelet's API; package server has its paths.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.ServeHTTP(w, r) }
 
 // SyncLoop implements server.Node.
 func (a *Agent) SyncLoop() error { return a.PLEG() }
 
-// PLEG is nil while the node learns what becomes of its pods; see pleg.Health.
+// PLEG returns nil while relists succeed; see pleg.Health.
 func (a *Agent) PLEG() error { return a.loop.relister.check() }
 
 // Pods implements server.Node.
@@ -66,8 +66,7 @@ func (a *Agent) Pod(name types.NamespacedName) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// Usage is what the node and its pods use now; nil, nil where the runtime cannot
-// tell.
+// Usage returns the current usage of the node and its pods; nil, nil if the runtime cannot report it.
 func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
 	node, pods, err := a.upkeep.stats.Metrics(ctx, a.node.Current().Labels)
 	if errors.Is(err, stats.ErrNone) {
@@ -76,21 +75,19 @@ func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsa
 	return node, pods, err
 }
 
-// DeleteAllUnusedContainers removes, at once, every dead container that no policy
-// keeps, and all of the pods that have ended, whose logs go with them. It is for
-// when the disk is full.
+// DeleteAllUnusedContainers immediately removes every dead container that no policy keeps, and all containers
+// and logs of pods that have ended. It is for a full disk.
 func (a *Agent) DeleteAllUnusedContainers(ctx context.Context) error {
 	return a.upkeep.collect.DeadContainers(ctx)
 }
 
-// DeleteUnusedImages removes, at once, every image that no container was made
-// from, but for those pinned, preloaded or just pulled. It is for when the disk is
-// full.
+// DeleteUnusedImages immediately removes every image that no container uses, except those pinned, preloaded or
+// just pulled. It is for a full disk.
 func (a *Agent) DeleteUnusedImages(ctx context.Context) error {
 	return a.upkeep.collect.UnusedImages(ctx)
 }
 
-// measured are the pods with containers that run, as the statistics see them.
+// measured returns the pods with running containers for the statistics.
 func (a *Agent) measured() []stats.Pod {
 	var out []stats.Pod
 	for p := range a.pods.all() {
@@ -118,7 +115,7 @@ func (a *Agent) measured() []stats.Pod {
 	return out
 }
 
-// mountedClaims are the claims whose volumes the pod has.
+// mountedClaims returns the claims whose volumes the pod has mounted.
 func mountedClaims(p *pod.Pod) []stats.Claim {
 	var out []stats.Claim
 	for name, v := range p.Volumes() {
@@ -129,7 +126,7 @@ func mountedClaims(p *pod.Pod) []stats.Claim {
 	return out
 }
 
-// written are the files of the containers that run.
+// written returns the log files of the running containers.
 func (a *Agent) written() iter.Seq[logs.Written] {
 	return func(yield func(logs.Written) bool) {
 		for p := range a.pods.all() {
@@ -142,8 +139,8 @@ func (a *Agent) written() iter.Seq[logs.Written] {
 	}
 }
 
-// provideVolumes makes and removes the volumes of this node, and wakes pods whose
-// claims are bound, until ctx ends.
+// provideVolumes creates and removes the volumes of this node, and wakes pods whose claims are bound, until ctx
+// ends.
 func (a *Agent) provideVolumes(ctx context.Context) {
 	d, cfg := &a.deps, &a.cfg
 	p := provision.New(provision.Deps{
@@ -155,7 +152,7 @@ func (a *Agent) provideVolumes(ctx context.Context) {
 	}, provision.Config{Dir: cfg.volumesDir(), Node: cfg.NodeName})
 	guard.Together(ctx, provision.NewFeed(a.source.Follower, p, a.pods.wakeForClaim).Run, func(ctx context.Context) {
 		if err := p.Run(ctx); err != nil {
-			d.Log.Error("no volumes are made or removed on this node", zap.Error(err))
+			d.Log.Error("volumes are neither created nor removed on this node", zap.Error(err))
 		}
 	})
 }

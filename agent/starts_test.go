@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pods whose start hangs hold up those behind them for a moment only, and one that
-// is deleted while it waits behind them is gone at once.
+// Pods whose start hangs delay those behind them only briefly, and a waiting pod that is deleted is removed at
+// once.
 func TestStartsThatHangHoldUpNobodyForLong(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var sandboxes atomic.Int64

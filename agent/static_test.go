@@ -26,7 +26,7 @@ func inStaticWorld(t *testing.T, files map[string]string, test func(w *world)) {
 	})
 }
 
-// beginStatic starts the agent anew with a folder of static pods.
+// beginStatic restarts the agent with a folder of static pods.
 func (w *world) beginStatic(files map[string]string) {
 	w.Helper()
 	w.stop()
@@ -67,7 +67,7 @@ func staticPod(name string, args ...string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: 'web:1', args: ['" + strings.Join(args, "', '") + "']}]}\n"
 }
 
-// containerIDs are those of all containers there are, dead ones too.
+// containerIDs returns those of all containers, including dead ones.
 func (w *world) containerIDs() []string {
 	w.Helper()
 	list, err := w.rt.ListContainers(w.Context(), nil)
@@ -110,7 +110,7 @@ func TestStaticPodHasMirror(t *testing.T) {
 		forged := mirror.DeepCopy()
 		forged.Namespace = "other"
 		if err := w.a.Logs(w.Context(), forged, &corev1.PodLogOptions{Container: "c"}, io.Discard); err == nil {
-			t.Error("a pod that claims to be a mirror shows another's log")
+			t.Error("a pod that claims to be a mirror pod shows another pod's log")
 		}
 	})
 }
@@ -203,7 +203,7 @@ func TestBrokenManifests(t *testing.T) {
 		w.write("a.yaml", "apiVersion: v1\nkind: P")
 		w.after(time.Minute)
 		if after := w.get("a-n1"); !ready(after) || idOf(after) != idOf(before) {
-			t.Errorf("a broken file took its pod down: %v", after)
+			t.Errorf("an invalid file stopped its pod: %v", after)
 		}
 		w.remove("a.yaml")
 		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return p != nil && p.Spec.Containers[0].Args[0] == "other" })

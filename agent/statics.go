@@ -22,20 +22,20 @@ type statics struct {
 	pods      *pods
 	manifests *static.Source
 	mirrors   *mirror.Mirrors
-	// resumed are those that a shutdown, which was called off, has ended.
+	// resumed are those that a cancelled shutdown has stopped.
 	resumed func() map[types.UID]bool
 
-	want  map[types.UID]*corev1.Pod // belongs to the loop
-	again chan struct{}             // holds one when those that may run now are to do so
+	want  map[types.UID]*corev1.Pod // used only by the loop
+	again chan struct{}             // contains one value when waiting pods may start
 }
 
-// over says that nothing is left of a static pod.
+// over is called when a static pod is completely removed.
 func (s *statics) over(object *corev1.Pod) {
 	s.mirrors.Ended(object)
 	s.retry()
 }
 
-// retry has those that may run now do so.
+// retry starts those that may run now.
 func (s *statics) retry() {
 	select {
 	case s.again <- struct{}{}:
@@ -43,7 +43,7 @@ func (s *statics) retry() {
 	}
 }
 
-// expect takes over what the folder holds now.
+// expect takes over the pods in the folder.
 func (s *statics) expect(files []*corev1.Pod) {
 	s.want = map[types.UID]*corev1.Pod{}
 	for _, object := range files {
@@ -52,8 +52,8 @@ func (s *statics) expect(files []*corev1.Pod) {
 	s.mirrors.Expect(files)
 }
 
-// predecessors are what the runtime holds of pods that had the name of a static pod and
-// are not it: a file changed while no agent ran.
+// predecessors returns what the runtime has of other pods with the name of a static pod: its file changed while
+// no agent ran.
 func (s *statics) predecessors(found map[types.UID]*inventory.Held) map[types.UID]*inventory.Held {
 	names := map[types.NamespacedName]bool{}
 	for _, object := range s.want {
@@ -68,8 +68,8 @@ func (s *statics) predecessors(found map[types.UID]*inventory.Held) map[types.UI
 	return old
 }
 
-// run ends the static pods that nobody wants any more and starts those that do not run.
-// One that was ended and is wanted again starts when it is gone.
+// run ends static pods that are no longer desired and starts those that do not run. One that was ended and is
+// desired again starts when it is gone.
 func (s *statics) run(ctx context.Context, found map[types.UID]*inventory.Held) {
 	resumed := s.resumed()
 	for p := range s.pods.all() {
@@ -84,7 +84,7 @@ func (s *statics) run(ctx context.Context, found map[types.UID]*inventory.Held) 
 	}
 }
 
-// withdrawn is a static pod whose file is gone: it ends as one deleted in the API.
+// withdrawn ends a static pod whose file is gone, like one deleted in the API.
 func (s *statics) withdrawn(object *corev1.Pod) *corev1.Pod {
 	object = object.DeepCopy()
 	object.DeletionTimestamp = new(metav1.NewTime(s.clock.Now()))
@@ -92,7 +92,7 @@ func (s *statics) withdrawn(object *corev1.Pod) *corev1.Pod {
 	return object
 }
 
-// runs says whether the node has the static pod of that UID and name.
+// runs reports whether the node has the static pod of that UID and name.
 func (s *statics) runs(uid types.UID, namespace, name string) bool {
 	p := s.pods.get(uid)
 	return p != nil && p.Static() && p.Object().Namespace == namespace && p.Object().Name == name

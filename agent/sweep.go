@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/process/folder"
 )
 
-// sweeper removes what a crash or an older life has left of pods.
+// sweeper removes what a crash or an earlier start has left of pods.
 type sweeper struct {
 	cfg     *Config
 	log     *zap.Logger
@@ -18,8 +18,8 @@ type sweeper struct {
 	logs    *logdir.Dir
 	mounter volume.Mounter
 	cgroups *enforce.Enforcer // nil: there are none
-	poke    func()            // has the evictor look: what is short at the start need not wait
-	swept   chan struct{}     // closed when the pods of the API are known, and the rest is removed
+	poke    func()            // wakes the evictor, so that a shortage at start is handled at once
+	swept   chan struct{}     // closed when the API's pods are known and the rest is removed
 }
 
 // run sweeps at the start.
@@ -32,7 +32,7 @@ func (s *sweeper) run() {
 	}
 }
 
-// over says whether run is: the node knows its pods.
+// over reports whether run has finished: the node knows its pods.
 func (s *sweeper) over() bool {
 	select {
 	case <-s.swept:
@@ -42,9 +42,8 @@ func (s *sweeper) over() bool {
 	}
 }
 
-// folders removes what lies on the disk for pods that are not there. A folder with
-// something mounted that cannot be unmounted stays, and is tried again with the next pass
-// over dead containers.
+// folders removes the folders of pods that do not exist. A folder with a mount that cannot be unmounted stays,
+// and is retried with the next garbage collection of containers.
 func (s *sweeper) folders() (logFolders, logLinks int) {
 	for _, name := range folder.Names(s.cfg.podsDir()) {
 		uid := types.UID(name)
@@ -53,7 +52,7 @@ func (s *sweeper) folders() (logFolders, logLinks int) {
 		}
 		set := volume.Set{Dir: s.cfg.podDir(uid), Mounter: s.mounter}
 		if err := set.Teardown(); err != nil {
-			s.log.Warn("cannot remove the folder of a pod that no longer exists", zap.String("uid", name), zap.Error(err))
+			s.log.Warn("failed to remove the folder of an orphaned pod", zap.String("uid", name), zap.Error(err))
 		}
 	}
 	return s.logs.Sweep(s.pods.there)

@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A container finds credentials for the API, which are replaced while it runs
-// and gone with the pod.
+// A container gets credentials for the API, which are rotated while it runs and removed with the pod.
 func TestCredentials(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("p"))
@@ -48,7 +47,7 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// Containers are told where services are.
+// Containers get the addresses of Services.
 func TestServiceVariables(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},

@@ -28,8 +28,7 @@ func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
 	return p
 }
 
-// A pod that is deleted while it waits for its volumes has ended, also while a
-// finalizer holds the object.
+// A pod that is deleted while it waits for its volumes ends, also while a finalizer holds the object.
 func TestDeletedBeforeItsVolumesCame(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}})
@@ -48,7 +47,7 @@ func TestDeletedBeforeItsVolumesCame(t *testing.T) {
 	})
 }
 
-// A pod whose ConfigMap is missing says so, and runs as soon as it is there.
+// A pod without its ConfigMap reports it, and runs as soon as it exists.
 func TestVolumeThatComesLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}))
@@ -72,7 +71,7 @@ func TestVolumeThatComesLater(t *testing.T) {
 	})
 }
 
-// A kind of volume that cannot be had is named, and the pod can still be deleted.
+// An unsupported volume type is named in the status, and the pod can be deleted.
 func TestUnsupportedVolume(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(withVolume(pod("p"), corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}))
@@ -85,7 +84,7 @@ func TestUnsupportedVolume(t *testing.T) {
 	})
 }
 
-// What the runtime says it cannot do is refused, not left out.
+// What the runtime does not support is refused, not ignored.
 func TestRecursiveReadOnly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
@@ -98,8 +97,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 	})
 }
 
-// A runtime that can is asked to, and the status says so; whether it can is what it
-// says of the handler that the pod runs by.
+// Features that the runtime reports for the pod's handler are used, and the status shows it.
 func TestRecursiveReadOnlyIsGiven(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -138,7 +136,7 @@ func (c *clumsy) Unmount(string) error {
 	return nil
 }
 
-// A volume that cannot be unmounted holds the pod until it can.
+// A volume that cannot be unmounted keeps the pod until it can.
 func TestUnmountIsTriedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -159,12 +157,11 @@ func TestUnmountIsTriedAgain(t *testing.T) {
 	})
 }
 
-// What an older life left mounted is taken down when it can be, and never emptied
-// through the mount.
+// Mounts left by an earlier start are unmounted as soon as possible, and never emptied through the mount.
 func TestOrphanedVolumes(t *testing.T) {
 	dir := t.TempDir()
 	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o700}); err != nil {
-		t.Skipf("left out: nothing can be mounted here: %v", err)
+		t.Skipf("skipped: nothing can be mounted here: %v", err)
 	}
 	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
 	precious := filepath.Join(dir, "precious")
@@ -204,7 +201,7 @@ func TestOrphanedVolumes(t *testing.T) {
 	})
 }
 
-// heldMounts is the kernel with something that holds on to its mounts.
+// heldMounts is a mounter whose mounts are busy.
 type heldMounts struct {
 	mount.Kernel
 	failing atomic.Bool
@@ -217,8 +214,7 @@ func (s *heldMounts) Unmount(dir string) error {
 	return s.Kernel.Unmount(dir)
 }
 
-// A volume shows what its container has now, and an agent that takes over goes on
-// with that.
+// A volume shows the current content of its object, also after a restart of the agent.
 func TestVolumeShowsResources(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(w.sized("p"), corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
@@ -241,7 +237,7 @@ func TestVolumeShowsResources(t *testing.T) {
 	})
 }
 
-// The volumes of a pod that ended while no agent ran go when one does.
+// The volumes of a pod that ended while no agent ran are removed by the next one.
 func TestVolumesOfPodThatEndedAlone(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p", "sleep", "10"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})

@@ -1,5 +1,5 @@
-// Package admission says why a pod cannot run on a node beside others, as the
-// scheduler's predicates do that bind a node as well.
+// Package admission decides whether a pod can run on a node together with others, with the scheduler's
+// predicates.
 package admission
 
 import (
@@ -16,15 +16,15 @@ import (
 	"monopod/agent/resources/deviceplugin"
 )
 
-// Handler says why a pod cannot run on node beside others; nil: it can.
+// Handler returns why a pod cannot run on node together with others; nil if it can.
 type Handler func(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure
 
-// Rejected is the failure of a pod that is not let in, in upstream's words.
+// Rejected is the failure of a pod that is not admitted, with upstream's message.
 func Rejected(reason, format string, args ...any) *status.Failure {
 	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + fmt.Sprintf(format, args...)}
 }
 
-// NodeName says whether the pod is bound to this node.
+// NodeName checks whether the pod is bound to this node.
 func NodeName(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if pod.Spec.NodeName != node.Name {
 		return Rejected("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name")
@@ -32,7 +32,7 @@ func NodeName(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failu
 	return nil
 }
 
-// Affinity says whether the node is one that the pod wants.
+// Affinity checks whether the node matches the pod's selector and affinity.
 func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
 		return Rejected("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
@@ -40,7 +40,7 @@ func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failu
 	return nil
 }
 
-// Taints heeds NoExecute only: others bind the scheduler.
+// Taints checks only NoExecute: the scheduler obeys the others.
 func Taints(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
@@ -60,7 +60,7 @@ func tolerates(tol *corev1.Toleration, t *corev1.Taint) bool {
 	return tol.Operator == corev1.TolerationOpExists || tol.Key != "" && tol.Value == t.Value
 }
 
-// Ports says whether the ports of the host that the pod wants are free.
+// Ports checks whether the pod's host ports are free.
 func Ports(pod *corev1.Pod, others []*corev1.Pod, _ *corev1.Node) *status.Failure {
 	for _, other := range others {
 		for _, have := range hostPorts(other) {
@@ -91,7 +91,7 @@ func clash(a, b corev1.ContainerPort) bool {
 	return a.HostPort == b.HostPort && a.Protocol == b.Protocol && (a.HostIP == b.HostIP || wild(a.HostIP) || wild(b.HostIP))
 }
 
-// Resources says whether what the pod asks for is left beside others.
+// Resources checks whether the pod's requests fit beside others.
 func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if limit := node.Status.Allocatable[corev1.ResourcePods]; int64(len(others)+1) > limit.Value() {
 		return Rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), limit.Value())
@@ -119,8 +119,7 @@ func count(name corev1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// foreign says of a resource that this node does not count it: a request for it is
-// another's to fulfil.
+// foreign reports whether this node does not count the resource: another component provides it.
 func foreign(name corev1.ResourceName, node *corev1.Node) bool {
 	_, counted := node.Status.Allocatable[name]
 	return !counted && deviceplugin.Extended(string(name))

@@ -10,7 +10,7 @@ import (
 	"monopod/agent/admission"
 )
 
-// node has two processors, ten pods, and a taint.
+// node has two CPUs, ten pods, and a taint.
 func node() *corev1.Node {
 	n := &corev1.Node{}
 	n.Name, n.Labels = "n1", map[string]string{"disk": "ssd"}
@@ -42,7 +42,7 @@ func TestHandlers(t *testing.T) {
 		ask    admission.Handler
 		pod    *corev1.Pod
 		others []*corev1.Pod
-		reason string // empty: it comes in
+		reason string // empty: it is admitted
 	}{
 		"its node":            {admission.NodeName, pod(""), nil, ""},
 		"another node":        {admission.NodeName, &corev1.Pod{}, nil, "NodeName"},
@@ -66,7 +66,7 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// What the node does not count is another's to fulfil, if it is somebody's at all.
+// Resources that the node does not count are not checked.
 func TestResourcesOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[corev1.ResourceName]bool{"example.com/thing": false, "hugepages-2Mi": true} {

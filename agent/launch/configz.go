@@ -10,8 +10,8 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// configz is what is in force, as kubelet.config.k8s.io/v1beta1 KubeletConfiguration
-// has it: what it has no field for, and what has no meaning here, is left out.
+// configz returns the effective configuration as KubeletConfiguration of kubelet.config.k8s.io/v1beta1, without
+// what has no field there or no meaning here.
 func (n *Node) configz() any {
 	c, port := &n.cfg.Settings, n.cfg.Port
 	out := map[string]any{
@@ -42,7 +42,7 @@ func (n *Node) configz() any {
 	return out
 }
 
-// addEvictions writes thresholds as the flags have them.
+// addEvictions formats thresholds as flags do.
 func addEvictions(out map[string]any, p eviction.Policy) {
 	hard, soft, grace, reclaim := map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	for _, t := range p.Thresholds {

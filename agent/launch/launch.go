@@ -1,6 +1,5 @@
-// Package launch runs the agent on the runtime that it is told: containerd, the
-// one that is there or one of our own, or memory. It is the only place beside
-// the tests that knows the agent and both runtimes.
+// Package launch runs the agent on the configured runtime: an existing containerd, Monopod's own, or the fake in
+// memory. Apart from tests, it is the only package that imports the agent and both runtimes.
 package launch
 
 import (
@@ -43,38 +42,38 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Config of a Node. DataDir is required, and Settings that Complete has accepted.
+// Config of a Node. DataDir and Settings that Complete has accepted are required.
 type Config struct {
 	Settings Settings
 	DataDir  string
 	Services []netip.Prefix // the ranges of Services' addresses
-	Server   netip.AddrPort // where the API server listens
-	Port     int32          // where the API server serves what the node answers; 0: nowhere but through the API
-	Restored string         // the snapshot that took the place of the state; empty: none did
+	Server   netip.AddrPort // address of the API server
+	Port     int32          // port of the kubelet's API; 0: only through the API server
+	Restored string         // snapshot that replaced the state; empty: none
 }
 
-// Deps are what a Node talks to; all are required.
+// Deps are a Node's dependencies; all are required.
 type Deps struct {
 	Client  client.Client
 	Metrics prometheus.Registerer
-	// Complete checks what does not come through the API.
+	// Complete sets defaults of and validates pods that do not come from the API.
 	Complete func(client.Object) error
 	Log      *zap.Logger
 }
 
-// Node is the agent and what it stands on. The API does not wait for it.
+// Node is the agent and its runtime. The API does not wait for it.
 type Node struct {
 	Deps
 	cfg    Config
-	kernel *oom.Log // nil: it must not be read; set by Run
+	kernel *oom.Log // nil: not readable; set by Run
 	agent  atomic.Pointer[agent.Agent]
-	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is a real one, or yet to start
+	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
 }
 
-// New returns a node that does not run yet.
+// New returns a node; Run starts it.
 func New(deps Deps, cfg Config) *Node { return &Node{Deps: deps, cfg: cfg} }
 
-// Find answers which node streams from the pods on the node of that name.
+// Find returns the node with the name, for streams to its pods.
 func (n *Node) Find(name string) (client.Node, error) {
 	if name != n.cfg.Settings.NodeName {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
@@ -85,7 +84,7 @@ func (n *Node) Find(name string) (client.Node, error) {
 	return nil, apierrors.NewServiceUnavailable("the node is still starting")
 }
 
-// PLEG is nil while the node learns what becomes of its pods, or is yet to start.
+// PLEG returns nil while relists succeed, or before the start.
 func (n *Node) PLEG(context.Context) error {
 	if a := n.agent.Load(); a != nil {
 		return a.PLEG()
@@ -93,7 +92,7 @@ func (n *Node) PLEG(context.Context) error {
 	return nil
 }
 
-// Health says which parts of the agent, and which pods, have panicked a short time ago.
+// Health returns an error that names the parts and the pods that panicked recently.
 func (n *Node) Health(context.Context) error {
 	if a := n.agent.Load(); a != nil {
 		return a.Health()
@@ -101,7 +100,7 @@ func (n *Node) Health(context.Context) error {
 	return nil
 }
 
-// Usage is what the node and its pods use.
+// Usage returns the usage of the node and its pods.
 func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
 	if a := n.agent.Load(); a != nil {
 		return a.Usage(ctx)
@@ -109,7 +108,7 @@ func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsap
 	return nil, nil, nil
 }
 
-// Shutdown is the node that stops its pods; nil while it is starting.
+// Shutdown returns the handler that stops the node's pods; nil while the node starts.
 func (n *Node) Shutdown() shutdown.Node {
 	if a := n.agent.Load(); a != nil {
 		return a
@@ -117,14 +116,14 @@ func (n *Node) Shutdown() shutdown.Node {
 	return nil
 }
 
-// Holds says that a pod of the fake runtime has the address: to real ones the
-// machine's network leads.
+// Holds reports whether a pod of the fake runtime has the address; real pods are reached over the machine's
+// network.
 func (n *Node) Holds(ip netip.Addr) bool {
 	rt := n.fake.Load()
 	return rt != nil && rt.Holds(ip)
 }
 
-// Dial reaches the pods of the fake runtime.
+// Dial connects to the pods of the fake runtime.
 func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if rt := n.fake.Load(); rt != nil {
 		return rt.Dial(ctx, network, address)
@@ -132,8 +131,7 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, errors.New("no pod runs on the fake runtime")
 }
 
-// mounter keeps the volumes of the fake runtime's pods in folders; nil: real ones
-// are mounted.
+// mounter returns the mounter of the fake runtime's pods, which uses plain folders; nil: real mounts.
 func (n *Node) mounter() volume.Mounter {
 	if n.cfg.Settings.Runtime != "fake" {
 		return nil
@@ -141,7 +139,7 @@ func (n *Node) mounter() volume.Mounter {
 	return mount.Folders{}
 }
 
-// Run runs the agent on the runtime that the flags name until ctx ends.
+// Run runs the agent on the configured runtime until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.readKernel()()
 	if n.cfg.Settings.Runtime == "fake" {
@@ -163,12 +161,12 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.runOn(ctx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir)})
 }
 
-// readKernel reads the kernel's log until stop is called. Where that must not be
-// read, only the runtime tells of processes killed for want of memory.
+// readKernel reads the kernel's log until stop is called. If it is not readable, only the runtime reports
+// processes that the OOM killer ended.
 func (n *Node) readKernel() (stop func()) {
 	kernel, err := oom.Open("/dev/kmsg")
 	if err != nil {
-		n.Log.Warn("the kernel's log cannot be read: there will be no events SystemOOM, and reasons OOMKilled as far as containerd knows", zap.Error(err))
+		n.Log.Warn("cannot read the kernel log: there are no events SystemOOM, and the reason OOMKilled is only as reliable as containerd", zap.Error(err))
 		return func() {}
 	}
 	n.kernel = kernel
@@ -176,13 +174,13 @@ func (n *Node) readKernel() (stop func()) {
 	var reader sync.WaitGroup
 	guard.Logging(n.Log).Go(&reader, "kernel log", func() {
 		if err := kernel.Run(ctx); err != nil {
-			n.Log.Warn("no more kills for want of memory are known", zap.Error(err))
+			n.Log.Warn("reading the kernel log ended, further OOM kills are not reported", zap.Error(err))
 		}
 	})
 	return func() { cancel(); reader.Wait() }
 }
 
-// runOnChild runs a containerd of our own beneath the agent; it stops after it.
+// runOnChild runs Monopod's own containerd for the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
 	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
 	if err != nil {
@@ -206,7 +204,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	return group.Wait()
 }
 
-// units are systemd, if it is to make the cgroups; nil: we do.
+// units returns the systemd client if systemd creates the cgroups; nil otherwise.
 func (n *Node) units() (units cgroup.Units, hangUp func()) {
 	if n.cfg.Settings.Cgroups.Driver != cgroup.Systemd {
 		return nil, func() {}
@@ -215,9 +213,9 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 	return m, m.Close
 }
 
-// runsOn is what is known of a runtime.
+// runsOn describes a runtime.
 type runsOn struct {
-	cgroups      string // the one that pods live below; empty: none of ours
+	cgroups      string // parent of pods' cgroups; empty: none
 	sandboxImage string // empty: not known
 }
 
@@ -260,14 +258,13 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	return errors.Join(err, rt.Close())
 }
 
-// event tells of the node.
+// event writes an event about the node.
 func (n *Node) event(events *record.Recorder) func(eventType, reason, message string) {
 	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.Settings.NodeName, UID: types.UID(n.cfg.Settings.NodeName)}
 	return func(eventType, reason, message string) { events.Reference(node, eventType, reason, "%s", message) }
 }
 
-// delayShutdown has the machine wait for the pods when it goes down, if so told,
-// until stop is called.
+// delayShutdown delays the machine's shutdown for the pods, if configured, until stop is called.
 func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(eventType, reason, message string)) (stop func()) {
 	if n.cfg.Settings.Shutdown.Off() {
 		return func() {}

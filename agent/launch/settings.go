@@ -45,7 +45,7 @@ type Settings struct {
 	Topology   topology.Config
 	Shutdown   shutdown.Periods
 
-	evictions eviction.Policy // of Eviction, by Complete
+	evictions eviction.Policy // part of Eviction, set by Complete
 }
 
 // Flags adds the flags to the groups of their subjects.
@@ -53,7 +53,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	runtime := group("container runtime")
 	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd, or fake, which runs pods in memory.")
-	runtime.StringVar(&s.Containerd, "containerd", containerd.Auto, "Socket of containerd. auto: the one of the machine if it is ready for pods, else monopod starts its own.")
+	runtime.StringVar(&s.Containerd, "containerd", containerd.Auto, "Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own.")
 	s.Cgroups.Flags(runtime)
 	images := group("image and container")
 	s.Pulls.Flags(images)
@@ -73,12 +73,12 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Shutdown.Flags(group("node shutdown"))
 }
 
-// Complete checks the values of the flags and fills in those that are left out.
+// Complete validates the flags and sets defaults.
 func (s *Settings) Complete() error {
 	if s.NodeName == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("--node-name: cannot take the hostname: %w", err)
+			return fmt.Errorf("--node-name: cannot read the hostname: %w", err)
 		}
 		s.NodeName = strings.ToLower(host)
 	}
@@ -97,7 +97,7 @@ func (s *Settings) Complete() error {
 		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(), err)
 }
 
-// Possible says what keeps the runtime from ever working on this machine.
+// Possible returns why the runtime can never work on this machine.
 func (s *Settings) Possible() error {
 	if s.Runtime != "containerd" {
 		return nil
@@ -105,19 +105,19 @@ func (s *Settings) Possible() error {
 	return containerd.Possible(s.Containerd)
 }
 
-// Kubelet is what a kubelet serves itself.
+// Kubelet configures the kubelet's API.
 type Kubelet struct {
-	Listen    string // host:port of HTTPS; empty: only the API server's proxy leads there
-	Debugging bool   // logs, streams, commands and profiles, too
+	Listen    string // host:port of HTTPS; empty: only through the API server's proxy
+	Debugging bool   // including logs, streams, commands and profiles
 }
 
-// Flags are kubelet's, but for the address.
+// Flags adds the flags; all but the address are kubelet's.
 func (k *Kubelet) Flags(f *pflag.FlagSet) {
-	f.StringVar(&k.Listen, "kubelet-listen", "", "Address for HTTPS of what a kubelet serves (metrics, stats, pods, logs), for Prometheus and metrics-server: 0.0.0.0:10250; empty: only through the API, at nodes/NAME/proxy.")
-	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true, "Serve logs, exec, attach, run, port-forward, configz and profiles of the node, beside its pods and metrics.")
+	f.StringVar(&k.Listen, "kubelet-listen", "", "HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus and metrics-server, for example 0.0.0.0:10250. Empty: only through the API server, at nodes/NAME/proxy.")
+	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true, "Serve logs, exec, attach, run, port-forward, configz and profiles of the node, in addition to its pods and metrics.")
 }
 
-// Check says what is wrong with the flags' values.
+// Check returns an error for invalid values.
 func (k *Kubelet) Check() error {
 	if k.Listen == "" {
 		return nil

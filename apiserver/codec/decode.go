@@ -74,10 +74,10 @@ func errUnrecognized(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: %v", err))
 }
 
-// Strictness is what a request says of fields that are unknown or occur twice.
+// Strictness is a request's fieldValidation.
 type Strictness string
 
-// FieldValidation reads it; without a word it is Warn.
+// FieldValidation returns the request's fieldValidation; the default is Warn.
 func FieldValidation(r *http.Request) (Strictness, error) {
 	asked := r.URL.Query().Get("fieldValidation")
 	return Strictness(asked), request.ErrOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))

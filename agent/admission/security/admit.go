@@ -12,13 +12,13 @@ import (
 
 var errWindows = errors.New("windowsOptions are for Windows nodes, and this one is not")
 
-// Abilities is what the runtime says of itself; the zero value: it does not say.
+// Abilities are the features that the runtime reports; the zero value: it reports none.
 type Abilities struct {
 	Handlers []*cri.RuntimeHandler
 	Features *cri.RuntimeFeatures
 }
 
-// UserNamespaces says whether pods of a handler can have users of their own.
+// UserNamespaces reports whether a handler supports user namespaces.
 func (a Abilities) UserNamespaces(handler string) bool {
 	for _, h := range a.Handlers {
 		if h.Name == handler {
@@ -28,8 +28,7 @@ func (a Abilities) UserNamespaces(handler string) bool {
 	return false
 }
 
-// Check says why a pod of the handler cannot be had from this runtime; nil: it
-// can. The messages are upstream's.
+// Check returns why this runtime cannot run a pod of the handler; nil if it can. The messages are upstream's.
 func (a Abilities) Check(pod *corev1.Pod, handler string) *status.Failure {
 	if strict(pod) && !a.Features.GetSupplementalGroupsPolicy() {
 		return refused("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node")
@@ -48,14 +47,13 @@ func strict(pod *corev1.Pod) bool {
 	return psc != nil && psc.SupplementalGroupsPolicy != nil && *psc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
 }
 
-// Demanding says whether the pod asks for what some runtimes cannot.
+// Demanding reports whether the pod needs optional features of runtimes.
 func Demanding(pod *corev1.Pod) bool { return strict(pod) || OwnUsers(pod) }
 
-// OwnUsers says whether the pod asks for users that are not the host's.
+// OwnUsers reports whether the pod needs a user namespace.
 func OwnUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// Refuse says why a pod cannot run on this machine, whatever its runtime is; nil:
-// it can.
+// Refuse returns why a pod cannot run on this machine with any runtime; nil if it can.
 func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 	if os := pod.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return refused("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
@@ -77,7 +75,7 @@ func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 	return nil
 }
 
-// containers are those that the pod was made with.
+// containers returns the containers that the pod was created with.
 func containers(pod *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	return func(yield func(*corev1.Container) bool) {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -94,7 +92,7 @@ func refused(reason, message string) *status.Failure {
 	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + message}
 }
 
-// Labelled says whether the pod asks for labels of SELinux.
+// Labelled reports whether the pod sets SELinux labels.
 func Labelled(pod *corev1.Pod) bool {
 	if psc := pod.Spec.SecurityContext; psc != nil && psc.SELinuxOptions != nil {
 		return true
@@ -107,7 +105,7 @@ func Labelled(pod *corev1.Pod) bool {
 	return false
 }
 
-// SELinux are the labels of a container: its own or the pod's; nil: none.
+// SELinux returns the SELinux options of a container: its own or the pod's; nil if there are none.
 func SELinux(pod *corev1.Pod, c *corev1.Container) *corev1.SELinuxOptions {
 	if sc := c.SecurityContext; sc != nil && sc.SELinuxOptions != nil {
 		return sc.SELinuxOptions

@@ -11,27 +11,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Host is what the machine has.
+// Host describes the machine.
 type Host struct {
-	Root string // where /sys lies; empty: /
+	Root string // parent of /sys; empty: /
 }
 
 func (h Host) path(name string) string { return filepath.Join("/", h.Root, name) }
 
-// AppArmor says whether the kernel enforces AppArmor's profiles.
+// AppArmor reports whether the kernel enforces AppArmor's profiles.
 func (h Host) AppArmor() bool {
 	b, err := os.ReadFile(h.path("sys/module/apparmor/parameters/enabled"))
 	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
-// SELinux says whether the kernel enforces or at least knows SELinux's labels.
+// SELinux reports whether the kernel enforces or at least supports SELinux's labels.
 func (h Host) SELinux() bool {
 	_, err := os.Stat(h.path("sys/fs/selinux/enforce"))
 	return err == nil
 }
 
-// loaded says whether the kernel has an AppArmor profile; true where it does not
-// tell, for then the runtime will.
+// loaded reports whether the kernel has loaded an AppArmor profile; true if that is not readable, because then
+// the runtime checks it.
 func (h Host) loaded(profile string) bool {
 	f, err := os.Open(h.path("sys/kernel/security/apparmor/profiles"))
 	if err != nil {
@@ -47,8 +47,8 @@ func (h Host) loaded(profile string) bool {
 	return false
 }
 
-// AppArmorProfile is what confines a container: its own profile, the old
-// annotation, or the pod's; nil: the runtime decides.
+// AppArmorProfile returns the profile of a container: its own, that of the old annotation, or the pod's; nil:
+// the runtime's default.
 func AppArmorProfile(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProfile, error) {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile, nil
@@ -62,7 +62,7 @@ func AppArmorProfile(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProf
 	return nil, nil
 }
 
-// annotated reads the old annotation's value.
+// annotated parses the old annotation's value.
 func annotated(value string) (*corev1.AppArmorProfile, error) {
 	switch name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case local && name != "":
@@ -77,8 +77,7 @@ func annotated(value string) (*corev1.AppArmorProfile, error) {
 	return nil, fmt.Errorf("invalid AppArmor profile name: %q", value)
 }
 
-// confine says why the container cannot be confined as it asks; nil: it can, or
-// does not ask.
+// confine returns why the container's AppArmor profile cannot be applied; nil if it can, or if there is none.
 func (h Host) confine(pod *corev1.Pod, c *corev1.Container) error {
 	p, err := AppArmorProfile(pod, c)
 	if err != nil || p == nil || p.Type == corev1.AppArmorProfileTypeUnconfined {

@@ -12,8 +12,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Check says why a container of the pod, of whatever kind, cannot be made as it
-// asks; image is what it runs, seccompDir where Localhost profiles lie.
+// Check returns why a container of the pod, of any type, cannot be created as specified; image is its image,
+// seccompDir contains Localhost profiles.
 func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, seccompDir string) error {
 	if err := checkUser(pod, c, image); err != nil {
 		return err
@@ -30,8 +30,8 @@ func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, secc
 	return checkSeccomp(Seccomp(pod, c, false), seccompDir)
 }
 
-// Seccomp is what confines a container: its own profile or the pod's; nil: neither
-// says, and byDefault does not make it the runtime's.
+// Seccomp returns the profile of a container: its own or the pod's; nil if neither is set, unless byDefault
+// makes it RuntimeDefault.
 func Seccomp(pod *corev1.Pod, c *corev1.Container, byDefault bool) *corev1.SeccompProfile {
 	if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		return sc.SeccompProfile
@@ -45,7 +45,7 @@ func Seccomp(pod *corev1.Pod, c *corev1.Container, byDefault bool) *corev1.Secco
 	return nil
 }
 
-// SeccompPath is the file of a Localhost profile, which never leaves dir.
+// SeccompPath returns the file of a Localhost profile, which is always inside dir.
 func SeccompPath(p *corev1.SeccompProfile, dir string) string {
 	if p.LocalhostProfile == nil {
 		return ""
@@ -67,13 +67,12 @@ func checkSeccomp(p *corev1.SeccompProfile, dir string) error {
 	return nil
 }
 
-// Capability is the name as runtimes take it: without CAP_, in capitals.
+// Capability returns the name in the runtimes' form: without CAP_, in capitals.
 func Capability(name corev1.Capability) string {
 	return strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
 }
 
-// checkCapabilities refuses names that no kernel knows: a runtime would leave them
-// out with a word in its own log.
+// checkCapabilities refuses unknown names: a runtime would only log and ignore them.
 func checkCapabilities(c *corev1.Container) error {
 	if c.SecurityContext == nil || c.SecurityContext.Capabilities == nil {
 		return nil

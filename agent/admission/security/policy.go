@@ -1,10 +1,10 @@
-// Package security decides what of a pod's security settings a node can keep.
-// Whatever it cannot is refused in words, never left out.
+// Package security decides which of a pod's security settings a node can apply. What it cannot apply is refused
+// with a message, never ignored.
 //
-//   - Policy: what the flags say, with upstream's names.
-//   - Host: what the machine has: AppArmor, SELinux.
+//   - Policy: the flags, with upstream's names.
+//   - Host: the machine's features: AppArmor, SELinux.
 //   - Node.Refuse: why a pod cannot run here.
-//   - Check: why one container cannot be made as it asks.
+//   - Check: why a container cannot be created as specified.
 package security
 
 import (
@@ -14,23 +14,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Policy is the node's own part. The zero value is upstream's default.
+// Policy is the node's configuration. The zero value is upstream's default.
 type Policy struct {
-	// SeccompDefault confines containers that say nothing of seccomp by the
-	// runtime's profile.
+	// SeccompDefault applies the runtime's profile to containers that set no seccomp profile.
 	SeccompDefault bool
-	// UnsafeSysctls are sysctls, or prefixes ending in *, that pods may set beside the
-	// safe ones.
+	// UnsafeSysctls are sysctls, or prefixes ending in *, that pods may set in addition to the safe ones.
 	UnsafeSysctls []string
 }
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (p *Policy) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault, "Use RuntimeDefault as the seccomp profile of containers that set none.")
 	f.StringSliceVar(&p.UnsafeSysctls, "allowed-unsafe-sysctls", p.UnsafeSysctls, "Comma-separated list of unsafe sysctls, or patterns ending in *, that pods may set: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*.")
 }
 
-// Check says what is wrong with the flags' values.
+// Check returns an error for invalid values of the flags.
 func (p *Policy) Check() error {
 	var errs []error
 	for _, s := range p.UnsafeSysctls {

@@ -18,7 +18,7 @@ func pod() *corev1.Pod {
 	}}}}
 }
 
-// machine is one with the files.
+// machine is a Host with the files.
 func machine(t *testing.T, files map[string]string) security.Host {
 	t.Helper()
 	h := security.Host{Root: t.TempDir()}

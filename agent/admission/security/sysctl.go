@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// SafeSysctls are those that upstream lets every pod set: they belong to one of its
-// namespaces and harm no other pod. The newest of them came with Linux 4.15.
+// SafeSysctls are those that upstream allows for every pod: they are namespaced and do not affect other pods.
+// The newest of them came with Linux 4.15.
 func SafeSysctls() []string {
 	return []string{
 		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
@@ -20,15 +20,14 @@ func SafeSysctls() []string {
 	}
 }
 
-// pattern allows a sysctl, or all that begin so.
+// pattern allows a sysctl, or all with a prefix.
 type pattern struct {
 	name      string
 	prefix    bool
 	namespace sysctl.Namespace
 }
 
-// patternForm is a name as pods may write it, or the beginning of one and *;
-// maxPattern is upstream's SysctlMaxLength.
+// patternForm is the form of a sysctl's name, or of a prefix and *; maxPattern is upstream's SysctlMaxLength.
 const (
 	patternForm = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9][-_.a-z0-9]*\*?$`
 	maxPattern  = 253
@@ -36,7 +35,7 @@ const (
 
 func parsePattern(s string) (pattern, error) {
 	if ok, err := regexp.MatchString(patternForm, s); err != nil || !ok || len(s) > maxPattern {
-		return pattern{}, fmt.Errorf("sysctl %q must have at most %d characters and be a name or the beginning of one and *", s, maxPattern)
+		return pattern{}, fmt.Errorf("sysctl %q must have at most %d characters and be a name, or a prefix that ends in *", s, maxPattern)
 	}
 	ns, name, prefix := sysctl.GetNamespace(s)
 	if prefix && ns == sysctl.UnknownNamespace { // kernel.shm* and net* are namespaced as a whole
@@ -52,7 +51,7 @@ func (p pattern) fits(name string) bool {
 	return name == p.name || p.prefix && strings.HasPrefix(name, p.name)
 }
 
-// sysctls says which sysctl of the pod is not allowed; nil: all are.
+// sysctls returns which sysctl of the pod is not allowed; nil if all are.
 func (p *Policy) sysctls(pod *corev1.Pod) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil {

@@ -8,11 +8,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrRoot says that a container must not run as root and would.
+// ErrRoot: a container must not run as root and would.
 var ErrRoot = errors.New("container has runAsNonRoot and image will run as root")
 
-// checkUser refuses a container that says runAsNonRoot when its user, or its
-// image's, is root or not known to be another.
+// checkUser refuses a container with runAsNonRoot if its user, or its image's, is root or cannot be verified.
 func checkUser(pod *corev1.Pod, c *corev1.Container, image *cri.Image) error {
 	if !nonRoot(pod, c) {
 		return nil
@@ -41,7 +40,7 @@ func nonRoot(pod *corev1.Pod, c *corev1.Container) bool {
 	return psc != nil && psc.RunAsNonRoot != nil && *psc.RunAsNonRoot
 }
 
-// RunAsUser is the container's user; nil: its image's.
+// RunAsUser returns the container's user; nil: its image's.
 func RunAsUser(pod *corev1.Pod, c *corev1.Container) *int64 {
 	if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 		return sc.RunAsUser
@@ -52,7 +51,7 @@ func RunAsUser(pod *corev1.Pod, c *corev1.Container) *int64 {
 	return nil
 }
 
-// RunAsGroup is the container's first group; nil: what its image says.
+// RunAsGroup returns the container's primary group; nil: its image's.
 func RunAsGroup(pod *corev1.Pod, c *corev1.Container) *int64 {
 	if sc := c.SecurityContext; sc != nil && sc.RunAsGroup != nil {
 		return sc.RunAsGroup
