@@ -12,7 +12,7 @@ type Line struct {
 	At      time.Time
 	Stamp   []byte // the time as written
 	Stream  string // stdout or stderr
-	Partial bool   // the text goes on in the next record
+	Partial bool   // the text continues in the next record
 	Text    []byte // with its newline unless Partial
 }
 

@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// filesOf are the names in a log's folder.
+// filesOf returns the names in a log's folder.
 func filesOf(t *testing.T, path string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(path))
@@ -33,7 +33,7 @@ func filesOf(t *testing.T, path string) (names []string) {
 	return names
 }
 
-// cut rotates a log as the runtime would have it, and writes to the new file.
+// cut rotates a log and then writes to the new file.
 func cut(t *testing.T, r logs.Rotation, path string, minute int, text string) {
 	t.Helper()
 	err := r.Rotate(path, noon.Add(time.Duration(minute)*time.Minute), func() error { return os.WriteFile(path, []byte(text), 0o640) })
@@ -140,7 +140,7 @@ func TestReadAcrossFiles(t *testing.T) {
 			t.Errorf("tail %d: %q", tail, got)
 		}
 	}
-	if err := os.Remove(path); err != nil { // put aside, and the writer has not come back yet
+	if err := os.Remove(path); err != nil { // renamed, and the writer has not reopened the log yet
 		t.Fatal(err)
 	}
 	if got := unrotated(t, path, 2); got != "two\nthree\n" {

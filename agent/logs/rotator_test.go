@@ -21,7 +21,7 @@ import (
 	"monopod/agent/logs"
 )
 
-// told is a Notifier whose files a test writes.
+// told is a Notifier for files that a test writes.
 type told struct {
 	changed chan string
 	mu      sync.Mutex // guards armed
@@ -51,12 +51,12 @@ func (n *told) wrote(path string, tell bool) {
 func (n *told) Changed() <-chan string  { return n.changed }
 func (n *told) Run(ctx context.Context) { <-ctx.Done() }
 
-// writer is a container that writes a log, whose length is all that there is of it.
+// writer is a container that writes a log, of which only the length exists.
 type writer struct {
 	*told
 	path    string
 	longest int64
-	hangs   bool // nobody reopens it
+	hangs   bool // reopening fails
 }
 
 func (w *writer) write(t *testing.T, n int64) {
@@ -112,14 +112,13 @@ func newWriter(t *testing.T, n *told) *writer {
 	return &writer{told: n, path: write(t, "")}
 }
 
-// A log that grows by 600 kB/s, as one of 10Mi would by 60 MB/s, out of silence, never
-// gets much longer than it may.
+// A log that suddenly grows by 600 kB/s (like one of 10Mi by 60 MB/s) stays near its limit.
 func TestRotatorKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newTold()
 		fast, stuck := newWriter(t, n), newWriter(t, n)
-		stuck.hangs = true // and holds up nobody
+		stuck.hangs = true // and does not block others
 		_, stop := rotating(t, fast, stuck)
 		defer stop()
 		time.Sleep(7 * time.Second)
@@ -140,7 +139,7 @@ func TestRotatorKeepsUp(t *testing.T) {
 	})
 }
 
-// Nobody looks at a file that is not written, but for the look at all.
+// A file that is not written to is only checked with all others.
 func TestRotatorRests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,12 +150,12 @@ func TestRotatorRests(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if *looks > 8 || !w.armed[w.path] {
-			t.Errorf("looked %d times at all in a minute; told of the next write: %v", *looks, w.armed[w.path])
+			t.Errorf("checked all files %d times in a minute; notified of the next write: %v", *looks, w.armed[w.path])
 		}
 	})
 }
 
-// What was put aside in one second is kept apart, in its order.
+// Files that were rotated in the same second are kept apart, in order.
 func TestRotatedTwiceInASecond(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(0, "stdout", "F", "file 0"))
@@ -181,7 +180,7 @@ func TestRotatedTwiceInASecond(t *testing.T) {
 	}
 }
 
-// The kernel's notices end with the first write, and come again once asked for.
+// The kernel's notifications end with the first write, and start again when requested.
 func TestInotify(t *testing.T) {
 	t.Parallel()
 	n, err := logs.NewInotify()
@@ -214,8 +213,8 @@ func TestInotify(t *testing.T) {
 	}
 }
 
-// A container that writes gigabytes to its termination message fills no disk, and its
-// last words are read.
+// A container that writes gigabytes to its termination message does not fill the disk, and the end of its
+// message is read.
 func TestTerminationMessageIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "message")

@@ -36,7 +36,7 @@ func (f *follower) expect(want string) {
 	}
 }
 
-// end has the container die; what comes then is want.
+// end ends the container; want is what is read then.
 func (f *follower) end(want string) {
 	f.t.Helper()
 	close(f.done)
@@ -47,8 +47,8 @@ func (f *follower) end(want string) {
 
 func line(n int) string { return record(n, "stdout", "F", fmt.Sprint("line ", n)) }
 
-// The runtime writes to the old file until it has turned to the new one, and with
-// one of its two streams a little longer.
+// The runtime writes to the old file until it has opened the new one, and with one of its two streams a little
+// longer.
 func TestFollowTheOldFileUntilItIsLeft(t *testing.T) {
 	t.Parallel()
 	path := write(t, line(0))
@@ -87,8 +87,8 @@ func TestFollowEndsWhileTheNewFileIsEmpty(t *testing.T) {
 	f.end("line 1\n")
 }
 
-// A follower whose file was compressed or removed goes on with the one after it,
-// though an older one is still there.
+// A follower whose file was compressed or removed continues with the next file, although an older one still
+// exists.
 func TestFollowWithoutItsOwnFile(t *testing.T) {
 	t.Parallel()
 	path := write(t, line(0)+line(1))
@@ -109,7 +109,7 @@ func TestFollowWithoutItsOwnFile(t *testing.T) {
 	if err := os.WriteFile(path+".new", []byte(line(3)), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(path+".new", path); err != nil { // takes the place of its own
+	if err := os.Rename(path+".new", path); err != nil { // replaces the follower's own file
 		t.Fatal(err)
 	}
 	f.expect("line 1\nline 2\nline 3\n")

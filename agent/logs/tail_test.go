@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who reads from the end on between two files begins in the one that is written.
+// A tail that falls between two files starts in the current one.
 func TestTailOfNothingBetweenFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// world is a runtime, and the node on it, that note what goes.
+// world is a runtime, and the node on it, that records what is removed.
 type world struct {
 	images []*cri.Image
 	used   []*cri.Container
@@ -48,7 +48,7 @@ func (w *world) Event(_, reason, _ string, _ ...any)  { w.told = append(w.told, 
 func (w *world) ContainerRemoved(c *status.Container) { w.told = append(w.told, c.ID) }
 func (w *world) SandboxRemoved(id string)             { w.told = append(w.told, id) }
 
-// pod has ended instances of one container, and whether it may be touched.
+// pod has terminated instances of one container; locked pods must be left alone.
 type pod struct {
 	*world
 	uid   types.UID
@@ -125,6 +125,6 @@ func TestUnusedImages(t *testing.T) {
 	}
 	w.stuck = "1"
 	if err := w.collector(t, true).UnusedImages(t.Context()); err == nil || len(w.told) != 1 {
-		t.Errorf("an image that is stuck: told %v, error %v", w.told, err)
+		t.Errorf("an image that cannot be removed: removed %v, error %v", w.told, err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// pod is written as its instances, "a0- a1- a2+": container a, attempt, whether it
-// runs (+), has ended (-) or was only made (.); each ended a minute after the last.
+// pod is written as its instances, "a0- a1- a2+": container a, attempt, and whether it runs (+), has ended (-)
+// or was only created (.); each ended a minute after the one before.
 func pod(uid, instances string, more ...func(*garbage.Pod)) garbage.Pod {
 	p := garbage.Pod{UID: types.UID(uid), Seen: &status.Observed{}}
 	for i, word := range strings.Fields(instances) {
@@ -124,7 +124,7 @@ func TestImages(t *testing.T) {
 		{minute: 1, used: "a"},
 		{minute: 2, unused: "c b a"}, // the longest unused first
 		{minute: 30, used: "c", unused: "b a"},
-		{minute: 60, unused: "b a c"}, // use was not watched for long enough yet
+		{minute: 60, unused: "b a c"}, // use was not recorded for long enough
 		{minute: 61, unused: "b a c", tooOld: "b"},
 		{minute: 62, unused: "b a c", tooOld: "b a"},
 	} {
@@ -137,7 +137,7 @@ func TestImages(t *testing.T) {
 			t.Errorf("minute %d: too old %q, want %q", step.minute, got, step.tooOld)
 		}
 	}
-	// One that went and came again is new.
+	// An image that was removed and pulled again is new.
 	at := now.Add(2 * time.Hour)
 	m.Detect(nil, nil, nil, at)
 	if got := ids(policy.Unused(m.Detect(list, nil, keep, at), at)); got != "" {

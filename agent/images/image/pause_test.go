@@ -15,7 +15,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// buildFlags are those in pause.c's head.
+// buildFlags are those in the head of pause.c.
 const buildFlags = "-Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables " +
 	"-fno-pie -no-pie -Wl,--build-id=none -Wl,-n -Wl,-z,noexecstack -s"
 
@@ -40,11 +40,11 @@ func TestPauseIsStatic(t *testing.T) {
 		}
 	}
 	if _, err := pauseProgram("mips"); err == nil {
-		t.Error("a program for mips, which we do not have")
+		t.Error("a program for mips, which is not included")
 	}
 }
 
-// The committed program and one built now from its source do the same.
+// The committed program and a fresh build of its source behave the same.
 func TestPauseBehaves(t *testing.T) {
 	t.Parallel()
 	program, err := pauseProgram(runtime.GOARCH)
@@ -73,8 +73,8 @@ func rebuild(t *testing.T) string {
 	return out
 }
 
-// leavesOnSignal starts the program in an own PID namespace where it may, as in
-// a sandbox, and checks that it ends well on SIGTERM and SIGINT.
+// leavesOnSignal starts the program in its own PID namespace if possible, as in a sandbox, and checks that it
+// exits with 0 on SIGTERM and SIGINT.
 func leavesOnSignal(t *testing.T, program string) {
 	t.Helper()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -95,8 +95,7 @@ func leavesOnSignal(t *testing.T, program string) {
 	}
 }
 
-// waitAsleep returns once the process sleeps, which it does only when waiting
-// for its signals.
+// waitAsleep returns once the process sleeps, which it does only when it waits for signals.
 func waitAsleep(t *testing.T, pid int) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, func() bool {

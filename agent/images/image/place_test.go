@@ -10,7 +10,7 @@ import (
 	"monopod/agent/images/image"
 )
 
-// whereImagesLie is a runtime that knows just that.
+// whereImagesLie is a runtime that reports the file system of images.
 type whereImagesLie struct {
 	info *cri.ImageFsInfoResponse
 }
@@ -32,7 +32,7 @@ func TestImagesLieWhereTheRuntimeSays(t *testing.T) {
 	}
 	r.info = &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{FsId: &cri.FilesystemIdentifier{Mountpoint: "/other"}}}}
 	p.Find(t.Context())
-	r.info.ImageFilesystems[0].FsId = nil // an answer counts, once there is one
+	r.info.ImageFilesystems[0].FsId = nil // only the first answer counts
 	p.Find(t.Context())
 	if got := p.Root(); got != "/other" {
 		t.Errorf("images lie at %s", got)

@@ -23,7 +23,7 @@ import (
 	"monopod/agent/images/image"
 )
 
-// registry is a runtime that can pull what it has, for who is allowed to.
+// registry is a runtime that can pull images, with passwords.
 type registry struct {
 	here  map[string]bool
 	there map[string]string // image to the password it needs
@@ -112,8 +112,7 @@ func pullSecret(server, user, password string) *corev1.Secret {
 	return &corev1.Secret{Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, server, auth)}}
 }
 
-// The pod's credentials are tried before the node's, and nobody's only where
-// there are none.
+// The pod's credentials are tried before the node's, and an anonymous pull only without any.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.json")
@@ -146,7 +145,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Events and messages are those that people and tools know from kubelet.
+// Events and messages are kubelet's.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestTry(t *testing.T) {
 		after  time.Duration
 		waits  bool
 		why    Error
-		pull   bool // when it is missing still
+		pull   bool // when it is still missing
 	}{
 		"never looked for":         {before: func(*Try) {}, pull: true},
 		"being pulled":             {before: func(t *Try) { t.Missing() }, waits: true},

@@ -68,7 +68,7 @@ func (d *Dir) Unlink(pod *corev1.Pod, c *status.Container) {
 	d.made.Delete(link)
 }
 
-// Remove removes a log, rotated parts too, and the link to it.
+// Remove removes a log with its rotated files and its link.
 func (d *Dir) Remove(pod *corev1.Pod, c *status.Container) {
 	all, _ := filepath.Glob(d.Path(pod, c) + "*") // no bad patterns: names are DNS labels
 	for _, file := range all {
@@ -95,7 +95,7 @@ func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(d.root, name)); err != nil {
-			d.log.Warn("cannot remove the logs of a pod that no longer exists", zap.String("uid", string(uid)), zap.Error(err))
+			d.log.Warn("failed to remove the logs of a deleted pod", zap.String("uid", string(uid)), zap.Error(err))
 			continue
 		}
 		folders++

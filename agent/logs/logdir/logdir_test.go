@@ -21,7 +21,7 @@ func pod(name string) *corev1.Pod {
 	return p
 }
 
-// written is a folder in which a container of each pod has written its log.
+// written is a folder with one log of each pod.
 func written(t *testing.T, c *status.Container, pods ...*corev1.Pod) (*logdir.Dir, string) {
 	t.Helper()
 	root := t.TempDir()

@@ -115,7 +115,7 @@ func TestConflistIsReadBack(t *testing.T) {
 		t.Error(diff)
 	}
 	if _, err := parseConf([]byte(`{"type":"monopod-cni"}`)); err == nil {
-		t.Error("a configuration without bridge was taken")
+		t.Error("a configuration without bridge was accepted")
 	}
 }
 
@@ -167,11 +167,11 @@ func TestLeakedAddressesComeBack(t *testing.T) {
 		mustAllocate(t, n, alive(c))
 	}
 	if _, err := n.allocate(alive("t")); err == nil {
-		t.Error("the address of a living pod was given away")
+		t.Error("the address of a running pod was allocated again")
 	}
 }
 
-// What cannot be read says nothing of who has the address: it is not given away.
+// The holder of an unreadable file is unknown, so the address is not allocated.
 func TestUnreadableHolderKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/29")

@@ -25,13 +25,13 @@ func TestMain(m *testing.M) {
 	if Invoked(os.Args[0]) {
 		os.Exit(Main(os.Args[0]))
 	}
-	// The race detector would keep every call of the plugin for a second at its end.
+	// The race detector would delay the exit of every call of the plugin by a second.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 
-// onHost runs f on a thread in a network namespace of its own, which stands for
-// the host: nothing of the real one is touched.
+// onHost runs f on a thread in its own network namespace, which represents the host: the real one is not
+// changed.
 func onHost(t testing.TB, f func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -19,8 +19,7 @@ import (
 
 var ranges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}
 
-// connect says how a connection to an address ends: a second is much for a machine that
-// answers itself.
+// connect returns how a connection to an address ends: a second is long for a machine that answers itself.
 func connect(network, address string) error {
 	c, err := net.DialTimeout(network, address, 10*time.Second)
 	if err != nil {
@@ -95,7 +94,7 @@ func uplink(t *testing.T) netlink.Link {
 	return link
 }
 
-// tables are those of this network that the kernel has.
+// tables returns the kernel's tables of this network.
 func tables(t *testing.T, n Network) int {
 	t.Helper()
 	conn, err := nftables.New()
@@ -116,8 +115,8 @@ func tables(t *testing.T, n Network) int {
 	return count
 }
 
-// Nobody waits for a Service that nothing serves, neither in a pod nor on the node: the
-// connection is refused, though the machine has a way out for it.
+// A connection to a Service that nothing serves is refused at once, from a pod and from the node, although the
+// machine has a default route.
 func TestServicesWithoutAServerAreRefused(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -140,7 +139,7 @@ func TestServicesWithoutAServerAreRefused(t *testing.T) {
 		refused("node", "tcp", "[fd00:96::1]:443")
 		refused("node", "udp", "[fd00:96::a]:53")
 
-		for range 2 { // it may be set up again, and taken down again
+		for range 2 { // it can be set up again, and removed again
 			if err := n.setUp(zap.NewNop()); err != nil {
 				t.Error(err)
 			}
@@ -157,7 +156,7 @@ func TestServicesWithoutAServerAreRefused(t *testing.T) {
 	})
 }
 
-// Who serves an address translates it before it can be refused.
+// A program that serves an address translates it before the connection is refused.
 func TestServedServicesAreReached(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -180,7 +179,7 @@ func TestServedServicesAreReached(t *testing.T) {
 	})
 }
 
-// translate sends what is meant for one address to another, as a service proxy does.
+// translate translates the destination of packets from one address to another, like a service proxy.
 func translate(t *testing.T, from, to netip.Addr) {
 	t.Helper()
 	conn, err := nftables.New()
@@ -197,7 +196,7 @@ func translate(t *testing.T, from, to netip.Addr) {
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: word0},
 		)})
 	}
-	// The answer of a pod to a pod comes back this way.
+	// The reply of a pod to a pod takes this path.
 	post := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: post, Exprs: append(translated(), &expr.Masq{})})
 	if err := conn.Flush(); err != nil {
@@ -205,8 +204,8 @@ func translate(t *testing.T, from, to netip.Addr) {
 	}
 }
 
-// The node goes on to reach a network of somebody else's that overlaps the range; and
-// what is outside of the ranges is nobody's business.
+// The node can still reach another network that overlaps the range; addresses outside of the ranges are not
+// affected.
 func TestRoutesOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -231,7 +230,7 @@ func TestRoutesOfOthersAreLeftAlone(t *testing.T) {
 	})
 }
 
-// sent reports whether a packet leaves: the second write to a socket tells of the first.
+// sent reports whether a packet leaves: the second write to a socket returns the error of the first.
 func sent(address string) error {
 	c, err := net.Dial("udp", address)
 	if err != nil {

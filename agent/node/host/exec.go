@@ -7,11 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userHZ is how many ticks a second the kernel counts a process' start time in.
+// userHZ is the kernel's unit of a process' start time, in ticks per second.
 const userHZ = 100
 
-// SinceExec is how long ago this process began, to the kernel's 10 ms; 0 where
-// the kernel does not tell.
+// SinceExec returns the age of this process, to 10 ms; 0 if it is not known.
 func SinceExec() time.Duration {
 	var now unix.Timespec
 	self, err := procfs.Self()

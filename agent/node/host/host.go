@@ -1,4 +1,4 @@
-// Package host reads what this machine is: the facts a Node reports.
+// Package host reads the facts about this machine that a Node reports.
 package host
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Info is what does not change while the machine runs.
+// Info contains what does not change while the machine runs.
 func Info() (corev1.NodeSystemInfo, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -34,7 +34,7 @@ func Info() (corev1.NodeSystemInfo, error) {
 	}, nil
 }
 
-// firstLine of the first of the files there is.
+// firstLine returns the first line of the first existing file.
 func firstLine(paths ...string) string {
 	for _, p := range paths {
 		if b, err := os.ReadFile(p); err == nil {
@@ -61,7 +61,7 @@ func osImage() string {
 	return "Linux"
 }
 
-// Capacity is what the machine has: processors, memory, disk below dataDir, pods.
+// Capacity returns CPUs, memory, disk below dataDir, and pods.
 func Capacity(dataDir string, maxPods int) (corev1.ResourceList, error) {
 	memory, err := Memory()
 	if err != nil {
@@ -83,8 +83,8 @@ func Capacity(dataDir string, maxPods int) (corev1.ResourceList, error) {
 	return list, nil
 }
 
-// HugePages are how many huge pages there are of each size in bytes, as the kernel
-// tells in a folder such as /sys/kernel/mm/hugepages.
+// HugePages returns the number of huge pages of each size in bytes, from a folder such as
+// /sys/kernel/mm/hugepages.
 func HugePages(dir string) map[int64]int64 {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -105,15 +105,15 @@ func HugePages(dir string) map[int64]int64 {
 	return out
 }
 
-// HugePage is the resource of the huge pages of that many bytes.
+// HugePage returns the resource name of huge pages of that size in bytes.
 func HugePage(size int64) corev1.ResourceName {
 	return corev1.ResourceName(corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 }
 
-// Amount is how much there is of something, and how much of it is free.
+// Amount is the total and the free part of something.
 type Amount struct{ Total, Free int64 }
 
-// Memory in bytes, Free being what the kernel calls available.
+// Memory in bytes; Free is MemAvailable.
 func Memory() (Amount, error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -150,7 +150,7 @@ func Inodes(dir string) (Amount, error) {
 	return Amount{int64(st.Files), int64(st.Ffree)}, err
 }
 
-// statfs looks at the nearest folder above that exists.
+// statfs examines the nearest existing parent folder.
 func statfs(dir string) (unix.Statfs_t, error) {
 	var st unix.Statfs_t
 	for {
@@ -163,7 +163,7 @@ func statfs(dir string) (unix.Statfs_t, error) {
 	}
 }
 
-// PIDs are the process ids the kernel has.
+// PIDs are the process IDs of the kernel.
 func PIDs() (Amount, error) {
 	limit, err := strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64)
 	if err != nil {
@@ -176,9 +176,8 @@ func PIDs() (Amount, error) {
 	return Amount{limit, limit - int64(si.Procs)}, nil
 }
 
-// IP is an address of this machine that pods and others can reach: that of the
-// default route's interface, else any global one, else loopback. The node
-// needs no network to work.
+// IP returns an address of this machine that pods and other machines can reach: that of the default route's
+// interface, otherwise any global one, otherwise loopback. The node does not need a network.
 func IP() net.IP {
 	if ip := routed(); ip != nil {
 		return ip
@@ -192,7 +191,7 @@ func IP() net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-// Networks are the addresses of the node's interfaces with their networks.
+// Networks returns the addresses of the node's interfaces with their networks.
 func Networks() []netip.Prefix {
 	addrs, _ := net.InterfaceAddrs()
 	var out []netip.Prefix
@@ -204,7 +203,7 @@ func Networks() []netip.Prefix {
 	return out
 }
 
-// routed reads the interface of the default route.
+// routed returns the interface of the default route.
 func routed() net.IP {
 	b, err := os.ReadFile("/proc/net/route")
 	if err != nil {

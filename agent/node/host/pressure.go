@@ -29,8 +29,8 @@ func watchPressure(ctx context.Context, file, trigger string, notice func()) err
 	if _, err := unix.Write(psi, append([]byte(trigger), 0)); err != nil {
 		return os.NewSyscallError("write "+file, err)
 	}
-	// The notice is POLLPRI, which Go's poller does not wait for; but an epoll of
-	// our own becomes readable with it.
+	// The notification is POLLPRI, which Go's poller does not wait for; an epoll instance becomes readable with
+	// it.
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return os.NewSyscallError("epoll_create1", err)
@@ -45,9 +45,8 @@ func watchPressure(ctx context.Context, file, trigger string, notice func()) err
 	return notices(ctx, poll, notice)
 }
 
-// notices calls notice each time poll becomes readable. Looking takes a notice off
-// the kernel's hands, and Go's poller has looked by then: to be woken is all there
-// is to see.
+// notices calls notice each time poll becomes readable. Reading events would return none, because Go's poller
+// has consumed the notification: the wakeup is all there is.
 func notices(ctx context.Context, poll *os.File, notice func()) error {
 	conn, err := poll.SyscallConn()
 	if err != nil {

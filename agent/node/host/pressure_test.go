@@ -9,8 +9,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// Whatever the kernel can do, the watch ends with its context, and does not end
-// before without saying why.
+// With any kernel the watch ends with its context, and before that only with an error.
 func TestWatchMemoryEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

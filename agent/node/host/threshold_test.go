@@ -16,7 +16,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// kernelV1 is a folder that looks like cgroup v1's, with a pipe for what is asked.
+// kernelV1 is a folder like cgroup v1's, with a pipe for requests.
 func kernelV1(t *testing.T, usage string) (dir string, asked *os.File) {
 	t.Helper()
 	dir = t.TempDir()
@@ -40,7 +40,7 @@ func TestWatchUsage(t *testing.T) {
 	go func() { ended <- watchUsage(ctx, dir, left, func() { passed <- struct{}{} }) }()
 
 	var event, usage, at int
-	for _, more := range []int64{500, 700} { // the second takes the place of the first
+	for _, more := range []int64{500, 700} { // the second replaces the first
 		left <- more
 		var text [64]byte
 		n, err := asked.Read(text[:])
@@ -77,8 +77,8 @@ func TestWatchUsageWithoutTheNotice(t *testing.T) {
 	}
 }
 
-// The real kernel, if it has the notice and lets us make a cgroup: it comes when a
-// process in there takes memory.
+// The real kernel, if it supports this and permits creating a cgroup: the notification comes when a process in
+// it uses memory.
 func TestWatchUsageOfTheKernel(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("/sys/fs/cgroup/memory", "monopod-test-")

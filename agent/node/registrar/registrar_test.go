@@ -58,6 +58,6 @@ func TestWhatIsWorthAWrite(t *testing.T) {
 	gone := stored.DeepCopy()
 	gone.Conditions = append(gone.Conditions, condition(conditionRestored, corev1.ConditionTrue, at))
 	if next := (corev1.NodeStatus{Conditions: stored.Conditions[1:]}); unchanged(gone, &next) {
-		t.Error("a condition of ours that holds no more stays")
+		t.Error("a condition of the agent that no longer applies stays")
 	}
 }

@@ -15,7 +15,7 @@ import (
 // cannot lead outside of it.
 func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("query") {
-		http.Error(w, "the node's logs cannot be searched (NodeLogQuery): ask for a file below /logs/", http.StatusBadRequest)
+		http.Error(w, "queries of node logs (NodeLogQuery) are not supported: request a file below /logs/", http.StatusBadRequest)
 		return
 	}
 	root, err := os.OpenRoot(s.LogDir)
@@ -31,8 +31,7 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(confined{root})).ServeHTTP(w, r)
 }
 
-// confined is a folder whose links may be absolute paths within it, as those of
-// logs/containers are.
+// confined is a folder whose links may be absolute paths within it, like those in logs/containers.
 type confined struct{ root *os.Root }
 
 // Open implements fs.FS. Whatever cannot be opened is not there.
@@ -50,12 +49,12 @@ func (c confined) Open(name string) (fs.File, error) {
 	return regular(f)
 }
 
-// open does not wait for the other end of a pipe.
+// open does not block on a pipe without a writer.
 func (c confined) open(name string) (*os.File, error) {
 	return c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// regular refuses what is neither a file nor a folder.
+// regular refuses everything but files and folders.
 func regular(f *os.File) (fs.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {

@@ -32,9 +32,9 @@ type Node interface {
 	RunningPods() []*corev1.Pod
 	// Pod returns the newest pod of a name; false: none.
 	Pod(name types.NamespacedName) (*corev1.Pod, bool)
-	// RunInContainer runs a command to its end and returns what it wrote.
+	// RunInContainer runs a command until it ends and returns its output.
 	RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error)
-	// SyncLoop is nil while the node works.
+	// SyncLoop returns nil while the node works.
 	SyncLoop() error
 }
 
@@ -49,8 +49,7 @@ type Config struct {
 	Configz func() any
 	// LogDir is the folder at /logs/.
 	LogDir string
-	// Debugging serves logs, streams, commands and profiles, too (upstream:
-	// --enable-debugging-handlers).
+	// Debugging also serves logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
 	Debugging bool
 }
 
@@ -76,14 +75,14 @@ func New(cfg Config) http.Handler {
 	return mux
 }
 
-// debugging adds what upstream lets an operator switch off.
+// debugging adds the handlers that --enable-debugging-handlers controls.
 func (s *server) debugging(mux *http.ServeMux) {
 	s.streams(mux)
 	mux.HandleFunc("GET /runningpods/", s.runningPods)
 	mux.HandleFunc("GET /runningpods", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
 	mux.HandleFunc("GET /logs/", s.logs)
-	mux.HandleFunc("GET /logs", func(w http.ResponseWriter, _ *http.Request) { // from wherever the proxy has it
+	mux.HandleFunc("GET /logs", func(w http.ResponseWriter, _ *http.Request) { // below any prefix of the proxy
 		w.Header().Set("Location", "logs/")
 		w.WriteHeader(http.StatusMovedPermanently)
 	})
@@ -94,7 +93,7 @@ func (s *server) debugging(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// disabled answers in upstream's words.
+// disabled answers with upstream's message.
 func (s *server) disabled(mux *http.ServeMux) {
 	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
@@ -103,8 +102,7 @@ func (s *server) disabled(mux *http.ServeMux) {
 	}
 }
 
-// health answers /healthz and each of its checks: that the server answers at all, that
-// logs are written, and that the node works.
+// health answers /healthz and its checks: the server responds, log files can be written, and the node works.
 func (s *server) health(mux *http.ServeMux) {
 	checks := []struct {
 		name string
@@ -160,14 +158,14 @@ func sendPods(w http.ResponseWriter, pods []*corev1.Pod) {
 	send(w, list)
 }
 
-// configz is in upstream's form: by the name under which kubelet registers itself.
+// configz has upstream's format, with kubelet's name.
 func (s *server) configz(w http.ResponseWriter, _ *http.Request) {
 	send(w, map[string]any{"kubeletconfig": s.Configz()})
 }
 
 func send(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have left
 }
 
 // fail answers with plain text, as a kubelet does.

@@ -26,7 +26,7 @@ import (
 	"monopod/agent/node/server"
 )
 
-// node runs one pod, whose streams a runtime serves that answers in upper case.
+// node has one pod, whose streams are served by a runtime that answers in capitals.
 type node struct {
 	*testing.T
 	runtime *url.URL
@@ -120,7 +120,7 @@ func newNode(t *testing.T, change func(*server.Config)) (n *node, at, dir string
 	return n, srv.URL, dir
 }
 
-// ask answers with the status and the body, without following redirects.
+// ask returns the status and the body of a response, without following redirects.
 func ask(t *testing.T, method, at string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, at, nil)

@@ -17,11 +17,10 @@ import (
 	"monopod/apiserver/client/query"
 )
 
-// maxCommand is the largest body of a request to run a command, in bytes.
+// maxCommand is the maximum size of the body of a request to run a command, in bytes.
 const maxCommand = 1 << 20
 
-// streams adds what leads into a pod. A path may have the pod's uid before the
-// container's name.
+// streams adds the paths of streams to pods. A path may contain the pod's uid before the container's name.
 func (s *server) streams(mux *http.ServeMux) {
 	const pod = "{namespace}/{pod}"
 	for path, do := range map[string]func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error{
@@ -37,7 +36,7 @@ func (s *server) streams(mux *http.ServeMux) {
 	mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", s.on(s.containerLogs))
 }
 
-// on finds the pod that the path names.
+// on finds the pod in the path.
 func (s *server) on(do func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("pod")}
@@ -85,8 +84,7 @@ func (s *server) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod)
 	return passOn(w, r, to, err)
 }
 
-// streamsOf reads which streams a client wants. A terminal has no standard error of
-// its own.
+// streamsOf parses which streams a client requests. A terminal has no separate standard error.
 func streamsOf(r *http.Request) (*corev1.PodAttachOptions, error) {
 	o, q := &corev1.PodAttachOptions{}, r.URL.Query()
 	for name, into := range map[string]*bool{
@@ -121,7 +119,7 @@ func (s *server) portForward(w http.ResponseWriter, r *http.Request, pod *corev1
 	return passOn(w, r, to, err)
 }
 
-// passOn hands the connection through to where the runtime serves the stream.
+// passOn proxies the connection to the runtime's stream.
 func passOn(w http.ResponseWriter, r *http.Request, to *url.URL, err error) error {
 	if err == nil {
 		proxy.NewUpgradeAwareHandler(to, nil, false, true, responder{}).ServeHTTP(w, r)
@@ -129,13 +127,13 @@ func passOn(w http.ResponseWriter, r *http.Request, to *url.URL, err error) erro
 	return err
 }
 
-// responder tells a client why the stream did not begin.
+// responder tells a client why the stream did not start.
 type responder struct{}
 
 // Error implements proxy.ErrorResponder.
 func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
-// run runs a command whose words are separated by blanks, and answers with its output.
+// run runs a command, whose words are separated by spaces, and answers with its output.
 func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCommand)
 	cmd := r.FormValue("cmd")
@@ -147,11 +145,11 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) er
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json") // as upstream has it
-	_, _ = w.Write(out)                                // the client may be gone
+	_, _ = w.Write(out)                                // the client may have left
 	return nil
 }
 
-// containerLogs answers with a container's log. "tail" is an old name of "tailLines".
+// containerLogs serves a container's log. "tail" is an old name of "tailLines".
 func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	q := r.URL.Query()
 	if tail := q.Get("tail"); tail != "" {
@@ -175,7 +173,7 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, pod *core
 	return nil
 }
 
-// flushed sends every write on at once.
+// flushed flushes every write.
 type flushed struct {
 	w       http.ResponseWriter
 	flush   func() error

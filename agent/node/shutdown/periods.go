@@ -12,22 +12,21 @@ import (
 	"monopod/agent/pod/spec"
 )
 
-// Periods bound the whole, and within it the end of the critical pods; or they say
-// how long pods of each priority have. Pods of low priority end first.
+// Periods are the total time of a shutdown, and the part of it for critical pods; or the time for the pods of
+// each priority. Pods of low priority end first.
 type Periods struct {
 	Total      time.Duration `json:"shutdownGracePeriod,omitempty"`
 	Critical   time.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
 	ByPriority Shares        `json:"shutdownGracePeriodByPodPriority,omitempty"`
 }
 
-// Share is the time of the pods whose priority is at least Priority, and less than
-// that of the next share.
+// Share is the time for pods with at least Priority, and less than that of the next share.
 type Share struct {
 	Priority int32         `json:"priority"`
 	Time     time.Duration `json:"time"`
 }
 
-// Default is what upstream's documentation takes for its example.
+// Default is the example of upstream's documentation.
 func Default() Periods { return Periods{Total: 30 * time.Second, Critical: 10 * time.Second} }
 
 // The flags, which have the names of kubelet's settings.
@@ -55,7 +54,7 @@ func (p Periods) CheckServe() error {
 	return p.Check()
 }
 
-// Check finds periods that do not go together.
+// Check returns an error for periods that contradict each other.
 func (p Periods) Check() error {
 	switch {
 	case len(p.ByPriority) > 0:

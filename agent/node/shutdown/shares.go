@@ -9,13 +9,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Shares are what pods of each priority get; as a flag they read 0=20s,1000=10s.
+// Shares are the periods of each priority; the flag's format is 0=20s,1000=10s.
 type Shares []Share
 
 var _ pflag.Value = (*Shares)(nil)
 
-// of is the share of a priority among shares in order: that of the lowest is also for
-// those below it.
+// of returns the share of a priority among sorted shares: priorities below the lowest belong to it.
 func (s Shares) of(priority int32) int {
 	for i := len(s) - 1; i > 0; i-- {
 		if priority >= s[i].Priority {

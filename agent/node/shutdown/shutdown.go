@@ -16,8 +16,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Path is where a running monopod is asked to stop its pods, with POST and Periods,
-// and how far it is, with GET.
+// Path is where a running monopod accepts shutdown requests (POST with Periods) and reports progress (GET).
 const Path = "/monopod/shutdown"
 
 // Reasons and messages of terminated pods, and of rejected ones (upstream's).
@@ -49,7 +48,7 @@ type Node interface {
 	Progress() *Progress
 }
 
-// Handler answers at Path. The node is nil while there is none.
+// Handler serves Path. The node is nil while it does not exist.
 func Handler(node func() Node) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := node()
@@ -66,13 +65,13 @@ func Handler(node func() Node) http.Handler {
 			n.Shutdown(p)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(n.Progress()) // the client may be gone
+		_ = json.NewEncoder(w).Encode(n.Progress()) // the client may have left
 	})
 }
 
 func read(r *http.Request) (p Periods, err error) {
 	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<10)).Decode(&p); err != nil {
-		return p, errors.New("the body is no JSON with shutdownGracePeriod and shutdownGracePeriodCriticalPods in nanoseconds")
+		return p, errors.New("the body is not JSON with shutdownGracePeriod and shutdownGracePeriodCriticalPods in nanoseconds")
 	}
 	return p, p.Check()
 }

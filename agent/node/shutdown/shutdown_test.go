@@ -131,7 +131,7 @@ func TestHandler(t *testing.T) {
 	}{
 		{http.MethodGet, "", nil, 503, "the node is still starting\n"},
 		{http.MethodGet, "", n, 200, `{"done":true,"running":["a/b"]}` + "\n"},
-		{http.MethodPost, "", n, 400, "the body is no JSON"},
+		{http.MethodPost, "", n, 400, "the body is not JSON"},
 		{http.MethodPost, `{"shutdownGracePeriod":5}`, n, 400, "--shutdown-grace-period: 5ns"},
 		{http.MethodPost, `{"shutdownGracePeriod":5000000000}`, n, 200, `{"done":true`},
 	} {

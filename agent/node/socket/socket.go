@@ -31,8 +31,8 @@ func Check(path string) error {
 	return nil
 }
 
-// Listen listens at path in place of whoever did before; only its owner can
-// connect. The folder is made, for its owner and group.
+// Listen listens at path and replaces an earlier socket; only its owner can connect. It creates the folder for
+// its owner and group.
 func Listen(path string) (net.Listener, error) {
 	if err := Check(path); err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 // open files.
 const acceptPause = time.Second
 
-// Serve answers on l until ctx ends, and closes it. The server is created for the
-// first client, so that an unused one takes no memory.
+// Serve serves l until ctx ends, and closes it. The server is created for the first client, so that an unused
+// one takes no memory.
 func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })
 	defer closing()
@@ -79,7 +79,7 @@ func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegist
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	err = s.Serve(&eager{Listener: l, conn: conn})
-	s.Stop() // waits for those being answered
+	s.Stop() // waits for running requests
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func first(ctx context.Context, l net.Listener) (net.Conn, error) {
 	}
 }
 
-// eager is a listener one of whose clients has been accepted already.
+// eager is a listener that has already accepted one client.
 type eager struct {
 	net.Listener
 	once sync.Once

@@ -20,7 +20,7 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-// Instance is a container that runs, or a pod's sandbox.
+// Instance is a running container, or a pod's sandbox.
 type Instance struct {
 	ID      string
 	Name    string // of the container; empty: it is the sandbox
@@ -32,12 +32,11 @@ type Instance struct {
 type group struct {
 	cgroup.Account
 	labels labels
-	shares *uint64 // that were asked for, where the kernel keeps a weight
+	shares *uint64 // requested CPU shares, if the kernel has a weight
 }
 
-// cadvisor answers one scrape of /metrics/cadvisor, with cAdvisor's names and the labels
-// that kubelet gives them: the node has the id "/", a pod no container, its sandbox
-// neither but an image and a name, a container all of them.
+// cadvisor collects /metrics/cadvisor, with cAdvisor's names and kubelet's labels: the node has the id "/"; a
+// pod has no container; its sandbox has no container but an image and a name; a container has all labels.
 func (s *Source) cadvisor(w http.ResponseWriter, r *http.Request) {
 	var e exposition
 	s.machine(&e)
@@ -52,7 +51,7 @@ func (s *Source) cadvisor(w http.ResponseWriter, r *http.Request) {
 	e.serve(w, r)
 }
 
-// machine is what the node is.
+// machine adds the metrics of the machine.
 func (s *Source) machine(e *exposition) {
 	info, err := host.Info()
 	if err != nil {
@@ -67,7 +66,7 @@ func (s *Source) machine(e *exposition) {
 		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", info.KernelVersion, "osVersion", info.OSImage))
 }
 
-// root is the node as a whole, which has the id "/".
+// root adds the node as a whole, which has the id "/".
 func (s *Source) root(e *exposition) error {
 	u, err := host.Used()
 	if err != nil {
@@ -91,7 +90,7 @@ func (s *Source) root(e *exposition) error {
 	return nil
 }
 
-// fileSystem adds the one that holds dir, once.
+// fileSystem adds the file system that contains dir, once.
 func fileSystem(e *exposition, dir string, l labels, devices map[string]bool) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -129,7 +128,7 @@ func (s *Source) podGroups(ctx context.Context, e *exposition) error {
 func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	parent := s.cfg.Cgroups.Parent(p.Pod)
 	if account, ok := s.cfg.Cgroups.Account(parent); ok {
-		account.OOMKills = nil // v1 does not count them for those below
+		account.OOMKills = nil // v1 does not include those of child cgroups
 		shares := uint64(s.cfg.Cgroups.Shares(p.Pod))
 		g := group{Account: account, shares: &shares, labels: newLabels("container", "", "id", parent, "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)}
 		g.put(e, now)
@@ -139,7 +138,7 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 		path := s.cfg.Cgroups.ContainerPath(p.Pod, i.ID)
 		account, ok := s.cfg.Cgroups.Account(path)
 		if !ok {
-			continue // it ends just now
+			continue // it may just have ended
 		}
 		g := group{Account: account, shares: sharesOf(p, i), labels: newLabels("container", i.Name, "id", path, "image", i.Image, "name", i.ID, "namespace", p.Namespace, "pod", p.Name)}
 		g.put(e, now)
@@ -150,8 +149,7 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	}
 }
 
-// sharesOf are the CPU shares that a container asks for; nil: it is a sandbox, whose
-// shares nobody chose.
+// sharesOf returns the CPU shares that a container requests; nil for a sandbox, which requests none.
 func sharesOf(p Pod, i Instance) *uint64 {
 	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for j := range list {
@@ -163,8 +161,7 @@ func sharesOf(p Pod, i Instance) *uint64 {
 	return nil
 }
 
-// measuredGroups are the containers as the runtime measures them, where pods have no
-// cgroups of ours.
+// measuredGroups returns the containers with the runtime's measurements, if pods have no cgroups of ours.
 func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
 	r, err := s.read(ctx)
 	if errors.Is(err, ErrNone) {
@@ -197,7 +194,7 @@ func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
 
 const specMemory, specMemoryHelp = "container_spec_memory_limit_bytes", "Memory limit in bytes; 0: none"
 
-// put adds all that is known of a cgroup.
+// put adds all known values of a cgroup.
 func (g group) put(e *exposition, now time.Time) {
 	g.processors(e)
 	g.memory(e)
@@ -225,7 +222,7 @@ func (g group) processors(e *exposition) {
 		shares = g.shares
 	}
 	e.add(gauge, "container_spec_cpu_shares", "CPU shares", shares, 1, g.labels)
-	if g.Quota == nil || *g.Quota == 0 { // as cAdvisor: nothing is enforced
+	if g.Quota == nil || *g.Quota == 0 { // like cAdvisor: no quota is enforced
 		return
 	}
 	e.add(gauge, "container_spec_cpu_quota", "CFS quota in microseconds for each period", g.Quota, 1, g.labels)
@@ -244,7 +241,7 @@ func (g group) memory(e *exposition) {
 	e.add(gauge, "container_memory_kernel_usage", "Memory of the kernel in bytes", g.Kernel, 1, g.labels)
 	e.add(gauge, "container_memory_total_active_file_bytes", "Active page cache in bytes", g.ActiveFile, 1, g.labels)
 	e.add(gauge, "container_memory_total_inactive_file_bytes", "Inactive page cache in bytes", g.InactiveFile, 1, g.labels)
-	e.add(gauge, "container_memory_max_usage_bytes", "Most memory that was ever in use, in bytes", g.MaxUsage, 1, g.labels)
+	e.add(gauge, "container_memory_max_usage_bytes", "Maximum memory usage in bytes since the start", g.MaxUsage, 1, g.labels)
 	e.add(counter, "container_memory_failcnt", "Number of times that the memory limit was reached", g.FailCount, 1, g.labels)
 	if g.PageFaults != nil {
 		of := g.labels.with("scope", "hierarchy")
@@ -252,11 +249,11 @@ func (g group) memory(e *exposition) {
 		e.add(counter, "container_memory_failures_total", "Cumulative page faults", g.MajorFaults, 1, of.with("failure_type", "pgmajfault"))
 	}
 	e.add(gauge, specMemory, specMemoryHelp, g.MemoryLimit, 1, g.labels)
-	e.add(gauge, "container_spec_memory_reservation_limit_bytes", "Memory that is kept for the container, in bytes; 0: none", g.Reservation, 1, g.labels)
+	e.add(gauge, "container_spec_memory_reservation_limit_bytes", "Memory protected for the container, in bytes; 0: none", g.Reservation, 1, g.labels)
 	e.add(gauge, "container_spec_memory_swap_limit_bytes", "Swap limit in bytes; 0: none", g.SwapLimit, 1, g.labels)
 }
 
-// networkOf is what a process sees of its network; nil: it is gone.
+// networkOf reads the network statistics in the namespace of a process; nil if it has ended.
 func networkOf(pid int) procfs.NetDev {
 	if pid == 0 {
 		return nil
@@ -290,7 +287,7 @@ func traffic(e *exposition, lines procfs.NetDev, of labels) {
 	}
 }
 
-// deviceName is a block device's file below /dev; where it has none, its number.
+// deviceName returns a block device's path below /dev, or its number if it has none.
 func deviceName(number string) string {
 	target, err := os.Readlink("/sys/dev/block/" + number)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-// kernels are cgroups as each version shows them, by file: %s is the pod's folder.
+// kernels are the cgroup files of each version; %s is the pod's folder.
 var kernels = map[string]map[string]string{
 	"v2": {
 		"cgroup.controllers": "cpu memory pids io",
@@ -44,7 +44,7 @@ var kernels = map[string]map[string]string{
 	},
 }
 
-// mounted makes the cgroups of a pod, whose process in the sandbox s1 is this one.
+// mounted creates the cgroups of a pod; this process runs in its sandbox s1.
 func mounted(t testing.TB, version string, pod *corev1.Pod) *cgroup.Manager {
 	t.Helper()
 	root := t.TempDir()
@@ -76,7 +76,7 @@ func measuredPod() stats.Pod {
 	}}
 }
 
-// silent is a runtime that must not be asked.
+// silent is a runtime that must not be called.
 type silent struct{ stats.Runtime }
 
 func scrape(t testing.TB, m *cgroup.Manager, pods []stats.Pod) string {
@@ -125,7 +125,7 @@ func TestCadvisor(t *testing.T) {
 					t.Errorf("no %s in\n%s", line, body)
 				}
 			}
-			for _, line := range []string{ // what nobody knows, or is not enforced
+			for _, line := range []string{ // unknown values, and limits that are not enforced
 				`container_cpu_cfs_periods_total{container="",`, `container_spec_cpu_quota{container="",`, `container_oom_events_total{` + whole, `name="ended"`,
 			} {
 				if strings.Contains(body, line) {
@@ -136,8 +136,7 @@ func TestCadvisor(t *testing.T) {
 	}
 }
 
-// A pod's network is what its sandbox sees; one on the node's network has none of its
-// own.
+// A pod's network is that of its sandbox; a pod on the host network has no network metrics.
 func TestCadvisorNetwork(t *testing.T) {
 	t.Parallel()
 	lines, err := os.ReadFile("/proc/net/dev")

@@ -16,7 +16,7 @@ import (
 	"monopod/agent/node/host"
 )
 
-// Size is what a folder takes on its file system.
+// Size is the disk usage of a folder on its file system.
 type Size struct{ Bytes, Inodes uint64 }
 
 func (s *Size) add(o Size) {
@@ -24,8 +24,8 @@ func (s *Size) add(o Size) {
 	s.Inodes += o.Inodes
 }
 
-// SizeOf walks a folder, without leaving its file system; a file with several
-// names counts once. What vanishes meanwhile counts for nothing.
+// SizeOf walks a folder without leaving its file system; a file with several links counts once. Files that are
+// removed meanwhile do not count.
 func SizeOf(ctx context.Context, dir string) (Size, error) {
 	var size Size
 	var device uint64
@@ -42,7 +42,7 @@ func SizeOf(ctx context.Context, dir string) (Size, error) {
 		}
 		info, err := e.Info()
 		if err != nil {
-			return nil // gone
+			return nil // removed meanwhile
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
@@ -69,7 +69,7 @@ func SizeOf(ctx context.Context, dir string) (Size, error) {
 	return size, err
 }
 
-// blockSize is what stat counts in.
+// blockSize is the unit of st_blocks.
 const blockSize = 512
 
 func skip(e fs.DirEntry) error {
@@ -79,7 +79,7 @@ func skip(e fs.DirEntry) error {
 	return nil
 }
 
-// filesystem is the one that holds dir.
+// filesystem returns the file system that contains dir.
 func filesystem(dir string, now metav1.Time) *statsapi.FsStats {
 	disk, err1 := host.Disk(dir)
 	inodes, err2 := host.Inodes(dir)
@@ -99,7 +99,7 @@ func filesystem(dir string, now metav1.Time) *statsapi.FsStats {
 
 func positive(n int64) *uint64 { return new(uint64(max(n, 0))) }
 
-// within says how much of its file system, fs, something takes.
+// within returns usage of the file system fs.
 func within(fs *statsapi.FsStats, used Size) *statsapi.FsStats {
 	out := statsapi.FsStats{}
 	if fs != nil {
@@ -109,8 +109,7 @@ func within(fs *statsapi.FsStats, used Size) *statsapi.FsStats {
 	return &out
 }
 
-// disk is what a pod takes of the node's disk: what its containers wrote, their
-// logs, and its volumes.
+// disk is a pod's usage of the node's disk: what its containers wrote, their logs, and its volumes.
 type disk struct {
 	rootfs  map[string]Size // by container name
 	logs    map[string]Size // likewise
@@ -148,16 +147,16 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 	return d, errors.Join(errs...)
 }
 
-// Disk is what a running pod takes of the node's disk, in bytes.
+// Disk is a running pod's usage of the node's disk, in bytes.
 type Disk struct {
 	Volumes    map[string]int64 // those that count, by name
 	Containers map[string]int64 // what they wrote and their logs, by name
 }
 
-// Disks walks the folders of the running pods that are wanted.
+// Disks walks the folders of those running pods that are wanted.
 func (s *Source) Disks(ctx context.Context, want func(*corev1.Pod) bool) (map[types.UID]Disk, error) {
 	r, err := s.read(ctx)
-	if errors.Is(err, ErrNone) { // volumes and logs are known all the same
+	if errors.Is(err, ErrNone) { // volumes and logs are known without the runtime
 		r, err = &reading{pods: s.cfg.Pods()}, nil
 	}
 	if err != nil {

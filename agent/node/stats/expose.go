@@ -14,7 +14,7 @@ import (
 // labels are sorted by name. Series of one container share them.
 type labels []*dto.LabelPair
 
-// newLabels takes names, sorted, and values in turn.
+// newLabels takes sorted names and values in turn.
 func newLabels(pairs ...string) labels {
 	l := make(labels, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -23,14 +23,14 @@ func newLabels(pairs ...string) labels {
 	return l
 }
 
-// with is l and more; l stays as it is.
+// with returns l and more; l is not changed.
 func (l labels) with(name, value string) labels {
 	i, _ := slices.BinarySearchFunc(l, name, func(p *dto.LabelPair, name string) int { return strings.Compare(p.GetName(), name) })
 	return slices.Insert(slices.Clone(l), i, &dto.LabelPair{Name: &name, Value: &value})
 }
 
-// exposition is the series of one scrape. It is made without descriptions of each,
-// since there may be many thousands.
+// exposition contains the series of one scrape. It has no descriptions for single series, of which there may be
+// many thousands.
 type exposition struct {
 	families map[string]*dto.MetricFamily
 }
@@ -41,7 +41,7 @@ const (
 	nano    = 1e-9
 )
 
-// add adds a series unless its value, here in multiples of unit, is unknown: nil.
+// add adds a series unless its value, in multiples of unit, is unknown (nil).
 func (e *exposition) add(kind dto.MetricType, name, help string, value *uint64, unit float64, l labels) {
 	if value != nil {
 		e.put(kind, name, help, float64(*value)*unit, l)

@@ -27,10 +27,10 @@ func (s *Source) serveSummary(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(summary) // the client may be gone
+	_ = json.NewEncoder(w).Encode(summary) // the client may have left
 }
 
-// resource answers one scrape of /metrics/resource.
+// resource serves /metrics/resource.
 func (s *Source) resource(w http.ResponseWriter, r *http.Request) {
 	summary, err := s.Summary(r.Context(), true)
 	var e exposition
@@ -38,7 +38,7 @@ func (s *Source) resource(w http.ResponseWriter, r *http.Request) {
 	e.serve(w, r)
 }
 
-// resources are kubelet's /metrics/resource.
+// resources collects kubelet's /metrics/resource.
 func resources(e *exposition, summary *statsapi.Summary, failure error) {
 	failed := 0.0
 	if failure != nil {
@@ -70,8 +70,8 @@ func resources(e *exposition, summary *statsapi.Summary, failure error) {
 	}
 }
 
-// start adds when the container began, where that is known: neither the zero time
-// nor the runtime's 0, which would be an age of half a century.
+// start adds the container's start time if it is known: neither the zero time nor the runtime's 0, which would
+// be an age of half a century.
 func (e *exposition) start(started time.Time, l labels) {
 	if started.Unix() > 0 {
 		e.put(gauge, "container_start_time_seconds", "Time at which the container started, in seconds since 1970", float64(started.UnixNano())/1e9, l)

@@ -13,9 +13,8 @@ import (
 	"monopod/apiserver/client/metrics"
 )
 
-// Metrics are the node and its pods as metrics.k8s.io has them, by namespace and
-// name; ErrNone where the runtime has no statistics. A pod with a container that
-// cannot be told of yet is left out, as upstream does.
+// Metrics returns the node and its pods for metrics.k8s.io, by namespace and name; ErrNone if the runtime has no
+// statistics. A pod is omitted while the usage of one of its containers is unknown, as upstream does.
 func (s *Source) Metrics(ctx context.Context, labels map[string]string) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
 	now, from, err := s.look(ctx, true)
 	if err != nil {
@@ -68,7 +67,7 @@ func podMetrics(now, from *reading, p Pod) *metrics.PodMetrics {
 	return m
 }
 
-// usage in the units of metrics-server: nanocores and KiB.
+// usage has the units of metrics-server: nanocores and KiB.
 func usage(nanocores, bytes uint64) corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(nanocores), resource.Nano),

@@ -37,46 +37,45 @@ type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
 }
 
-// Pod is a pod that has containers running.
+// Pod is a pod with running containers.
 type Pod struct {
 	*corev1.Pod
 	Started map[string]time.Time // by container id
-	// Instances are its sandbox and the containers that run.
+	// Instances are its sandbox and the running containers.
 	Instances []Instance
 	Claims    []Claim
 	LogDir    string
-	Dir       string // volumes/ lies below it
+	Dir       string // parent of volumes/
 }
 
-// Config is what a Source reads from; all but Cgroups is required.
+// Config is what a Source measures; all but Cgroups is required.
 type Config struct {
 	Node      string
-	Labels    map[string]string // of the containers that are ours
+	Labels    map[string]string // of our containers
 	Runtime   Runtime
-	Cgroups   *cgroup.Manager // nil: a pod is the sum of its containers
+	Cgroups   *cgroup.Manager // nil: a pod's usage is the sum of its containers'
 	Clock     clock.Clock
 	Pods      func() []Pod
-	Dir       string // on the node's own file system
-	ImageRoot string // on the one of the images
+	Dir       string // on the node's file system
+	ImageRoot string // on the file system of images
 }
 
-// Source measures.
+// Source measures usage.
 type Source struct {
 	cfg  Config
-	turn chan struct{} // holds one token, whose holder owns the fields below
-	base *reading      // an older look; nil: none
-	last *reading      // the last one that is minWindow younger than base
+	turn chan struct{} // contains one token, whose holder may use the fields below
+	base *reading      // an older sample; nil: none
+	last *reading      // the last sample that is minWindow younger than base
 }
 
-// New prepares a Source.
+// New returns a Source.
 func New(cfg Config) *Source {
 	s := &Source{cfg: cfg, turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s
 }
 
-// How far apart two looks are that make a rate: at least; at most; and when
-// there has been none.
+// Minimum and maximum distance of two samples for a rate, and the distance if there is no earlier sample.
 const (
 	minWindow   = time.Second
 	maxWindow   = 5 * time.Minute
@@ -86,7 +85,7 @@ const (
 // ErrNone means that the runtime has no statistics.
 var ErrNone = errors.New("the container runtime has no statistics")
 
-// container is what one container used up to a moment.
+// container is the usage of one container up to a time.
 type container struct {
 	id, name string
 	uid      types.UID
@@ -106,14 +105,14 @@ type reading struct {
 	pods       []Pod
 	containers map[types.UID][]*container
 	cgroups    map[types.UID]cgroup.Usage
-	sums       map[string]uint64 // processor time by node, pod/<uid>, container id
+	sums       map[string]uint64 // CPU time by node, pod/<uid>, container id
 }
 
 const nodeKey = "node"
 
 func podKey(uid types.UID) string { return "pod/" + string(uid) }
 
-// read looks at the processors and memory of all there is.
+// read takes a sample of CPU and memory.
 func (s *Source) read(ctx context.Context) (*reading, error) {
 	r := &reading{pods: s.cfg.Pods(), containers: map[types.UID][]*container{}, cgroups: map[types.UID]cgroup.Usage{}, sums: map[string]uint64{}}
 	list, err := s.cfg.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: s.cfg.Labels})
@@ -137,7 +136,7 @@ func (s *Source) read(ctx context.Context) (*reading, error) {
 	return r, nil
 }
 
-// add takes in a container; of two of one name the later attempt counts.
+// add adds a container; of two with the same name the later attempt counts.
 func (r *reading) add(stats *cri.ContainerStats) {
 	a := stats.GetAttributes()
 	uid := types.UID(spec.IdentityOf(a.GetLabels()).UID)
@@ -153,7 +152,7 @@ func (r *reading) add(stats *cri.ContainerStats) {
 	r.containers[uid] = append(r.containers[uid], c)
 }
 
-// readPod adds the pod as a whole: its cgroup, else the sum of its containers.
+// readPod adds the pod as a whole: its cgroup, otherwise the sum of its containers.
 func (s *Source) readPod(r *reading, p Pod) {
 	var sum cgroup.Usage
 	for _, c := range r.containers[p.UID] {
@@ -168,15 +167,15 @@ func (s *Source) readPod(r *reading, p Pod) {
 		sum.MajorFault += m.GetMajorPageFaults().GetValue()
 	}
 	if s.cfg.Cgroups != nil {
-		if u, err := s.cfg.Cgroups.Usage(p.Pod); err == nil { // else it ends just now
+		if u, err := s.cfg.Cgroups.Usage(p.Pod); err == nil { // the pod is just ending
 			sum = u
 		}
 	}
 	r.cgroups[p.UID], r.sums[podKey(p.UID)] = sum, sum.CPU
 }
 
-// look is a new reading and the older one that rates are measured from; nil when
-// there is none. With wait there always is one: the first asker waits for it.
+// look returns a new sample and the older one for rates; nil if there is none. With wait there always is one:
+// the first caller waits for it.
 func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err error) {
 	select {
 	case <-ctx.Done():
@@ -203,7 +202,7 @@ func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err e
 	return now, s.base, nil
 }
 
-// second looks again, a short while after the first look.
+// second takes another sample shortly after the first.
 func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
 	timer := s.cfg.Clock.NewTimer(firstWindow)
 	defer timer.Stop()
@@ -219,8 +218,8 @@ func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
 	return now, s.base, nil
 }
 
-// rate is how many nanocores key used between two readings; started is when it
-// began, in case it is younger than from. False: it cannot be said.
+// rate returns the nanocores that key used between two samples; started is when it started, in case that was
+// after from. False: not known.
 func (r *reading) rate(from *reading, key string, started time.Time) (nanocores uint64, ok bool) {
 	if from == nil {
 		return 0, false
@@ -239,8 +238,7 @@ func (r *reading) rate(from *reading, key string, started time.Time) (nanocores 
 	return uint64(float64(sum-before) / window.Seconds()), true
 }
 
-// volumes are the folders of the volumes that count as the pod's usage of the disk, by
-// name.
+// volumes returns the folders of the volumes that count towards the pod's disk usage, by name.
 func (p Pod) volumes() map[string]string {
 	out := map[string]string{}
 	for i := range p.Spec.Volumes {

@@ -22,7 +22,7 @@ import (
 	"monopod/agent/node/stats"
 )
 
-// runtime has containers that use half a processor each since they began.
+// runtime has containers that have used half a CPU since they started.
 type runtime struct {
 	began map[string]time.Time // by pod/container
 	none  bool
@@ -51,7 +51,7 @@ func (r *runtime) ImageFsInfo(context.Context) (*cri.ImageFsInfoResponse, error)
 	return nil, status.Error(codes.Unimplemented, "none")
 }
 
-// source measures pods "a" and "b" with the containers that rt has.
+// source measures pods "a" and "b" with the containers of rt.
 func source(t *testing.T, rt *runtime) (*stats.Source, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func TestRates(t *testing.T) {
 		rt := &runtime{began: map[string]time.Time{"a/c": time.Now(), "a/d": time.Now()}}
 		time.Sleep(time.Minute)
 		s, _ := source(t, rt)
-		for range 3 { // the first looks twice; the others have its looks
+		for range 3 { // the first takes two samples; the others use them
 			start := time.Now()
 			node, pods, err := s.Metrics(t.Context(), map[string]string{"l": "v"})
 			if err != nil || len(pods) != 1 || pods[0].Name != "a" || node.Labels["l"] != "v" {

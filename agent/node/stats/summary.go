@@ -15,14 +15,13 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-// Summary is all there is to say. cpuAndMemory leaves out what needs a walk
-// through folders.
+// Summary returns the whole summary; cpuAndMemory omits what needs a walk through folders.
 func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summary, error) {
 	now, from, err := s.look(ctx, false)
 	if err != nil && !errors.Is(err, ErrNone) {
 		return nil, err
 	}
-	if now == nil { // the node itself is known all the same
+	if now == nil { // the node's usage is known without the runtime
 		used, err := host.Used()
 		if err != nil {
 			return nil, err
@@ -64,7 +63,7 @@ func (r *reading) cpuStats(from *reading, key string, started time.Time) *statsa
 	return out
 }
 
-// nodeDisks adds the file systems, processes and network of the node.
+// nodeDisks adds file systems, processes and network of the node.
 func (s *Source) nodeDisks(ctx context.Context, out *statsapi.NodeStats, at metav1.Time) {
 	out.Fs = filesystem(s.cfg.Dir, at)
 	root, used := s.cfg.ImageRoot, (*Size)(nil)
@@ -133,7 +132,7 @@ func containerStats(now, from *reading, c *container) statsapi.ContainerStats {
 	return out
 }
 
-// podDisks adds what lies on disk; fs is the file system it lies on.
+// podDisks adds disk usage; fs is the file system of the pod's folder.
 func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsapi.PodStats, fs *statsapi.FsStats) error {
 	d, err := s.diskOf(ctx, now, p)
 	if err != nil {
@@ -157,8 +156,7 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 	return nil
 }
 
-// podNetwork is what one of the pod's processes sees of its network; nil for a pod
-// on the node's own.
+// podNetwork returns the network statistics of one of the pod's processes; nil on the host network.
 func podNetwork(now *reading, p Pod) *statsapi.NetworkStats {
 	pid := now.cgroups[p.UID].Process
 	if pid == 0 || p.Spec.HostNetwork {
@@ -175,8 +173,7 @@ func podNetwork(now *reading, p Pod) *statsapi.NetworkStats {
 	return network(lines, metav1.NewTime(now.at))
 }
 
-// network is every interface but loopback, and eth0 as the default one, as
-// upstream has it.
+// network returns every interface but loopback, with eth0 as the default one, as upstream does.
 func network(lines procfs.NetDev, at metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: at}
 	for name, l := range lines {

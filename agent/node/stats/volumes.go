@@ -12,21 +12,19 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Claim is a PersistentVolumeClaim of a pod, whose volume lies at Dir.
+// Claim is a PersistentVolumeClaim of a pod, whose volume is mounted at Dir.
 type Claim struct{ Volume, Name, Dir string }
 
-// Volumes are kubelet's kubelet_volume_stats_*: what is free and used on the file
-// systems of the volumes behind claims. A volume is looked at once, whatever the number
-// of its pods, and only when somebody asks.
+// Volumes are kubelet's kubelet_volume_stats_*: free and used space of the file systems of claims' volumes. A
+// volume is measured once for all its pods, and only when metrics are collected.
 func (s *Source) Volumes() prometheus.Collector { return &volumes{source: s} }
 
 type volumes struct {
 	source *Source
-	busy   atomic.Bool // the file systems are being asked
+	busy   atomic.Bool // a measurement is in progress
 }
 
-// patience is how long a scrape waits for the file systems: one of the network may not
-// answer at all.
+// patience is how long a scrape waits for the file systems: a network file system may not respond.
 const patience = time.Second
 
 // volumeStats have upstream's names.
@@ -87,7 +85,7 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sizesOf are the values of volumeStats; false: dir is a block device, or gone.
+// sizesOf returns the values of volumeStats; false if dir is a block device, or gone.
 func sizesOf(dir string) (out [6]int64, ok bool) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return out, false

@@ -91,7 +91,7 @@ func waitingReason(pod *corev1.Pod, name string) string {
 	return "ContainerCreating"
 }
 
-// dead closes when the container does not run, as far as has been seen.
+// dead is closed when the container does not run according to its observed state.
 func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
 	out := make(chan struct{})
 	guard.Spawn(func() error {
@@ -124,8 +124,8 @@ func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan s
 	return out
 }
 
-// A container's end is known before the runtime has written the last of its
-// log, which it has once its own status says so; measured 20 to 70 ms.
+// A container's end is known before the runtime has written the rest of its log, which is complete when the
+// runtime's status reports the end; measured 20 to 70 ms.
 const (
 	flushPause = 5 * time.Millisecond
 	flushLimit = time.Second

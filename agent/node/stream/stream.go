@@ -36,9 +36,9 @@ type Pod interface {
 	// Seen returns the observed state of the pod, which must not be modified; nil:
 	// not observed yet.
 	Seen() *status.Observed
-	// Changes closes when there is more to see than before it was called.
+	// Changes is closed when the observed state changes.
 	Changes() <-chan struct{}
-	// Done closes when nothing is left of it.
+	// Done is closed when the pod is completely removed.
 	Done() <-chan struct{}
 }
 
@@ -47,23 +47,23 @@ type Deps struct {
 	Runtime Runtime
 	Clock   clock.WithTicker
 	Dir     *logdir.Dir
-	// Pod is one of the node's, if it is there.
+	// Pod returns a pod of the node, if it exists.
 	Pod func(types.UID) (Pod, bool)
-	// Known closes when the node knows which pods it has.
+	// Known is closed when the node has listed its pods.
 	Known <-chan struct{}
-	// Behind is the pod of the node that a pod of the API shows; itself, mostly.
+	// Behind returns the pod of the node that a pod of the API represents: usually itself.
 	Behind func(*corev1.Pod) *corev1.Pod
 }
 
-// Streams are those of a node's containers.
+// Streams serves streams of the node's containers.
 type Streams struct{ deps Deps }
 
 var _ client.Node = (*Streams)(nil)
 
-// New makes Streams.
+// New returns Streams.
 func New(deps Deps) *Streams { return &Streams{deps} }
 
-// findTime bounds find.
+// findTime limits find.
 const findTime = 10 * time.Second
 
 // find returns the pod of the node; false: none. Right after a start it waits until
@@ -95,7 +95,7 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	}
 }
 
-// running finds the pod, and that it has such a container.
+// running returns the pod, if it has such a container.
 func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
 	p, ok := s.find(ctx, pod)
 	if !ok {
@@ -107,7 +107,7 @@ func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", container, pod.Name))
 }
 
-// alive is the id of a container that can be talked to.
+// alive returns the ID of a running container.
 func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
 	p, err := s.running(ctx, pod, container)
 	if err != nil {
@@ -133,8 +133,8 @@ func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExe
 	}))
 }
 
-// RunInContainer runs a command until it ends and returns what it wrote, first to
-// standard output. An exit code other than 0 is an error.
+// RunInContainer runs a command until it ends and returns its output, standard output first. An exit code other
+// than 0 is an error.
 func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error) {
 	pod = s.deps.Behind(pod)
 	id, err := s.alive(ctx, pod, container)
@@ -149,7 +149,7 @@ func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container
 	return out, err
 }
 
-// Attach prepares a connection to a container's own streams; see client.Node.
+// Attach prepares a connection to the streams of a container's main process; see client.Node.
 func (s *Streams) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
 	pod = s.deps.Behind(pod)
 	id, err := s.alive(ctx, pod, opts.Container)

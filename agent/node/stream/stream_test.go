@@ -22,12 +22,12 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// world is a node with one pod, and its runtime, which notes whom it is asked for.
+// world is a node with one pod, and a runtime that records its calls.
 type world struct {
 	*testing.T
 	dir   *logdir.Dir
 	none  bool                            // the node has no pod
-	seen  atomic.Pointer[status.Observed] // nil: nobody has looked yet
+	seen  atomic.Pointer[status.Observed] // nil: not observed yet
 	news  chan struct{}
 	known chan struct{}
 	asked string
@@ -80,7 +80,7 @@ func (w *world) PortForward(_ context.Context, req *cri.PortForwardRequest) (str
 	return "http://127.0.0.1/forward", nil
 }
 
-// written puts a line into the log of an instance of c.
+// written writes a line to the log of an instance of c.
 func (w *world) written(attempt uint32, line string) {
 	w.Helper()
 	path := w.dir.Path(pod(), &status.Container{Name: "c", Attempt: attempt})
@@ -202,7 +202,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// Right after a start the node finds a pod of which the API says that it runs.
+// Right after a start the node waits for its list and finds a running pod.
 func TestPodThatIsYetToBeFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

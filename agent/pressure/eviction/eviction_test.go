@@ -15,7 +15,7 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// pod has a priority and asks for memory; "" asks for nothing.
+// pod has a priority and requests memory; "" requests nothing.
 func pod(name string, priority int32, memory string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
 	p.Spec.Priority = &priority
@@ -57,7 +57,7 @@ func TestTracker(t *testing.T) {
 		{60 * time.Second, 149, 500, "memory.available,memory.available soft", "MemoryPressure"}, // not enough reclaimed
 		{70 * time.Second, 150, 500, "memory.available soft", "MemoryPressure"},
 		{80 * time.Second, 200, 99, "nodefs.available", "DiskPressure,MemoryPressure"},
-		{90 * time.Second, 150, 100, "", "DiskPressure,MemoryPressure"}, // soft begins anew
+		{90 * time.Second, 150, 100, "", "DiskPressure,MemoryPressure"}, // the soft grace period starts again
 		{100 * time.Second, 300, -1, "", "DiskPressure,MemoryPressure"},
 		{380 * time.Second, 300, 500, "", "MemoryPressure"},
 		{390 * time.Second, 300, 500, "", ""},
@@ -203,7 +203,7 @@ func TestVictims(t *testing.T) {
 	for i, c := range []struct {
 		asks       string
 		candidates []*corev1.Pod
-		more       string // used by those that stay
+		more       string // used by pods that stay
 		want       string
 	}{
 		{"10", []*corev1.Pod{pod("a", 0, "50"), pod("b", 1, "45")}, "0", "a"},

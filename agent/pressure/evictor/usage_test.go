@@ -10,7 +10,7 @@ import (
 
 func TestSignalsOfImagesAreOfTheirFileSystem(t *testing.T) {
 	t.Parallel()
-	const other = "/dev/shm" // a file system of its own on every Linux
+	const other = "/dev/shm" // a separate file system on every Linux
 	disk, err := host.Disk(other)
 	if err != nil || disk.Total == 0 {
 		t.Skipf("no %s here: %v", other, err)

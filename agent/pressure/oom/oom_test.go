@@ -70,8 +70,8 @@ func TestString(t *testing.T) {
 	}
 }
 
-// kernel is a pipe, which gives out record by record like the kernel's log as long
-// as each is read before the next is written.
+// kernel is a pipe, which returns single records like the kernel's log as long as each is read before the next
+// is written.
 func kernel(t *testing.T) (l *Log, say func(records ...string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kmsg")

@@ -67,7 +67,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// What the kernel does not tell is unknown, not 0.
+// Values that the kernel does not report are unknown, not 0.
 func TestAccountOfFewControllers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

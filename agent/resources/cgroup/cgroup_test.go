@@ -67,8 +67,8 @@ func TestParent(t *testing.T) {
 	}
 }
 
-// tree is a folder that looks like a cgroup mount: the controllers of v2 first, with
-// spaces between them, then hierarchies of v1.
+// tree is a folder like a cgroup mount: the controllers of v2 first, separated by spaces, then hierarchies of
+// v1.
 func tree(t *testing.T, v2 string, v1 ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -204,11 +204,11 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.Close() // leaves what is in use
+	m.Close() // keeps what is in use
 	if got := m.Pods(); !slices.Equal(got, []types.UID{"u-1"}) {
 		t.Errorf("pods: %v", got)
 	}
-	unknown := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}} // of which only the uid is known
+	unknown := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}} // whose pod object is gone
 	if err := m.Remove(unknown); err != nil {
 		t.Fatal(err)
 	}

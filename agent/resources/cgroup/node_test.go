@@ -74,11 +74,11 @@ func TestLimitOfWhatIsNotOurs(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the cgroup /c does not exist") {
 		t.Errorf("a cgroup that is not there: %v", err)
 	}
-	expect(t, filepath.Join(dir, "cpu/c/cpu.shares"), "512") // nothing half done
+	expect(t, filepath.Join(dir, "cpu/c/cpu.shares"), "512") // nothing was partially created
 	expect(t, filepath.Join(dir, "memory/c/memory.limit_in_bytes"), "")
 }
 
-// units are a systemd that only remembers.
+// units is a fake systemd.
 type units struct {
 	slices map[string]map[string]any
 	calls  []string
@@ -113,7 +113,7 @@ func (u *units) Stop(slice string) error {
 	return nil
 }
 
-// clean removes the files, which a real cgroup's folder can be removed with.
+// clean removes the files, which the kernel removes with a cgroup's folder.
 func clean(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {

@@ -26,7 +26,7 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// bench is a machine and where its manager remembers.
+// bench is a machine and the folder of its manager's checkpoint.
 type bench struct {
 	*testing.T
 	machine *numa.Machine
@@ -45,7 +45,7 @@ func newBench(t *testing.T, shape numatest.Shape, options ...string) *bench {
 	return b
 }
 
-// start starts a manager over the file, with processor 0 reserved.
+// start starts a manager with the checkpoint, with CPU 0 reserved.
 func (b *bench) start() {
 	b.Helper()
 	m, err := b.open()
@@ -62,8 +62,8 @@ func (b *bench) open() (*cpumanager.Manager, error) {
 	}, cpumanager.Config{Policy: cpumanager.Static, Options: b.options})
 }
 
-// guaranteed is a pod of init containers and containers, which ask for so many
-// processors: "i2" an init container for 2, "s1" a sidecar, "c1" a container.
+// guaranteed is a pod of init containers and containers, which request so many CPUs: "i2" an init container for
+// 2, "s1" a sidecar, "c1" a container.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
 	asks := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text), corev1.ResourceMemory: resource.MustParse("1Mi")}
@@ -76,7 +76,7 @@ func (b *bench) admit(pod *corev1.Pod, nodes ...int) error {
 	return topologytest.Admit(b, b.m, pod, topology.Hint{Nodes: topology.NewNodes(nodes...)})
 }
 
-// has checks on which processors the containers run: "c1=1".
+// has checks on which CPUs the containers run: "c1=1".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
 	got := topologytest.Allotted(b, b.m, pod, func(a topology.Allotment) string { return a.CPUs })
@@ -262,7 +262,7 @@ func words(hints []topology.Hint) string {
 	return strings.Join(out, " ")
 }
 
-// TestHintsKept: who has something keeps it.
+// TestHintsKept: a container with exclusive CPUs keeps them.
 func TestHintsKept(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
@@ -301,7 +301,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("a pod that is gone has %s", got)
 	}
 	if b.m.Exclusive("b", "c1").IsEmpty() || b.m.Lost() != nil {
-		t.Errorf("a pod that is there has nothing; lost: %v", b.m.Lost())
+		t.Errorf("an existing pod has no CPUs; lost: %v", b.m.Lost())
 	}
 	text, err := os.ReadFile(b.file)
 	if err != nil || !strings.HasPrefix(string(text), `{"policyName":"static","defaultCpuSet":"`) || !strings.Contains(string(text), `"entries":{"b":{"c1":"`) {
@@ -309,7 +309,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDamaged damages the checkpoint: the manager starts without it, and says so.
+// TestDamaged damages the checkpoint: the manager starts without it, and reports that.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, laptop)
@@ -346,8 +346,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestRecovered: without the file, containers have what they were made with, as far
-// as that can be.
+// TestRecovered: without the checkpoint, containers keep the CPUs they were created with, as far as possible.
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, laptop)
@@ -374,7 +373,7 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-// written is a file with a right checksum.
+// written is a file with a valid checksum.
 func (b *bench) written(policy string, pods map[string]string) []byte {
 	b.Helper()
 	entries := map[string]map[string]string{}

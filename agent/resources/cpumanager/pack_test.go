@@ -71,8 +71,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChooseAlways takes every number from every set of free processors: what is
-// chosen is free, and as many as asked for.
+// TestChooseAlways requests every number from every set of free CPUs: the chosen ones are free, and as many as
+// requested.
 func TestChooseAlways(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []numatest.Shape{

@@ -199,7 +199,7 @@ func TestTornCheckpoint(t *testing.T) {
 	})
 }
 
-// TestCheckpointThatCannotBe gives nobody anything, and is set aside like a torn one.
+// TestCheckpointThatCannotBe: an impossible checkpoint allocates nothing, and is set aside like a damaged one.
 func TestCheckpointThatCannotBe(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.stop()
@@ -221,8 +221,7 @@ func TestCheckpointThatCannotBe(t *testing.T) {
 	})
 }
 
-// TestRecoveredPluginStaysAway: what containers were made with is the node's no
-// longer than if the checkpoint had said so.
+// TestRecoveredPluginStaysAway: restored devices stay allocated no longer than those of the checkpoint.
 func TestRecoveredPluginStaysAway(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1")})
@@ -284,7 +283,7 @@ func TestPreference(t *testing.T) {
 			asked, want string
 		}{
 			{near: []int{1}, answer: []string{"n1"}, count: 1, asked: "m1,n1", want: "n1"},
-			{near: []int{1}, answer: []string{"n0"}, count: 1, asked: "m1,n1", want: "m1"}, // not its to give
+			{near: []int{1}, answer: []string{"n0"}, count: 1, asked: "m1,n1", want: "m1"}, // not available to it
 			{near: []int{1}, answer: []string{"x", "n1"}, count: 3, asked: "m1,n0,n1,x", want: "m1,n1,x"},
 			{answer: nil, count: 1, asked: "m1,n0,n1,x", want: "m1"},
 		} {

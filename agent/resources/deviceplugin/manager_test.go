@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const res = "example.com/dev"
 
-// bench is a Manager with plugins, in a bubble of time.
+// bench is a Manager with plugins, in a synctest bubble.
 type bench struct {
 	*testing.T
 	*Manager
@@ -96,7 +96,7 @@ func (b *bench) changes() [][]types.UID {
 	return b.changed
 }
 
-// plug starts a plugin and returns it and what ends it.
+// plug starts a plugin and returns it and a function that stops it.
 func (b *bench) plug(cfg plugin.Config) (p *plugin.Plugin, pull func()) {
 	b.Helper()
 	cfg.Dir, cfg.Listen, cfg.Dial = b.dir, b.sockets.Listen, b.sockets.Dial
@@ -135,7 +135,7 @@ func (b *bench) has(capacity, allocatable int64) {
 	}
 }
 
-// asking is a pod whose containers want so many devices each.
+// asking is a pod whose containers request so many devices each.
 func asking(uid types.UID, counts ...int64) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
 	for i, n := range counts {
@@ -149,7 +149,7 @@ func wanting(name string, n int64) corev1.Container {
 	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: list, Requests: list}}
 }
 
-// admit lets a pod in as the agent does.
+// admit admits a pod as the agent does.
 func (b *bench) admit(pod *corev1.Pod, near ...int) error {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -168,7 +168,7 @@ func (b *bench) mustAdmit(pod *corev1.Pod, near ...int) {
 	}
 }
 
-// ids are the devices of a container, as its environment names them.
+// ids returns the devices of a container, from its environment.
 func (b *bench) ids(pod *corev1.Pod, container string) string {
 	b.Helper()
 	a, err := b.Allotment(b.Context(), pod, &corev1.Container{Name: container})
@@ -288,7 +288,7 @@ func TestRealSockets(t *testing.T) {
 		return err == nil && i.Mode().Perm() == 0o600
 	})
 	if _, err := os.Lstat(filepath.Join(cfg.Dir, "stale.sock")); err == nil {
-		t.Error("an old socket is still there: its plugin does not know that it has to register")
+		t.Error("an old socket still exists: its plugin does not register again")
 	}
 	until(t, func() bool { _, err := os.Stat(cfg.Watched); return err == nil })
 	followed(t, m, news)
@@ -300,7 +300,7 @@ func TestRealSockets(t *testing.T) {
 	}
 }
 
-// followed starts plugins of both kinds and ends them.
+// followed starts and stops plugins of both kinds.
 func followed(t *testing.T, m *Manager, news <-chan struct{}) {
 	for _, c := range []plugin.Config{
 		{Dir: m.cfg.Dir, Name: "a.sock", Resource: "example.com/a", Devices: plugin.Devices("a1")},
@@ -337,7 +337,7 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	})
 }
 
-// until waits for what must come soon.
+// until waits for a condition that must hold soon.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, ok) {

@@ -1,4 +1,4 @@
-// Package enforce gives pods, and what is no pod, their shares of the machine: by cgroups.
+// Package enforce limits pods, and processes that are not pods, by cgroups.
 package enforce
 
 import (
@@ -15,15 +15,15 @@ import (
 	"monopod/agent/resources/reserve"
 )
 
-// Node is whom an Enforcer tells.
+// Node is notified by an Enforcer.
 type Node interface {
-	// Lacks notes why a limit is not enforced; nil: it is.
+	// Lacks records why a limit is not enforced; nil: it is.
 	Lacks(of string, err error)
 	Lacking(of string) bool
 	Event(eventType, reason, format string, args ...any)
 }
 
-// Deps are what an Enforcer works with; all are required.
+// Deps are an Enforcer's dependencies; all are required.
 type Deps struct {
 	Cgroups  *cgroup.Manager
 	Node     Node
@@ -34,15 +34,14 @@ type Deps struct {
 	Observe func(operation string, change func() error) error
 }
 
-// Enforcer keeps the cgroups of a node. What a machine cannot enforce is noted, and the
-// pods run.
+// Enforcer manages the cgroups of a node. What a machine cannot enforce is reported, and the pods run.
 type Enforcer struct{ deps Deps }
 
-// New enforces the shares of a machine.
+// New returns an Enforcer.
 func New(deps Deps) *Enforcer { return &Enforcer{deps} }
 
-// Enforce gives all pods together, and the cgroups of what is no pod, their shares of the
-// machine. It fails where those do not exist; pods run even without limits.
+// Enforce sets the limits of the cgroup of all pods, and of the cgroups of reservations. It fails if the latter
+// do not exist; pods run even without limits.
 func (e *Enforcer) Enforce() error {
 	e.pods()
 	r := &e.deps.Reserve
@@ -55,11 +54,10 @@ func (e *Enforcer) Enforce() error {
 	return nil
 }
 
-// allPods is what lacks limits when the cgroup of all pods has none.
+// allPods is the owner of a lack of limits of the cgroup of all pods.
 const allPods = "kubepods"
 
-// again tries what failed for all pods once more: a machine may get a
-// controller while it runs.
+// again retries once more what failed for all pods: a machine may get a controller while it runs.
 func (e *Enforcer) again() {
 	if e.deps.Node.Lacking(allPods) {
 		e.pods()
@@ -81,8 +79,7 @@ func (e *Enforcer) pods() {
 	}
 }
 
-// other limits the cgroup of what is no pod to what is reserved for it: all
-// of that, or the processors alone.
+// other limits the cgroup of a reservation to the reserved amount, or to its compressible resources (CPU).
 func (e *Enforcer) other(name string, reserved corev1.ResourceList, whole, compressible string) error {
 	limits := limitsOf(reserved)
 	switch r := &e.deps.Reserve; {
@@ -102,8 +99,8 @@ func (e *Enforcer) notEnforced(format string, args ...any) {
 	e.deps.Node.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", format, args...)
 }
 
-// remaining is what is left of the machine without what is reserved. What must
-// stay free lest pods be evicted is still theirs.
+// remaining returns the capacity minus the reservations. Memory that eviction thresholds keep free still belongs
+// to pods.
 func (e *Enforcer) remaining() corev1.ResourceList {
 	have := corev1.ResourceList{corev1.ResourceCPU: e.deps.Capacity[corev1.ResourceCPU], corev1.ResourceMemory: e.deps.Capacity[corev1.ResourceMemory]}
 	if pids, err := host.PIDs(); err == nil {
@@ -118,7 +115,7 @@ func (e *Enforcer) remaining() corev1.ResourceList {
 	return have
 }
 
-// limitsOf are the limits of who may have that much.
+// limitsOf returns the limits for these resources.
 func limitsOf(list corev1.ResourceList) cgroup.Limits {
 	pids := list[reserve.PID]
 	l := cgroup.Limits{Memory: list.Memory().Value(), PIDs: pids.Value()}
@@ -128,8 +125,8 @@ func limitsOf(list corev1.ResourceList) cgroup.Limits {
 	return l
 }
 
-// Sweep removes the cgroups of pods that are not there. One in which something runs
-// stays: whose it is will show.
+// Sweep removes the cgroups of pods that do not exist. One with running processes stays until their pod is
+// known.
 func (e *Enforcer) Sweep(there func(types.UID) bool) {
 	for _, uid := range e.deps.Cgroups.Pods() {
 		if there(uid) {
@@ -138,7 +135,7 @@ func (e *Enforcer) Sweep(there func(types.UID) bool) {
 		pod := &corev1.Pod{}
 		pod.UID = uid
 		if err := e.deps.Cgroups.Remove(pod); err != nil {
-			e.deps.Log.Info("the cgroup of a pod that no longer exists stays", zap.String("uid", string(uid)), zap.Error(err))
+			e.deps.Log.Info("failed to remove the cgroup of an orphaned pod", zap.String("uid", string(uid)), zap.Error(err))
 		}
 	}
 }
@@ -146,7 +143,7 @@ func (e *Enforcer) Sweep(there func(types.UID) bool) {
 // Close leaves folders that are still in use.
 func (e *Enforcer) Close() { e.deps.Cgroups.Close() }
 
-// What follows is about single pods; see sandbox.Cgroups.
+// The methods below are about single pods; see sandbox.Cgroups.
 
 // Parent implements sandbox.Cgroups.
 func (e *Enforcer) Parent(pod *corev1.Pod) string { return e.deps.Cgroups.Parent(pod) }

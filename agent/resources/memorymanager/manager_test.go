@@ -25,8 +25,8 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// bench is a machine of two nodes of 4 GiB, of which 1 GiB is reserved on node 0,
-// and of 16 huge pages of 2 MiB each.
+// bench is a machine with two nodes of 4 GiB, of which 1 GiB is reserved on node 0, and 16 huge pages of 2 MiB
+// on each.
 type bench struct {
 	*testing.T
 	machine *numa.Machine
@@ -84,9 +84,8 @@ func flags(args ...string) (memorymanager.Config, error) {
 	return c, c.Check()
 }
 
-// guaranteed is a pod of init containers and containers, which ask for so much
-// memory: "i2Gi" an init container for 2 GiB, "s1Gi" a sidecar, "c1Gi" a container,
-// "c1Gi+4Mi" one with huge pages too.
+// guaranteed is a pod of init containers and containers, which request so much memory: "i2Gi" an init container
+// for 2 GiB, "s1Gi" a sidecar, "c1Gi" a container, "c1Gi+4Mi" one with huge pages too.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
 	asks := func(text string) corev1.ResourceList {
 		memory, huge, _ := strings.Cut(text, "+")
@@ -288,8 +287,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestRecovered: without the file, containers have what they were made with, as far
-// as that can be.
+// TestRecovered: without the checkpoint, containers keep the blocks they were created with, as far as possible.
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	b, one, two := newFull(t)

@@ -28,7 +28,7 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// node runs the pods, and records what it hears of and where containers are moved.
+// node runs the pods, and records its notifications and the updates of containers.
 type node struct {
 	*testing.T
 	cfg  placement.Config
@@ -40,7 +40,7 @@ type node struct {
 	told  []string
 }
 
-// pod has been looked at, or not.
+// pod was observed, or not.
 type pod struct{ seen *status.Observed }
 
 func (p pod) Object() *corev1.Pod    { return &corev1.Pod{} }
@@ -58,7 +58,7 @@ func (n *node) UpdateContainerResources(_ context.Context, id string, r *cri.Lin
 	return nil
 }
 
-// newNode has four cores of two threads.
+// newNode has four cores with two threads each.
 func newNode(t *testing.T, adjust func(*placement.Config)) *node {
 	t.Helper()
 	n := &node{T: t, pods: map[types.UID]placement.Pod{}, moved: map[string]string{}, cfg: placement.Config{
@@ -84,7 +84,7 @@ func (n *node) placement() *placement.Placement {
 	return p
 }
 
-// guaranteed has one container that asks for so much.
+// guaranteed has one container with these requests.
 func guaranteed(cpu, memory string) *corev1.Pod {
 	asks := func(string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -135,8 +135,7 @@ func TestProcessorsOfItsOwn(t *testing.T) {
 	}
 }
 
-// A policy that is off now has put containers where they need not stay; nothing is
-// sure before all of them are known.
+// Containers that a disabled policy had pinned are unpinned, but only when all containers are known.
 func TestLeftoverOfPolicyStatic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,8 +177,7 @@ func TestLostNoteIsTold(t *testing.T) {
 	}
 }
 
-// What others offer stays in the node's status, and what is no extended resource is
-// not theirs.
+// Extended resources from elsewhere stay in the node's status; other resources are not affected.
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	p := newNode(t, func(*placement.Config) {}).placement()

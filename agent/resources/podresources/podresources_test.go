@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node is one with two pods.
+// node has two pods.
 type node struct{}
 
 func (node) Pods() []*corev1.Pod {
@@ -113,7 +113,7 @@ func TestTooManyRequests(t *testing.T) {
 	t.Error("all were answered")
 }
 
-// serve is a client of a running server.
+// serve returns a client of a running server.
 func serve(t *testing.T) (api.PodResourcesListerClient, *prometheus.Registry) {
 	dir, err := os.MkdirTemp("", "mpr") // short: socket paths have 107 bytes
 	if err != nil {
@@ -143,7 +143,7 @@ func serve(t *testing.T) (api.PodResourcesListerClient, *prometheus.Registry) {
 	return api.NewPodResourcesListerClient(conn), metrics
 }
 
-// check compares an answer with what it is in JSON.
+// check compares a response with its JSON.
 func check(t *testing.T, text string, want proto.Message, call func() (proto.Message, error)) {
 	t.Helper()
 	got, err := call()

@@ -48,7 +48,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestDamagedRange: nobody gets users that another pod may have.
+// TestDamagedRange: user IDs that another pod may have are not assigned.
 func TestDamagedRange(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{"", "{}", `{"hostId":0,"length":65536}`} {

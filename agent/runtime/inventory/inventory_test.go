@@ -17,8 +17,8 @@ import (
 	"monopod/agent/runtime/inventory"
 )
 
-// machine is a runtime that has a sandbox s, containers a, which runs, b, which has
-// ended, and c, which goes as soon as it is asked about.
+// machine is a runtime with a sandbox s and containers a, which runs, b, which has ended, and c, which is
+// removed when its status is read.
 type machine struct{ broken error }
 
 func labels(uid string) map[string]string {
@@ -42,7 +42,7 @@ func (m machine) ListContainers(_ context.Context, f *cri.ContainerFilter) (out 
 	return out, nil
 }
 
-// within reports whether the labels of all there is match.
+// within reports whether the labels of everything listed match.
 func within(selector map[string]string) bool {
 	all := labels("1")
 	maps.Copy(all, selector)
@@ -92,7 +92,7 @@ func TestPod(t *testing.T) {
 	}
 	r.Runtime = machine{broken: errors.New("broken")}
 	if _, err := r.Pod(t.Context(), "1"); err == nil {
-		t.Error("no error of a runtime that does not answer")
+		t.Error("no error from a runtime that does not respond")
 	}
 }
 

@@ -7,15 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owners says whose a sandbox or container is, for events that do not. The zero
-// value works.
+// Owners maps sandboxes and containers to pods, for events without a pod. The zero value is ready to use.
 type Owners struct {
 	mu   sync.RWMutex // guards what follows
 	byID map[string]types.UID
 	ids  map[types.UID][]string
 }
 
-// Add remembers that the pod has what id names.
+// Add records that the IDs belong to the pod.
 func (o *Owners) Add(id string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -27,7 +26,7 @@ func (o *Owners) Add(id string, uid types.UID) {
 	}
 }
 
-// Keep forgets what of the pod's is no more.
+// Keep removes the pod's IDs that no longer exist.
 func (o *Owners) Keep(uid types.UID, exists func(id string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,14 +40,14 @@ func (o *Owners) Keep(uid types.UID, exists func(id string) bool) {
 	if len(left) > 0 {
 		o.ids[uid] = left
 	} else {
-		delete(o.ids, uid) // there may be no map yet
+		delete(o.ids, uid) // the map may be nil
 	}
 }
 
-// Forget is for a pod that is no more.
+// Forget removes a pod.
 func (o *Owners) Forget(uid types.UID) { o.Keep(uid, func(string) bool { return false }) }
 
-// Of is the pod that has one of these; the first that is known counts.
+// Of returns the pod that one of the IDs belongs to; the first known ID counts.
 func (o *Owners) Of(ids ...string) types.UID {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -60,7 +59,7 @@ func (o *Owners) Of(ids ...string) types.UID {
 	return ""
 }
 
-// Count is how many sandboxes and containers are known to be a pod's.
+// Count returns the number of known IDs.
 func (o *Owners) Count(uid types.UID) int {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

@@ -123,7 +123,7 @@ func testAttempts(t *testing.T, env Env) {
 	p.awaitExit(first)
 	again := p.container("exit", "0")
 	if _, err := env.Runtime.CreateContainer(t.Context(), p.id, again, p.config); err == nil {
-		t.Error("a second container of the same name and attempt was made")
+		t.Error("a second container with the same name and attempt was created")
 	}
 	again.Metadata.Attempt = 1
 	again.LogPath = "main_1.log"
@@ -163,7 +163,7 @@ func testStartFails(t *testing.T, env Env) {
 	config.Command = []string{"/no/such/program"}
 	id := p.create(config)
 	if err := env.Runtime.StartContainer(t.Context(), id); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
-		t.Errorf("start says %v, which does not name the program", err)
+		t.Errorf("the error of start does not name the program: %v", err)
 	}
 	if s := p.status(id); s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode != 128 || s.Reason != "StartError" {
 		t.Errorf("state %v, code %d, reason %q", s.State, s.ExitCode, s.Reason)
@@ -187,7 +187,7 @@ func testOOM(t *testing.T, env Env) {
 		told = told || e.Type == runtime.EventContainerOOM
 	}
 	if !told {
-		t.Error("no event said, before the exit, that it was for want of memory")
+		t.Error("no OOM event before the exit")
 	}
 	if s := p.awaitExit(id); s.ExitCode != 137 || s.Reason != "OOMKilled" {
 		t.Errorf("code %d, reason %q", s.ExitCode, s.Reason)
@@ -202,7 +202,7 @@ func testStopHonoured(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %v, as if nobody had listened to SIGTERM", took)
+		t.Errorf("took %v, as if SIGTERM had been ignored", took)
 	}
 	if s := p.status(id); s.ExitCode != 0 || s.Reason != "Completed" {
 		t.Errorf("code %d, reason %q", s.ExitCode, s.Reason)
@@ -235,7 +235,7 @@ func testStopIgnored(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took < time.Second || took > 5*time.Second {
-		t.Errorf("took %v, want the second of grace and a little", took)
+		t.Errorf("took %v, want little more than the grace period of 1 s", took)
 	}
 	if s := p.status(id); s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode != 137 || s.Reason != "Error" {
 		t.Errorf("state %v, code %d, reason %q", s.State, s.ExitCode, s.Reason)
@@ -282,8 +282,8 @@ func testNotFound(t *testing.T, env Env) {
 	}
 }
 
-// testProcess looks at what a process is given: command, arguments,
-// environment, working directory, host name.
+// testProcess checks the environment of a process: command, arguments, environment variables, working directory,
+// host name.
 func testProcess(t *testing.T, env Env) {
 	p := newPod(t, env)
 	config := p.container("env")
@@ -296,7 +296,7 @@ func testProcess(t *testing.T, env Env) {
 		}
 	}
 	if strings.Contains(log, " F PATH=/\n") {
-		t.Errorf("the image's value of a variable is left:\n%s", log)
+		t.Errorf("a variable has the image's value:\n%s", log)
 	}
 
 	q := newPod(t, env)

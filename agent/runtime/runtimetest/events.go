@@ -53,7 +53,7 @@ func (p *pod) checkEvent(e runtime.Event, want runtime.EventType, id string) {
 	}
 }
 
-// next returns the next event about a container; others are other tests'.
+// next returns the next event about a container; others belong to other tests.
 func next(t *testing.T, events <-chan runtime.Event, container string) runtime.Event {
 	t.Helper()
 	for e := range within(t, events) {
@@ -65,7 +65,7 @@ func next(t *testing.T, events <-chan runtime.Event, container string) runtime.E
 	return runtime.Event{}
 }
 
-// within ranges over events until they end, and fails when none comes.
+// within ranges over events until the channel closes, and fails if none arrives in time.
 func within(t *testing.T, events <-chan runtime.Event) func(yield func(runtime.Event) bool) {
 	t.Helper()
 	return func(yield func(runtime.Event) bool) {

@@ -34,7 +34,7 @@ func testExecSync(t *testing.T, env Env) {
 		}
 	}
 	if stdout, _, _ := p.execute(id, "env"); !strings.Contains(stdout, "GREETING=moin\n") {
-		t.Errorf("the container's environment is not there:\n%s", stdout)
+		t.Errorf("the container's environment is missing:\n%s", stdout)
 	}
 	if _, _, _, err := env.Runtime.ExecSync(t.Context(), id, []string{"/no/such/program"}, patience); err == nil {
 		t.Error("a program that is not there ran")
@@ -54,7 +54,7 @@ func testExecSyncTimeout(t *testing.T, env Env) {
 	_, _, _, err := env.Runtime.ExecSync(t.Context(), id, []string{"/web", "sleep", "60"}, time.Second)
 	wantCode(t, "exec that takes too long", err, codes.DeadlineExceeded)
 	if took := time.Since(began); took < time.Second || took > 5*time.Second {
-		t.Errorf("took %v, want the second of its timeout", took)
+		t.Errorf("took %v, want its timeout of 1 s", took)
 	}
 	if s := p.status(id); s.State != cri.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container is %v", s.State)

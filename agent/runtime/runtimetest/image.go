@@ -65,12 +65,12 @@ func testImage(t *testing.T, env Env, form string) {
 		t.Error("the removed image is listed")
 	}
 	if _, err := r.ImportImages(ctx, filepath.Join(t.TempDir(), "none.tar")); err == nil {
-		t.Error("an archive that is not there was imported")
+		t.Error("a missing archive was imported")
 	}
 }
 
-// writeArchive makes an image of its own, since a removed one may take others
-// of the same content with it.
+// writeArchive creates an image with unique content, because removing an image may remove others with the same
+// content.
 func writeArchive(t *testing.T, name, form string) (file string) {
 	t.Helper()
 	var out bytes.Buffer

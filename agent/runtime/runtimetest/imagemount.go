@@ -16,8 +16,8 @@ import (
 	"monopod/agent/runtime/abilities"
 )
 
-// testImageMounts is what image volumes count on. A runtime that cannot mount
-// images, or a folder of one alone, says so.
+// testImageMounts tests what image volumes need. A runtime that cannot mount images, or one folder of an image,
+// must return an error.
 func testImageMounts(t *testing.T, env Env) {
 	p, id := newPod(t, env), importFiles(t, env)
 	whole := &cri.Mount{ContainerPath: "/whole", Image: &cri.ImageSpec{Image: id}, Readonly: true}
@@ -65,7 +65,7 @@ func (p *pod) showsFolder(part *cri.Mount) {
 	p.says(id, "cat /part/secret", 0, "psst\n")
 }
 
-// says runs a command of the sample program, of words without blanks.
+// says runs a command of the sample program; no word contains a space.
 func (p *pod) says(id, command string, wantCode int32, want string) {
 	p.Helper()
 	stdout, stderr, code := p.execute(id, strings.Fields(command)...)
@@ -74,7 +74,7 @@ func (p *pod) says(id, command string, wantCode int32, want string) {
 	}
 }
 
-// refuses makes a container with this mount, in vain.
+// refuses checks that a container with this mount cannot be created.
 func (p *pod) refuses(m *cri.Mount, code codes.Code, text string) {
 	p.Helper()
 	config := p.container()
@@ -87,7 +87,7 @@ func (p *pod) refuses(m *cri.Mount, code codes.Code, text string) {
 	p.Logf("refused: %v", err)
 }
 
-// importFiles has the runtime know an image that is no program, and returns its ID.
+// importFiles imports an image that is not a program, and returns its ID.
 func importFiles(t *testing.T, env Env) (id string) {
 	t.Helper()
 	name := "monopod.local/files:" + uuid.NewString()

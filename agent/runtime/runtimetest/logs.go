@@ -15,7 +15,7 @@ var line = regexp.MustCompile(`^(\S+) (stdout|stderr) ([PF]) (.*)$`)
 func testLogs(t *testing.T, env Env) {
 	p := newPod(t, env)
 	host := t.TempDir()
-	long := strings.Repeat("0123456789", 4000) // more than the 16 KiB of a line
+	long := strings.Repeat("0123456789", 4000) // more than the 16 KiB of a record
 	if err := os.WriteFile(filepath.Join(host, "text"), []byte("first\n\n"+long+"\nno end"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func testLogs(t *testing.T, env Env) {
 			text.WriteString("\n")
 		}
 	}
-	// Whether an end without a newline is full or partial is left to the runtime.
+	// The runtime may write an end without a newline as a full or as a partial record.
 	if got, want := strings.TrimSuffix(text.String(), "\n"), "first\n\n"+long+"\nno end"; got != want {
 		t.Errorf("the log reads\n%.200q\nwant\n%.200q", got, want)
 	}

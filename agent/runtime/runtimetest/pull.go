@@ -14,7 +14,7 @@ import (
 	"monopod/agent/runtime/runtimetest/registrytest"
 )
 
-// startRegistry is a registry that ends with the test.
+// startRegistry starts a registry that stops with the test.
 func startRegistry(t *testing.T) *registrytest.Registry {
 	t.Helper()
 	r := registrytest.New()
@@ -33,7 +33,7 @@ func testPull(t *testing.T, env Env) {
 	}
 	_, err := env.Runtime.PullImage(ctx, r.Host+"/none:1", nil, nil)
 	wantCode(t, "an image that is not there", err, codes.NotFound)
-	tagged, digest, err := r.Push("team/app:1", []byte(r.Host)) // content of its own
+	tagged, digest, err := r.Push("team/app:1", []byte(r.Host)) // unique content
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +77,10 @@ func pulledAs(t *testing.T, env Env, name string) *cri.Image {
 	return img
 }
 
-// A transfer that breaks off goes on where it was, and one that is slow ends.
+// An interrupted transfer is resumed, and a slow one completes.
 func testPullBroken(t *testing.T, env Env) {
 	r := startRegistry(t)
-	program := make([]byte, 1<<20) // does not shrink when it is compressed
+	program := make([]byte, 1<<20) // random, so that it does not compress
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range program {
 		program[i] = byte(random.Uint32())
@@ -92,7 +92,7 @@ func testPullBroken(t *testing.T, env Env) {
 	r.Slow(50 * time.Millisecond)
 	r.Break(300 << 10)
 	if _, err := env.Runtime.PullImage(t.Context(), tagged, nil, nil); err != nil {
-		t.Logf("the first pull: %v", err) // it may give up
+		t.Logf("the first pull: %v", err) // it may time out
 		if _, err := env.Runtime.PullImage(t.Context(), tagged, nil, nil); err != nil {
 			t.Fatalf("the second pull: %v", err)
 		}

@@ -40,8 +40,8 @@ type Env struct {
 // patience is how long to wait for what should happen at once.
 const patience = 10 * time.Second
 
-// Run runs the suite over one runtime that open makes; open registers its own
-// cleanup. The tests run in parallel and leave nothing behind.
+// Run runs the suite on runtimes that open creates; open registers its own cleanup. The tests run in parallel
+// and leave nothing behind.
 func Run(t *testing.T, open func(t *testing.T) Env) {
 	env := open(t)
 	for _, tc := range []struct {
@@ -88,7 +88,7 @@ func Run(t *testing.T, open func(t *testing.T) Env) {
 	}
 }
 
-// pod is a sandbox that a test plays with.
+// pod is a sandbox for one test.
 type pod struct {
 	*testing.T
 	Env
@@ -96,7 +96,7 @@ type pod struct {
 	id     string
 }
 
-// newPod runs a sandbox of its own name; it is removed at the end of the test.
+// newPod runs a sandbox with a unique name, which is removed at the end of the test.
 func newPod(t *testing.T, env Env) *pod {
 	t.Helper()
 	p := &pod{T: t, Env: env, config: env.sandboxConfig(t)}
@@ -143,7 +143,7 @@ func (e Env) sandboxConfig(t *testing.T) *cri.PodSandboxConfig {
 	return config
 }
 
-// container is a config of the sample program with these arguments.
+// container returns a config of the sample program with these arguments.
 func (p *pod) container(args ...string) *cri.ContainerConfig {
 	return &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: "main"},
@@ -176,8 +176,8 @@ func (p *pod) run(config *cri.ContainerConfig) (id string) {
 	return id
 }
 
-// serve runs the web server and waits until it listens, so that a signal finds
-// its handler. Port 0 avoids the others where the network is the host's.
+// serve runs the web server and waits until it listens, so that a signal finds its handler. Port 0 avoids
+// conflicts on the host network.
 func (p *pod) serve(flags ...string) (id string) {
 	p.Helper()
 	id = p.run(p.container(append([]string{"-listen", ":0"}, flags...)...))
@@ -206,7 +206,7 @@ func (p *pod) awaitExit(id string) (s *cri.ContainerStatus) {
 
 func (p *pod) logFile() string { return filepath.Join(p.config.LogDirectory, "main.log") }
 
-// log is what the container main has logged.
+// log returns the log of the container main.
 func (p *pod) log() string {
 	p.Helper()
 	data, err := os.ReadFile(p.logFile())

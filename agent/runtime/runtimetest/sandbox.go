@@ -69,8 +69,7 @@ func testSandboxLife(t *testing.T, env Env) {
 	}
 }
 
-// checkAddresses wants an address of its own for each pod that is not in the
-// host's network.
+// checkAddresses requires a separate address for each pod that is not on the host network.
 func (p *pod) checkAddresses(s *cri.PodSandboxStatus, other *pod) {
 	p.Helper()
 	if p.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == cri.NamespaceMode_NODE {
@@ -107,7 +106,7 @@ func testSandboxTwice(t *testing.T, env Env) {
 	p := newPod(t, env)
 	if id, err := env.Runtime.RunPodSandbox(t.Context(), p.config, ""); err == nil {
 		env.remove(t, id)
-		t.Error("a second sandbox of the same name, uid and attempt was made")
+		t.Error("a second sandbox with the same name, uid and attempt was created")
 	}
 	p.config.Metadata.Attempt++
 	id, err := env.Runtime.RunPodSandbox(t.Context(), p.config, "")

@@ -9,7 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testStats: a runtime that knows what containers use says so of each that runs.
+// testStats: a runtime that measures usage reports it for each running container.
 func testStats(t *testing.T, env Env) {
 	p := newPod(t, env)
 	id := p.serve()

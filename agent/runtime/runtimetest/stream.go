@@ -42,7 +42,7 @@ func testExec(t *testing.T, env Env) {
 	p.checkExecFails(id)
 }
 
-// checkExecFails wants the exit code of a streamed command.
+// checkExecFails checks the exit code of a streamed command.
 func (p *pod) checkExecFails(id string) {
 	p.Helper()
 	url, err := p.Runtime.Exec(p.Context(), &cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "exit", "3"}, Stdout: true, Stderr: true})
@@ -104,8 +104,7 @@ func testPortForward(t *testing.T, env Env) {
 	}
 }
 
-// upgrade turns a URL into a connection of streams, once. It ends with the test
-// or when patience does.
+// upgrade opens the connection of streams at a URL, once. It ends with the test or after patience.
 func upgrade(t *testing.T, url, protocol string) httpstream.Connection {
 	t.Helper()
 	rt, err := spdy.NewRoundTripper(nil)
@@ -133,7 +132,7 @@ func upgrade(t *testing.T, url, protocol string) httpstream.Connection {
 	return conn
 }
 
-// open makes the streams of an exec or attach, in the order that servers want.
+// open opens the streams of an exec or attach, in the order that servers require.
 func open(t *testing.T, conn httpstream.Connection, types ...string) map[string]httpstream.Stream {
 	t.Helper()
 	streams := map[string]httpstream.Stream{}

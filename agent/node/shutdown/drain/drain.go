@@ -1,4 +1,4 @@
-// Package drain stops the pods of the node before the machine goes down.
+// Package drain stops the pods of the node before the machine shuts down.
 package drain
 
 import (
@@ -22,47 +22,46 @@ import (
 	"monopod/agent/resources/checkpoint"
 )
 
-// Deps are what a Drain works with; all are required. The functions may be called as
-// soon as Run is.
+// Deps are a Drain's dependencies; all are required. The functions may be called once Run runs.
 type Deps struct {
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
-	// Pods are those of the node, by UID.
+	// Pods returns the node's pods by UID.
 	Pods func() map[types.UID]evictor.Pod
-	// Known closes when the node knows which pods it has.
+	// Known is closed when the node has listed its pods.
 	Known <-chan struct{}
-	// Poke has the node's conditions looked at.
+	// Poke triggers a check of the node's conditions.
 	Poke func()
-	// Critical says which pods go last.
+	// Critical reports whether a pod belongs to the last stage.
 	Critical func(*corev1.Pod) bool
-	// Await waits until pods are over, but no longer than limit.
+	// Await waits until pods have ended, at most for limit.
 	Await func(ctx context.Context, pods []evictor.Pod, limit time.Duration)
-	// Resume hears that the node stays up: pods that TakeAgain names may run again.
+	// Resume is called when a shutdown is cancelled: pods that TakeAgain returns may run again.
 	Resume func()
 }
 
-// Drain stops the pods of a node. Its methods may be used on any goroutine.
+// Drain stops the pods of a node. Its methods may be called on any goroutine.
 type Drain struct {
 	deps  Deps
 	wake  chan struct{}
-	times *times.Record      // belongs to Run
+	times *times.Record      // used only by Run
 	mu    sync.Mutex         // guards what follows
-	now   *descent           // nil: the node stays up
-	again map[types.UID]bool // static pods that the last descent kept from running
+	now   *descent           // nil: no shutdown
+	again map[types.UID]bool // static pods that the last descent stopped
 }
 
-// descent is one way down. It ends with the agent, or when it is called off.
+// descent is one shutdown. It ends with the agent, or when it is cancelled.
 type descent struct {
 	periods shutdown.Periods
-	cancel  context.CancelFunc // nil: it has not begun
-	over    chan struct{}      // closed when nothing more will be ended
-	missed  bool               // the pods did not become known in time
+	cancel  context.CancelFunc // nil: not started
+	over    chan struct{}      // closed when no more pods will be stopped
+	missed  bool               // the pods were not listed in time
 	ending  []evictor.Pod
-	kept    []types.UID // told to end, or refused
+	kept    []types.UID // stopped, or rejected
 }
 
-// New drains a node; file records when it last shut down.
+// New returns a Drain; file records the last shutdown.
 func New(deps Deps, file checkpoint.File) (*Drain, error) {
 	record, err := times.New(deps.Metrics, file)
 	return &Drain{deps: deps, wake: make(chan struct{}, 1), times: record}, err
@@ -109,7 +108,7 @@ func (d *Drain) Progress() *shutdown.Progress {
 	return p
 }
 
-// closed says whether a channel is, on which nothing is sent.
+// closed reports whether a channel without values is closed.
 func closed(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
@@ -119,7 +118,7 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// begin begins a descent, or is about the one that has begun.
+// begin starts a descent, or returns the current one.
 func (d *Drain) begin(p shutdown.Periods) *descent {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +132,7 @@ func (d *Drain) begin(p shutdown.Periods) *descent {
 	return d.now
 }
 
-// callOff ends the descent; when it returns, nobody more is told to end.
+// callOff cancels the descent; after it returns, no further pod is stopped.
 func (d *Drain) callOff() {
 	d.mu.Lock()
 	now := d.now
@@ -154,7 +153,7 @@ func (d *Drain) callOff() {
 	}
 }
 
-// TakeAgain are the pods that may run again, if files want them to.
+// TakeAgain returns the static pods that may run again, if their files still exist.
 func (d *Drain) TakeAgain() (again map[types.UID]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,16 +161,16 @@ func (d *Drain) TakeAgain() (again map[types.UID]bool) {
 	return again
 }
 
-// Down says whether the node is on its way.
+// Down reports whether the node is shutting down.
 func (d *Drain) Down() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.now != nil
 }
 
-// Refuse keeps new pods out meanwhile. While it is not known which there are, any may
-// have run before: those are let in, and end like the others. Once it is too late for
-// that they are refused too, which ends what they run.
+// Refuse rejects new pods during a shutdown. Until the pods are listed, any pod may have run before: those are
+// admitted, and stopped like the others. Once it is too late for that they are rejected too, which also stops
+// them.
 func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +181,7 @@ func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 	return admission.Rejected(shutdown.Refused, shutdown.RefusedText)
 }
 
-// Run waits to be asked, then stops the pods, until ctx ends.
+// Run waits for a shutdown, then stops the pods, until ctx ends.
 func (d *Drain) Run(ctx context.Context) {
 	d.note(d.times.Load())
 	for {
@@ -202,11 +201,11 @@ func (d *Drain) Run(ctx context.Context) {
 
 func (d *Drain) note(err error) {
 	if err != nil {
-		d.deps.Log.Warn("when the node last shut down is not known after a restart", zap.Error(err))
+		d.deps.Log.Warn("failed to record the time of the last shutdown", zap.Error(err))
 	}
 }
 
-// take is the descent that is to begin; nil: none, or it was called off.
+// take returns the descent to start; nil if there is none, or it was cancelled.
 func (d *Drain) take(cancel context.CancelFunc) *descent {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,7 +216,7 @@ func (d *Drain) take(cancel context.CancelFunc) *descent {
 	return d.now
 }
 
-// descend is the whole way down. Its end is noted if no pod was left out.
+// descend performs the whole shutdown. Its end is recorded if every pod was stopped.
 func (d *Drain) descend(ctx context.Context, now *descent) {
 	d.note(d.times.Begin(d.deps.Clock.Now()))
 	left, known := d.learn(ctx, now)
@@ -226,8 +225,8 @@ func (d *Drain) descend(ctx context.Context, now *descent) {
 	}
 }
 
-// learn waits for the pods to be known, as they are not right after a start, but no
-// longer than they may take to end. left is what there is for that afterwards.
+// learn waits until the pods are listed, which takes a moment after a start, but no longer than the shutdown may
+// take. left is the remaining time.
 func (d *Drain) learn(ctx context.Context, now *descent) (left shutdown.Periods, known bool) {
 	if closed(d.deps.Known) {
 		return now.periods, true
@@ -244,22 +243,22 @@ func (d *Drain) learn(ctx context.Context, now *descent) (left shutdown.Periods,
 	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.Known)
 }
 
-// miss gives up learning of the pods, unless they are known at the last moment.
+// miss gives up waiting for the list, unless it arrives at the last moment.
 func (d *Drain) miss(now *descent) {
 	d.mu.Lock()
 	now.missed = !closed(d.deps.Known)
 	d.mu.Unlock()
-	if now.missed { // which nobody else writes
-		d.deps.Log.Warn("it is not known in time which pods the node has: those that are learned of later are refused")
+	if now.missed { // only this goroutine writes it
+		d.deps.Log.Warn("the pods were not listed in time, pods that are listed later are rejected")
 	}
 }
 
-// stop ends the pods, a stage after the other, until ctx ends.
+// stop stops the pods, one stage after the other, until ctx ends.
 func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods) {
 	if ctx.Err() != nil {
 		return
 	}
-	d.deps.Log.Info("the node is shutting down: its pods are stopped", zap.Duration("within", within.Bound()))
+	d.deps.Log.Info("the node is shutting down, stopping its pods", zap.Duration("within", within.Bound()))
 	d.deps.Poke()
 	all := d.deps.Pods()
 	for _, stage := range within.Stages(d.living(now, all), d.deps.Critical) {
@@ -277,7 +276,7 @@ func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods)
 	}
 }
 
-// living are the pods that are to end, the oldest first.
+// living returns the pods to stop, oldest first.
 func (d *Drain) living(now *descent, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

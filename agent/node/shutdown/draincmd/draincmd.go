@@ -26,17 +26,17 @@ type command struct {
 	periods  shutdown.Periods
 }
 
-// New is the command; dataDir is the default of --data-dir.
+// New returns the command; dataDir is the default of --data-dir.
 func New(dataDir string) *cobra.Command {
 	c := &command{periods: shutdown.Default()}
 	cmd := &cobra.Command{
 		Use:   "drain --shutdown",
 		Short: "Stop all pods of the node, critical ones last, before the machine shuts down",
-		Long: "drain --shutdown has the monopod that runs on the folder stop the pods of its node within\n" +
-			"a bound: first those that are not critical, then the others. They end as Failed, with the\n" +
-			"reason Terminated; the node is not ready and refuses new ones until monopod starts again,\n" +
-			"or until a shutdown that serve waits for (--shutdown-grace-period) is called off.\n" +
-			"Ending monopod itself leaves pods running. kubectl drain empties a node that stays up.",
+		Long: "drain --shutdown makes the monopod that runs on the data folder stop the pods of its node within\n" +
+			"a time limit: first those that are not critical, then the others. They end as Failed, with the\n" +
+			"reason Terminated; the node is not ready and rejects new pods until monopod restarts,\n" +
+			"or until a shutdown that serve waits for (--shutdown-grace-period) is cancelled.\n" +
+			"Stopping monopod itself leaves pods running. To drain a node that stays up, use kubectl drain.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f := cmd.Flags(); f.Changed(shutdown.PriorityFlag) && !f.Changed(shutdown.TotalFlag) && !f.Changed(shutdown.CriticalFlag) {
@@ -56,7 +56,7 @@ const pollPeriod = 100 * time.Millisecond
 
 func (c *command) run(ctx context.Context, out io.Writer) error {
 	if !c.shutdown {
-		return errors.New("drain stops the pods for good: say --shutdown; kubectl drain is for a node that stays up")
+		return errors.New("drain stops all pods until monopod restarts: confirm with --shutdown, or use kubectl drain for a node that stays up")
 	}
 	if err := c.periods.Check(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 	case err != nil:
 		return err
 	case p.Unknown:
-		return fmt.Errorf("the node did not learn in %v which pods it has: does the container runtime answer?", c.periods.Bound())
+		return fmt.Errorf("the node did not list its pods within %v: check that the container runtime responds", c.periods.Bound())
 	case len(p.Running) > 0:
 		return fmt.Errorf("not all pods ended in %v: %s", c.periods.Bound(), strings.Join(p.Running, ", "))
 	}
@@ -86,7 +86,7 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// ask the monopod that runs on the folder.
+// ask sends a request to the monopod that runs on the folder.
 func (c *command) ask(ctx context.Context, method string, body []byte) (p shutdown.Progress, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.dataDir, "monopod.sock"))

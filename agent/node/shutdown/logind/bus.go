@@ -24,13 +24,12 @@ const (
 // patience is the timeout of a call: logind may have to start first.
 const patience = 10 * time.Second
 
-// connect to the bus, with a connection that is nobody else's. Only connecting ends
-// with ctx.
+// connect opens a private connection to the bus. Only connecting ends with ctx.
 func connect(ctx context.Context, address string) (*dbus.Conn, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, cancel)()
 	options := []dbus.ConnOption{
-		dbus.WithContext(life), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()), // which keeps their order
+		dbus.WithContext(life), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()), // in the order of arrival
 		dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Getuid()))), // looks up no names
 	}
 	if address != "" {
@@ -44,8 +43,8 @@ type manager struct{ conn *dbus.Conn }
 
 func (m manager) object() dbus.BusObject { return m.conn.Object(name, path) }
 
-// listen tells when the machine goes down or stays up, and of each new logind. The
-// channel is closed when the connection ends.
+// listen returns signals of a shutdown, of its cancellation, and of a restart of logind. The channel is closed
+// when the connection ends.
 func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -61,9 +60,8 @@ func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
 	return news, nil
 }
 
-// ask is how to know whether the machine goes down: the signal says it, or tells of a
-// logind that started, which must be asked; nil: it is about something else, as the
-// bus's own are that come unasked.
+// ask returns a function that reports whether the machine is shutting down: from the signal, or by a call to a
+// logind that has just started; nil if the signal is about something else, such as the bus' own signals.
 func (m manager) ask(s *dbus.Signal) func(context.Context) (bool, error) {
 	switch {
 	case s.Name == iface+"."+goingDown && len(s.Body) == 1:

@@ -24,16 +24,16 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Node is whose pods end.
+// Node is the node whose pods are stopped.
 type Node interface {
-	// StopPods ends the pods within the periods, and rejects new ones. It returns
-	// when they have ended, or ctx ends.
+	// StopPods stops the pods within the periods, and rejects new ones. It returns when they have ended, or ctx
+	// ends.
 	StopPods(ctx context.Context, p shutdown.Periods)
 	// StayUp accepts pods again after a cancelled shutdown.
 	StayUp()
 }
 
-// Reasons of events: that of upstream, and those for which it writes a log only.
+// Reasons of events: upstream's, and ours where upstream only logs.
 const (
 	reasonShutdown = "Shutdown"
 	reasonNoWait   = "ShutdownNotDelayed"
@@ -46,8 +46,7 @@ type Config struct {
 	Periods shutdown.Periods
 	// Event records an event of the node; nil: none is recorded.
 	Event func(eventType, reason, message string)
-	// Bus is the address of the system's bus; empty: where DBUS_SYSTEM_BUS_ADDRESS or
-	// convention say.
+	// Bus is the address of the system bus; empty: DBUS_SYSTEM_BUS_ADDRESS or the default.
 	Bus   string
 	Clock clock.Clock // nil: the real one
 	Log   *zap.Logger // nil: none
@@ -57,20 +56,20 @@ type Config struct {
 type Delay struct {
 	cfg Config
 
-	// The fields below belong to the goroutine of Run.
-	lock  *os.File      // while it is held, the machine waits; nil: it does not
-	down  *descent      // nil: the machine stays up
-	limit time.Duration // how long logind waits, as last told
-	mute  bool          // it was told that the machine does not wait
+	// Only the goroutine of Run uses the fields below.
+	lock  *os.File      // while it is held, logind delays a shutdown; nil: not held
+	down  *descent      // nil: no shutdown
+	limit time.Duration // logind's maximum delay, as last read
+	mute  bool          // an event has reported that shutdowns are not delayed
 }
 
-// descent is the machine's way down.
+// descent is a shutdown of the machine.
 type descent struct {
 	cancel context.CancelFunc
 	over   chan struct{}
 }
 
-// New returns a delay that is not in force yet.
+// New returns a Delay; Run starts it.
 func New(cfg Config) *Delay {
 	if cfg.Event == nil {
 		cfg.Event = func(string, string, string) {}
@@ -84,19 +83,18 @@ func New(cfg Config) *Delay {
 	return &Delay{cfg: cfg}
 }
 
-// How long to wait before the bus is asked again that could not be reached.
+// Pauses between attempts to reach the bus.
 const (
 	redialFirst = time.Second // upstream's
 	redialMost  = time.Minute
 )
 
-// Run holds the inhibitor until ctx ends, and takes it again when the bus or logind
-// was restarted.
+// Run holds the inhibitor until ctx ends, and takes a new one when the bus or logind restarts.
 func (d *Delay) Run(ctx context.Context) {
 	defer d.letGo()
 	for retry := (backoff.Retry{First: redialFirst, Most: redialMost}); ctx.Err() == nil; retry.Wait(ctx, d.cfg.Clock) {
 		worked, err := d.session(ctx)
-		if worked { // which a bus that is started anew is no reason to complain of
+		if worked { // so that a restart of the bus alone causes no event
 			retry.Reset()
 		} else if ctx.Err() == nil {
 			d.complain(err)
@@ -104,7 +102,7 @@ func (d *Delay) Run(ctx context.Context) {
 	}
 }
 
-// letGo ends what Run began.
+// letGo ends what Run started.
 func (d *Delay) letGo() {
 	if d.down != nil {
 		d.down.cancel()
@@ -113,7 +111,7 @@ func (d *Delay) letGo() {
 	d.release(nil)
 }
 
-// release gives back the inhibitor; next, if any, takes its place.
+// release releases the inhibitor; next, if any, replaces it.
 func (d *Delay) release(next *os.File) {
 	if d.lock != nil {
 		_ = d.lock.Close()
@@ -121,20 +119,19 @@ func (d *Delay) release(next *os.File) {
 	d.lock = next
 }
 
-// complain tells, once, that pods will not end in time.
+// complain records, once, that shutdowns are not delayed.
 func (d *Delay) complain(err error) {
 	if d.mute {
 		return
 	}
 	d.mute = true
 	d.cfg.Log.Warn("cannot delay shutdowns of the machine through logind, retrying", zap.Error(err))
-	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait, fmt.Sprintf("Pods do not end in order when the machine goes down: %v", err))
+	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait, fmt.Sprintf("Pods are not stopped in order when the machine shuts down: %v", err))
 }
 
-var errHungUp = errors.New("the connection to the system's bus broke")
+var errHungUp = errors.New("the connection to the system bus was closed")
 
-// session lasts as long as a connection does; worked says that all was as it should
-// be before that ended.
+// session lasts as long as a connection; worked reports whether it was set up successfully.
 func (d *Delay) session(ctx context.Context) (worked bool, err error) {
 	conn, err := connect(ctx, d.cfg.Bus)
 	if err != nil {
@@ -146,13 +143,13 @@ func (d *Delay) session(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := d.see(ctx, bus, bus.goesDown); err != nil { // what was told before
+	if err := d.see(ctx, bus, bus.goesDown); err != nil { // the events of an earlier session
 		return false, err
 	}
 	return true, d.follow(ctx, bus, news)
 }
 
-// follow the news until there are no more.
+// follow handles signals until the channel is closed.
 func (d *Delay) follow(ctx context.Context, bus manager, news <-chan *dbus.Signal) error {
 	for {
 		select {
@@ -171,7 +168,7 @@ func (d *Delay) follow(ctx context.Context, bus manager, news <-chan *dbus.Signa
 	}
 }
 
-// see makes of it what must be.
+// see handles the start or cancellation of a shutdown.
 func (d *Delay) see(ctx context.Context, bus manager, ask func(context.Context) (bool, error)) error {
 	down, err := ask(ctx)
 	switch {
@@ -186,7 +183,7 @@ func (d *Delay) see(ctx context.Context, bus manager, ask func(context.Context) 
 	return nil
 }
 
-// take takes a new inhibitor; the old one is held until there is one.
+// take takes a new inhibitor; the old one is held until then.
 func (d *Delay) take(ctx context.Context, bus manager) error {
 	lock, err := bus.inhibit(ctx)
 	if err != nil {
@@ -200,7 +197,7 @@ func (d *Delay) take(ctx context.Context, bus manager) error {
 	d.mute = false
 	if limit != d.limit {
 		d.limit = limit
-		d.cfg.Log.Info("shutdowns of the machine wait for the pods to end", zap.Duration("most", limit))
+		d.cfg.Log.Info("shutdowns of the machine are delayed until the pods have ended", zap.Duration("most", limit))
 		d.warn(limit)
 	}
 	return nil
@@ -218,7 +215,7 @@ func (d *Delay) warn(limit time.Duration) {
 		limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
 }
 
-// goDown ends the pods, then releases the inhibitor.
+// goDown stops the pods, then releases the inhibitor.
 func (d *Delay) goDown(ctx context.Context, bus manager) {
 	d.cfg.Event(corev1.EventTypeNormal, reasonShutdown, "Shutdown manager detected shutdown event")
 	periods, lock := d.cfg.Periods, d.lock
@@ -228,7 +225,7 @@ func (d *Delay) goDown(ctx context.Context, bus manager) {
 	} else if d.limit > 0 {
 		periods = periods.Within(d.limit)
 	}
-	// The connection may end with the system's bus: this does not.
+	// The connection may end with the system bus; stopping the pods continues.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.down = &descent{cancel: cancel, over: make(chan struct{})}
 	over := d.down.over
@@ -242,7 +239,7 @@ func (d *Delay) goDown(ctx context.Context, bus manager) {
 	})
 }
 
-// comeBack undoes goDown, as far as that can be.
+// comeBack reverts goDown as far as possible.
 func (d *Delay) comeBack() {
 	if d.down == nil {
 		return

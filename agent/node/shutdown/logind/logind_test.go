@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node has pods that end when it is told so.
+// node has pods that end when it is told to stop them.
 type node struct {
 	mu     sync.Mutex // guards what follows
 	did    []string
@@ -63,7 +63,7 @@ func (n *node) told(part string) int {
 	return strings.Count(strings.Join(n.events, "\n"), part)
 }
 
-// until waits for what happens in other processes.
+// until waits for events in other processes.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, ok) {
@@ -101,7 +101,7 @@ func startLogind(t *testing.T, bus *logindtest.Bus, most time.Duration) *logindt
 	return l
 }
 
-// run has the machine wait for n until the test ends, or stop is called.
+// run runs a Delay for n until the test ends, or stop is called.
 func run(t *testing.T, bus *logindtest.Bus, n *node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -130,7 +130,7 @@ func TestTheMachineWaitsUntilPodsHaveEnded(t *testing.T) {
 	}
 	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })
 	if l.Held() != 1 {
-		t.Error("the machine goes on though pods have not ended")
+		t.Error("the shutdown continues although pods have not ended")
 	}
 	close(n.end)
 	until(t, "given back", holds(l, 0))
@@ -193,7 +193,7 @@ func TestLogindIsAskedAgainWhenItOrTheBusComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := startLogind(t, bus, time.Minute)
-	if err := last.PowerOff(true); err != nil { // which nobody may have heard
+	if err := last.PowerOff(true); err != nil { // which the bus may have dropped
 		t.Fatal(err)
 	}
 	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })

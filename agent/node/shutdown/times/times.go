@@ -11,20 +11,20 @@ import (
 	"monopod/agent/resources/checkpoint"
 )
 
-// Record is when that was: as metrics with kubelet's names, and in a file.
+// Record is the time of the last shutdown: as metrics with kubelet's names, and in a file.
 type Record struct {
 	file       checkpoint.File
 	start, end prometheus.Gauge
 	last       span
 }
 
-// span has a zero end while the pods have not ended, or were cut short.
+// span has a zero end while the pods have not ended, or if the shutdown was interrupted.
 type span struct {
 	Start time.Time `json:"startTime"`
 	End   time.Time `json:"endTime"`
 }
 
-// New is a record whose metrics r serves; they are 0 until there was a shutdown.
+// New returns a record whose metrics r collects; they are 0 until the first shutdown.
 func New(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 	t := &Record{
 		file:  file,
@@ -39,8 +39,8 @@ func New(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 	return t, nil
 }
 
-// Load reads what an earlier process noted. After an error it is as if there had been
-// nothing; a damaged file is set aside, and the error says where to.
+// Load reads the file of an earlier process. After an error there is no last shutdown; a damaged file is set
+// aside, and the error contains its new path.
 func (t *Record) Load() error {
 	var last span
 	_, err := t.file.Load(&last)
@@ -55,13 +55,13 @@ func (t *Record) Load() error {
 	return nil
 }
 
-// Begin notes the start of a shutdown.
+// Begin records the start of a shutdown.
 func (t *Record) Begin(now time.Time) error {
 	t.show(span{Start: now})
 	return t.file.Save(t.last)
 }
 
-// End notes that the pods have ended.
+// End records that all pods have ended.
 func (t *Record) End(now time.Time) error {
 	t.show(span{Start: t.last.Start, End: now})
 	return t.file.Save(t.last)

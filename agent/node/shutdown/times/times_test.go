@@ -14,7 +14,7 @@ import (
 	"monopod/agent/resources/checkpoint"
 )
 
-// start is a record on the file, as a new process has one, and its metrics.
+// start returns a record on the file, as in a new process, and its metrics.
 func start(t *testing.T, file string) (r *times.Record, shown func() string) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -64,7 +64,7 @@ func TestTheLastShutdownIsKnownAfterwards(t *testing.T) {
 	must(r.Begin(now.Add(time.Minute)))
 	want(shown, 1_800_000_060, 0)
 
-	r, shown = start(t, file) // cut short
+	r, shown = start(t, file) // interrupted
 	must(r.Load())
 	want(shown, 1_800_000_060, 0)
 	must(os.WriteFile(file, []byte("{"), 0o600))
@@ -74,5 +74,5 @@ func TestTheLastShutdownIsKnownAfterwards(t *testing.T) {
 	}
 	want(shown, 0, 0)
 	r, _ = start(t, file)
-	must(r.Load()) // which is told of once
+	must(r.Load()) // reported only once
 }

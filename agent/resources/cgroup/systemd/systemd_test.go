@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// peer speaks D-Bus over a socket of its own, as systemd does at
-// /run/systemd/private, and remembers its slices.
+// peer is a fake systemd with its own D-Bus socket, like /run/systemd/private.
 type peer struct {
 	t      *testing.T
 	socket string
@@ -101,7 +100,7 @@ func (p *peer) serve(conn net.Conn) {
 	}
 }
 
-// greet lets everybody in.
+// greet accepts every client.
 func greet(in *bufio.Reader, out io.Writer) error {
 	for {
 		line, err := in.ReadString('\n')
@@ -160,7 +159,7 @@ func (p *peer) keep(unit string, properties any) {
 	}
 }
 
-// job answers with a job and tells everybody that it is over.
+// job answers with a job and signals to all clients that it is done.
 func (p *peer) job(conn net.Conn, call *godbus.Message, unit string) {
 	p.jobs++
 	job := godbus.ObjectPath(fmt.Sprintf("/org/freedesktop/systemd1/job/%d", p.jobs))
@@ -282,7 +281,7 @@ func TestAConnectionThatBrokeIsMadeAnew(t *testing.T) {
 	}
 	p.hangUp()
 	err := m.Stop("a.slice")
-	for range 100 { // the end of the connection may not be seen yet
+	for range 100 { // the client may not have noticed yet
 		if err == nil {
 			break
 		}

@@ -11,10 +11,9 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// Shape is a machine of so many sockets, NUMA nodes on each, cores on each of
-// those, and threads in each core. Processors are numbered as PCs do: the first
-// threads of all cores, then the second ones. Cores share a cache of the third
-// level by CachesOf, 0 meaning all of a node.
+// Shape is a machine with that many sockets, NUMA nodes on each, cores on each of those, and threads in each
+// core. CPUs are numbered as on PCs: the first threads of all cores, then the second ones. CachesOf cores share
+// an L3 cache; 0: all of a node.
 type Shape struct {
 	Sockets, Nodes, Cores, Threads, CachesOf int
 
@@ -22,8 +21,7 @@ type Shape struct {
 	HugePages int64 // of 2 MiB on each node
 }
 
-// Tree writes what the kernel would show of it below a new folder, which stands
-// for /sys.
+// Tree writes the kernel's files about the machine into a new folder, which represents /sys.
 func (s Shape) Tree(t testing.TB) string {
 	t.Helper()
 	sys := t.TempDir()
@@ -67,7 +65,7 @@ func (s Shape) cpu(write writer, core, id int) {
 	write(dir+"cache/index3/shared_cpu_list", "%s", s.threads(first, share))
 }
 
-// threads are the processors of n cores from first on.
+// threads returns the CPUs of n cores from first on.
 func (s Shape) threads(first, n int) string {
 	var out []string
 	for thread := range s.Threads {
@@ -100,7 +98,7 @@ func (s Shape) node(write writer, id int) {
 	write(dir+"hugepages/hugepages-2048kB/nr_hugepages", "%d", s.HugePages)
 }
 
-// Machine is the machine as numa reads it.
+// Machine returns the machine as numa reads it.
 func (s Shape) Machine(t testing.TB) *numa.Machine {
 	t.Helper()
 	m, err := numa.Read(s.Tree(t))

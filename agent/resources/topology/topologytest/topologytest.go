@@ -11,9 +11,8 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// Guaranteed is a pod of init containers and containers. The first letter of a name
-// says what it is, "i" an init container, "s" a sidecar, "c" a container; asks makes
-// the rest into what it asks for.
+// Guaranteed returns a pod of init containers and containers. The first letter of a name is the type, "i" for an
+// init container, "s" a sidecar, "c" a container; asks returns the requests for the rest of the name.
 func Guaranteed(uid string, asks func(text string) corev1.ResourceList, names ...string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.UID = types.UID(uid)
@@ -32,7 +31,7 @@ func Guaranteed(uid string, asks func(text string) corev1.ResourceList, names ..
 	return pod
 }
 
-// Admit allocates for all containers of the pod, as long as none is refused.
+// Admit allocates for all containers of the pod until one is refused.
 func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hint) error {
 	t.Helper()
 	for _, c := range containers(pod) {

@@ -1,5 +1,5 @@
-// Package registrytest is a registry of images on loopback, for tests of pulls:
-// it can want a password, be slow, and break off in the middle.
+// Package registrytest is an image registry on loopback for tests of pulls: it can require a password, be slow,
+// and break off a transfer.
 package registrytest
 
 import (
@@ -38,7 +38,7 @@ type Registry struct {
 	asked    []string
 }
 
-// New starts an empty registry that anyone may pull from.
+// New starts an empty registry without a password.
 func New() *Registry {
 	r := &Registry{inner: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	r.server = httptest.NewUnstartedServer(r)
@@ -54,14 +54,14 @@ func (r *Registry) Close() {
 	r.server.Close()
 }
 
-// Require lets in only who has the password.
+// Require requires the password.
 func (r *Registry) Require(user, password string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.user, r.password = user, password
 }
 
-// Break breaks the next blob that is longer than some bytes off after them.
+// Break breaks off the next blob that is longer than this many bytes.
 func (r *Registry) Break(after int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,21 +70,21 @@ func (r *Registry) Break(after int) {
 
 func (r *Registry) mend() { r.Break(0) }
 
-// Slow makes every answer wait.
+// Slow delays every response.
 func (r *Registry) Slow(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.delay = delay
 }
 
-// Asked are the requests for blobs so far: "GET <path> <range>".
+// Asked returns the requests for blobs so far: "GET <path> <range>".
 func (r *Registry) Asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.asked...)
 }
 
-// ServeHTTP answers clients.
+// ServeHTTP implements http.Handler.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	user, password, delay := r.user, r.password, r.delay
@@ -106,7 +106,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.answer(w, req)
 }
 
-// answer knows of ranges what the registry below does not: those without an end.
+// answer supports ranges without an end, which the wrapped registry does not.
 func (r *Registry) answer(w http.ResponseWriter, req *http.Request) {
 	if req.Header.Get("Range") == "" {
 		r.inner.ServeHTTP(w, req)
@@ -118,7 +118,7 @@ func (r *Registry) answer(w http.ResponseWriter, req *http.Request) {
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(whole.Body.Bytes()))
 }
 
-// cut is an answer that breaks off.
+// cut is a response that breaks off.
 type cut struct {
 	http.ResponseWriter
 	left int
@@ -131,7 +131,7 @@ func (c *cut) Write(p []byte) (int, error) {
 		return c.ResponseWriter.Write(p)
 	}
 	c.mend()
-	_, _ = c.ResponseWriter.Write(p[:c.left]) // the client may be gone
+	_, _ = c.ResponseWriter.Write(p[:c.left]) // the client may have left
 	_ = http.NewResponseController(c.ResponseWriter).Flush()
 	panic(http.ErrAbortHandler)
 }
@@ -146,7 +146,7 @@ func (r *Registry) Push(name string, program []byte) (ref, digest string, err er
 	return r.push(name, &archive)
 }
 
-// PushFiles is Push for an image of files that is no program.
+// PushFiles is Push for an image of files that is not a program.
 func (r *Registry) PushFiles(name string, files []packed.File) (ref, digest string, err error) {
 	var archive bytes.Buffer
 	if err := packed.Archive(&archive, packed.Image{Ref: r.Host + "/" + name, Files: files}); err != nil {
@@ -193,7 +193,7 @@ func (r *Registry) put(method, url, kind string, data []byte) error {
 	return nil
 }
 
-// read are the files of an archive by name.
+// read returns the files of an archive by name.
 func read(archive io.Reader) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for in := tar.NewReader(archive); ; {

@@ -1,5 +1,4 @@
-// Package logindtest is a bus of its own with a systemd-logind on it that puts
-// nothing down.
+// Package logindtest runs a private bus with a fake systemd-logind that never shuts anything down.
 package logindtest
 
 import (
@@ -22,7 +21,7 @@ const (
 	iface = name + ".Manager"
 )
 
-// ErrNoDaemon is a machine without dbus-daemon.
+// ErrNoDaemon: this machine has no dbus-daemon.
 var ErrNoDaemon = errors.New("there is no dbus-daemon on this machine: apt-get install dbus-daemon")
 
 // Bus is a dbus-daemon. Its Address may stop answering and come back.
@@ -36,8 +35,7 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 <busconfig><listen>%s</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy></busconfig>`
 
-// StartBus starts one whose files lie in dir, which must have a short name. Stop ends
-// it.
+// StartBus starts a bus with its files in dir, whose path must be short. Stop ends it.
 func StartBus(dir string) (*Bus, error) {
 	b := &Bus{Address: "unix:path=" + filepath.Join(dir, "bus"), config: filepath.Join(dir, "bus.conf")}
 	if err := os.WriteFile(b.config, fmt.Appendf(nil, busConfig, b.Address), 0o600); err != nil {
@@ -74,7 +72,7 @@ func (b *Bus) Stop() {
 	_ = os.Remove(b.Address[len("unix:path="):])
 }
 
-// Logind is a systemd-logind on a bus.
+// Logind is a fake systemd-logind on a bus.
 type Logind struct {
 	conn *dbus.Conn
 	most time.Duration
@@ -82,18 +80,18 @@ type Logind struct {
 
 	mu    sync.Mutex // guards what follows
 	down  bool
-	held  int      // inhibitors that somebody holds
-	asked []string // what each inhibitor was asked for with
+	held  int      // inhibitors that are held
+	asked []string // the arguments of each inhibitor
 }
 
-// Start puts a logind on the bus that waits most for those who hold an inhibitor.
+// Start starts a logind on the bus that waits for at most most.
 func Start(b *Bus, most time.Duration) (*Logind, error) {
 	conn, err := dbus.Connect(b.Address)
 	if err != nil {
 		return nil, err
 	}
-	// Calls are answered here and not by package dbus, which does not say when it has
-	// sent an answer, and with it an inhibitor.
+	// Calls are handled here and not by package dbus, which does not report when it has sent a reply, and with
+	// it an inhibitor.
 	calls := make(chan *dbus.Message, 100)
 	l := &Logind{conn: conn, most: most}
 	if _, err := conn.RequestName(name, dbus.NameFlagDoNotQueue); err != nil {
@@ -110,14 +108,13 @@ func Start(b *Bus, most time.Duration) (*Logind, error) {
 	return l, nil
 }
 
-// Stop takes it off the bus.
+// Stop removes it from the bus.
 func (l *Logind) Stop() {
 	l.conn.Close()
 	l.life.Wait()
 }
 
-// PowerOff says that the machine goes down, as poweroff has it do, or with false that
-// it stays up after all.
+// PowerOff announces a shutdown, as poweroff does, or with false its cancellation.
 func (l *Logind) PowerOff(down bool) error {
 	l.mu.Lock()
 	l.down = down
@@ -125,14 +122,14 @@ func (l *Logind) PowerOff(down bool) error {
 	return l.conn.Emit(path, iface+".PrepareForShutdown", down)
 }
 
-// Held is how many inhibitors somebody holds.
+// Held returns the number of held inhibitors.
 func (l *Logind) Held() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held
 }
 
-// Asked is what the inhibitors so far were asked for with.
+// Asked returns the arguments of the inhibitors so far.
 func (l *Logind) Asked() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,8 +149,8 @@ func (l *Logind) answer(m *dbus.Message) {
 	}
 }
 
-// inhibit gives out an inhibitor, unless the machine goes down already. It is held
-// until no process has the writing end of its pipe any more.
+// inhibit creates an inhibitor, unless a shutdown has started. It is held until no process has the write end of
+// its pipe open.
 func (l *Logind) inhibit(m *dbus.Message) {
 	if l.down {
 		l.fail(m, "org.freedesktop.login1.OperationInProgress")
@@ -192,7 +189,7 @@ func (l *Logind) fail(m *dbus.Message, name string) {
 	l.reply(m, dbus.TypeError, name)
 }
 
-// reply returns when it is sent. An error's body is its name.
+// reply returns after it has sent the reply. The body of an error is its name.
 func (l *Logind) reply(call *dbus.Message, kind dbus.Type, body any) {
 	m := &dbus.Message{Type: kind, Body: []any{body}, Headers: map[dbus.HeaderField]dbus.Variant{
 		dbus.FieldReplySerial: dbus.MakeVariant(call.Serial()),
