@@ -11,30 +11,30 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// desired is what is asked of a pod.
+// desired is the desired state of a pod.
 type desired struct {
-	pod      *corev1.Pod    // with the resources that its containers are given
-	asked    *corev1.Pod    // with those that it asks for
-	deferred *status.Resize // why it is not given those; nil: it is
-	gone     bool           // there is no such object any more
+	pod      *corev1.Pod    // with the allocated resources of its containers
+	asked    *corev1.Pod    // with the requested resources
+	deferred *status.Resize // why the requested resources are not allocated; nil: they are
+	gone     bool           // the object no longer exists
 	failure  *status.Failure
-	grace    *time.Duration // bounds the grace of its end; nil: nothing does
+	grace    *time.Duration // limits the grace period; nil: no limit
 }
 
 func newDesired(asked, allocated *corev1.Pod) *desired { return &desired{pod: allocated, asked: asked} }
 
-// relabels says whether a newer version has other labels or annotations.
+// relabels reports whether a newer version has other labels or annotations.
 func (d *desired) relabels(next *corev1.Pod) bool { return relabeled(d.pod, next) }
 
 func relabeled(old, next *corev1.Pod) bool {
 	return !maps.Equal(next.Labels, old.Labels) || !maps.Equal(next.Annotations, old.Annotations)
 }
 
-// waitsForResources says whether the pod asks for resources that it is not given.
+// waitsForResources reports whether the requested resources are not allocated.
 func (d *desired) waitsForResources() bool { return resize.Asked(&d.asked.Spec, &d.pod.Spec) }
 
-// ask takes over next as the pod to run, but with the resources that its containers had
-// where the node has no more, as fits says. asks: it asks for others than they have.
+// ask takes next as the desired pod, with its containers' earlier resources if the node has no more, according
+// to fits. asks: it requests other resources than allocated.
 func (d *desired) ask(next *corev1.Pod, fits func(had, pod *corev1.Pod) *status.Resize) (asks, granted bool) {
 	d.asked, d.deferred = next, nil
 	if asks = resize.Asked(&next.Spec, &d.pod.Spec); asks {
@@ -46,22 +46,22 @@ func (d *desired) ask(next *corev1.Pod, fits func(had, pod *corev1.Pod) *status.
 	return asks, asks && d.deferred == nil
 }
 
-// remove notes that there is no such object any more.
+// remove records that the object no longer exists.
 func (d *desired) remove() { d.gone = true }
 
-// fail has the pod end for a reason, within grace or, where that is nil, its own.
+// fail ends the pod for a reason, within grace or, if that is nil, its own grace period.
 func (d *desired) fail(why *status.Failure, grace *time.Duration) { d.failure, d.grace = why, grace }
 
-// ends says whether the pod is to end.
+// ends reports whether the pod must end.
 func (d *desired) ends() bool {
 	return d.gone || d.pod.DeletionTimestamp != nil || d.failure != nil || status.Finished(d.pod.Status.Phase)
 }
 
-// minGone is the grace of a pod whose object is already gone, as upstream has it.
+// minGone is the minimum grace period of a pod whose object is gone (upstream's).
 const minGone = time.Second
 
-// graceLeft is what is left for the containers of a pod that has been ending for some
-// time. A pod already gone from the API has what it had left, at least a second.
+// graceLeft returns the remaining grace period of a pod that is ending. A pod whose object is gone has what is
+// left, but at least a second.
 func (d *desired) graceLeft(ending time.Duration) time.Duration {
 	grace := spec.OwnGrace(d.pod)
 	if d.pod.DeletionTimestamp != nil {

@@ -11,7 +11,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// sized is a pod whose container asks for that much of a processor.
+// sized is a pod whose container requests that much CPU.
 func sized(cpu string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
@@ -22,7 +22,7 @@ func (d *desired) cpu() string {
 	return q.String()
 }
 
-// A pod has what it had until the node has room for what it asks for.
+// A pod keeps its resources until the node has enough for its request.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	d := newDesired(sized("1"), sized("1"))
@@ -44,7 +44,7 @@ func TestGraceLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		own     int64
-		asked   int64 // by a deletion; negative: it is not deleted
+		asked   int64 // by a deletion; negative: not deleted
 		evicted time.Duration
 		gone    bool
 		ending  time.Duration

@@ -13,23 +13,22 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// devices are those that the pod's containers were given.
+// devices are the allocated devices of the pod's containers.
 type devices struct {
 	placement Placement
 	id        *identity.Pod
 	pace      *pace.Pace
 
-	announced map[string]bool                    // resources for whose plugin an event says that the pod waits
-	health    map[string][]corev1.ResourceStatus // of each container's, as it was last
+	announced map[string]bool                    // resources whose missing plugin was reported by an event
+	health    map[string][]corev1.ResourceStatus // of each container, as last known
 }
 
 func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
 	return &devices{placement: node.Placement, id: id, pace: p}
 }
 
-// prepare has the plugins prepare what the containers were given, before the first of
-// them starts. Where a plugin refuses, the pod fails; where one has not registered since
-// the node started, the pod waits for it: it wakes the pod when it does.
+// prepare makes the plugins prepare the allocated devices before the first container starts. If a plugin
+// refuses, the pod fails; if one has not registered since the node started, the pod waits until it does.
 func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareDevices(ctx, pod)
 	var absent *deviceplugin.Absent
@@ -52,8 +51,8 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 	return false, nil, nil
 }
 
-// show puts the health of each container's devices into the pod's status; of those that
-// it had, as it was last.
+// show sets the health of each container's devices in the pod's status; for released devices, the last known
+// one.
 func (d *devices) show(st *corev1.PodStatus) {
 	if now := d.placement.Health(d.id.UID); now != nil {
 		d.health = now

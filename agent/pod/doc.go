@@ -1,27 +1,25 @@
-// Package pod is what one pod of the node is and does.
+// Package pod runs one pod of the node.
 //
-// Pod is the pod as the rest of the node sees it: what others tell it goes to its inbox,
-// what they may know of it is safe to read on any goroutine. Its worker makes the pod
-// what it should be, on one goroutine, so that a pod is never handled twice at once. A
-// worker is made of parts; each has its own state, which it alone writes:
+// Pod is the interface for the rest of the node: changes go to its inbox, and its accessors are safe on any
+// goroutine. Its worker brings the pod to its desired state, on one goroutine, so that a pod is never processed
+// twice at once. A worker consists of parts; each owns its state, which nothing else writes:
 //
-//	desired           what is asked for: the specification, its resources, its end
-//	observe.Observer  what the runtime has: sandboxes, containers, how they ended
-//	images.Images     what is pulled, what failed and is tried again when
-//	volumes.Volumes   where volumes lie, why they are not there
-//	sandbox.Sandbox   the sandbox, the pod's users and cgroup
-//	containers        Starter: starts and the back-off of crashes; Probes; Hooks; Stopper
+//	desired           the specification, the allocated resources, whether the pod ends
+//	observe.Observer  the sandboxes and containers in the runtime, and how they ended
+//	images.Images     pulled images, failed pulls and their retries
+//	volumes.Volumes   mounted volumes, failed mounts
+//	sandbox.Sandbox   the sandbox, the user namespace and the cgroup
+//	containers        Starter: starts and crash backoff; Probes; Hooks; Stopper
 //	resizer           resources that change while containers run
-//	devices           devices that were promised, and their health
-//	reporter          the status that was reported last
-//	ending            how far the end has come
-//	pace.Pace         when the pod is looked at again, and why containers wait
+//	devices           allocated devices, and their health
+//	reporter          the last reported status
+//	ending            the progress of the pod's termination
+//	pace.Pace         the time of the next sync, and why containers wait
 //
-// Data flows one way: desired → plan (package plan) → parts → observed → status (package
-// status). worker.go reads like the life of a pod, from top to bottom; sync.go is one
-// round of it, terminate.go its end. Each step can be done again: an agent may die
-// between any two, and so may the runtime, whose death is no failure of a pod.
+// Data flows one way: desired → plan (package plan) → parts → observed → status (package status). worker.go is
+// the life of a pod, from top to bottom; sync.go is one round of it, terminate.go its end. Each step can be
+// repeated: the agent may be killed between any two steps, and so may the runtime, whose death is not a failure
+// of the pod.
 //
-// Node is what a pod needs of the node that it runs on; each part says what it needs of
-// it.
+// Node contains what a pod needs of its node; each part declares what it needs.
 package pod

@@ -6,28 +6,28 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// gate is what a worker waits for before it looks at its pod: the pod is admitted, the
-// earlier pod of its name is gone, and so are those that make room for it.
+// gate holds a new worker until the pod is admitted, the earlier pod of its name is gone, and so are pods that
+// were preempted for it.
 type gate struct {
 	after      <-chan struct{} // closed when the earlier pod of the name is gone; nil: there is none
-	judged     chan struct{}   // closed when it is decided whether the pod is admitted
-	victims    []*Pod          // which make room; set before judged is closed
-	readmitted chan struct{}   // closed when it was decided again, after they were gone
+	judged     chan struct{}   // closed when the pod is admitted or rejected
+	victims    []*Pod          // preempted pods; set before judged is closed
+	readmitted chan struct{}   // closed after the second decision, when they are gone
 }
 
 func newGate() gate { return gate{judged: make(chan struct{}), readmitted: make(chan struct{})} }
 
-// Verdict is what becomes of a pod that is new to this agent: it is refused, comes in, or
-// does so once others that make room for it are gone.
+// Verdict is the decision about a new pod: it is rejected, admitted, or decided again when preempted pods are
+// gone.
 type Verdict struct {
 	Refused *status.Failure
 	Victims []*Pod
 }
 
-// After has the pod wait until an earlier one is gone. It must be called before Run.
+// After makes the pod wait until an earlier one is gone. It must be called before Run.
 func (p *Pod) After(earlier *Pod) { p.gate.after = earlier.done }
 
-// Judged tells the worker what was decided.
+// Judged passes the decision to the worker.
 func (p *Pod) Judged(v Verdict) {
 	p.gate.victims = v.Victims
 	p.admitted.Store(v.Refused == nil)
@@ -37,7 +37,7 @@ func (p *Pod) Judged(v Verdict) {
 	close(p.gate.judged)
 }
 
-// Readmitted tells the worker what was decided when there was room; nil: it comes in.
+// Readmitted passes the second decision to the worker; nil: admitted.
 func (p *Pod) Readmitted(refused *status.Failure) {
 	defer close(p.gate.readmitted)
 	if refused != nil {
@@ -46,7 +46,7 @@ func (p *Pod) Readmitted(refused *status.Failure) {
 	}
 }
 
-// pass waits until the worker may begin; false: ctx has ended.
+// pass waits until the worker may start; false: ctx has ended.
 func (p *Pod) pass(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -78,8 +78,7 @@ func (p *Pod) pass(ctx context.Context) bool {
 	}
 }
 
-// awaitVictim waits until nothing of the victim runs any more; false: the pod itself is
-// to end, or ctx has.
+// awaitVictim waits until no container of the victim runs; false: the pod itself must end, or ctx has ended.
 func (p *Pod) awaitVictim(ctx context.Context, victim *Pod) bool {
 	for !victim.Over() {
 		changed := victim.Changes()

@@ -12,33 +12,32 @@ import (
 	"monopod/agent/runtime"
 )
 
-// news is what others tell a worker.
+// news are the changes that a worker has not processed.
 type news struct {
-	pod     *corev1.Pod // the newest; nil: no change
+	pod     *corev1.Pod // the newest version; nil: no change
 	gone    bool        // the object no longer exists
 	failure *status.Failure
-	grace   *time.Duration // of a pod that fails after its start; nil: its own
+	grace   *time.Duration // grace period of a pod that fails after its start; nil: its own
 	events  []runtime.Event
-	relist  bool // what the runtime has must be looked at anew
+	relist  bool // the runtime's state must be read again
 	refresh bool // a ConfigMap, Secret or claim of the pod changed
 	arrived bool // images were imported
 	removed []string
 	pulled  map[string]images.Result // by key
 }
 
-// ending says that the pod is to go.
+// ending reports whether the pod must end.
 func (n *news) ending() bool { return n.gone || n.pod != nil && n.pod.DeletionTimestamp != nil }
 
-// inbox is what others have told a worker that it has not heard yet. It is safe for
-// concurrent use.
+// inbox collects news for a worker. It is safe for concurrent use.
 type inbox struct {
 	wake chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	news      news
-	failed    bool               // the pod was told to fail: no later reason counts
-	heed      bool               // something came that ends the pause after a failed step
-	interrupt context.CancelFunc // ends the wait that the worker is in; nil: none
+	failed    bool               // the pod was failed: later reasons are ignored
+	heed      bool               // some news ends the pause after a failed step
+	interrupt context.CancelFunc // interrupts the worker's current wait; nil: none
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -58,14 +57,14 @@ func (b *inbox) ring() {
 	}
 }
 
-// put tells the worker something and wakes it.
+// put adds news and wakes the worker.
 func (b *inbox) put(change func(*news)) {
 	defer b.poke()
 	b.later(change)
 }
 
-// later is put for what may follow from the worker's own work: it does not shorten the
-// pause after a failed step, else each failure would be the reason for the next.
+// later is put for news that may follow from the worker's own actions: it does not shorten the pause after a
+// failed step, because otherwise each failure would cause the next attempt.
 func (b *inbox) later(change func(*news)) {
 	defer b.ring()
 	b.mu.Lock()
@@ -73,7 +72,7 @@ func (b *inbox) later(change func(*news)) {
 	change(&b.news)
 }
 
-// urgent is put, and ends the wait that the worker is in.
+// urgent is put, and interrupts the worker's current wait.
 func (b *inbox) urgent(change func(*news)) {
 	b.put(func(n *news) {
 		change(n)
@@ -83,7 +82,7 @@ func (b *inbox) urgent(change func(*news)) {
 	})
 }
 
-// fail has the pod end; false: it was told before, and why.
+// fail ends the pod; false if it was failed before.
 func (b *inbox) fail(why *status.Failure, grace *time.Duration) (first bool) {
 	defer b.poke()
 	b.mu.Lock()
@@ -98,7 +97,7 @@ func (b *inbox) fail(why *status.Failure, grace *time.Duration) (first bool) {
 	return true
 }
 
-// open takes the news; what comes later and is urgent calls interrupt.
+// open takes the news; later urgent news calls interrupt.
 func (b *inbox) open(interrupt context.CancelFunc) news {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +106,7 @@ func (b *inbox) open(interrupt context.CancelFunc) news {
 	return n
 }
 
-// heeds says whether something came that ends the pause after a failed step.
+// heeds reports whether some news ends the pause after a failed step.
 func (b *inbox) heeds() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,15 +122,14 @@ func (b *inbox) events() []runtime.Event {
 	return events
 }
 
-// ending says whether there is news that the pod is to go.
+// ending reports whether there is news that the pod must end.
 func (b *inbox) ending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.news.ending()
 }
 
-// await has urgent news call interrupt; ending says that there is news that the pod is to
-// go, or to fail.
+// await makes urgent news call interrupt; ending reports whether there is news that the pod must end or fail.
 func (b *inbox) await(interrupt context.CancelFunc) (ending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

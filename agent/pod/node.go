@@ -20,8 +20,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Node is what the pods of a node have in common. It is plain data; what it refers to is
-// safe for concurrent use.
+// Node is what the pods of a node share. It is plain data; what it refers to is safe for concurrent use.
 type Node struct {
 	Client  client.Client
 	Runtime Runtime
@@ -30,7 +29,7 @@ type Node struct {
 	Guard   *guard.Guard
 	HostIPs []string
 	Memory  int64 // of the machine
-	// SyncFrequency is about how often a pod is looked at though nothing happened.
+	// SyncFrequency is the resync interval of a pod.
 	SyncFrequency time.Duration
 
 	Observers  observe.Node
@@ -43,46 +42,44 @@ type Node struct {
 	Hooks      Hooks
 }
 
-// Runtime is what the runtime is asked for by the worker itself.
+// Runtime is the part of the runtime that the worker itself uses.
 type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 }
 
-// Placement gives pods exclusive CPUs, memory of NUMA nodes and devices.
+// Placement allocates exclusive CPUs, memory of NUMA nodes and devices.
 type Placement interface {
-	// PrepareDevices has the plugins prepare what the pod's containers were given.
+	// PrepareDevices makes the plugins prepare the allocated devices of the pod's containers.
 	PrepareDevices(ctx context.Context, pod *corev1.Pod) error
-	// Health is that of each container's devices; nil: it has none, or has them no longer.
+	// Health returns the health of each container's devices; nil: it has none, or no longer.
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
-	// Release takes back what the pod was given.
+	// Release releases the pod's allocations.
 	Release(pod types.UID)
 }
 
 // Statuses stores the statuses of pods.
 type Statuses interface {
 	Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus)
-	// Flush waits until the status last set is stored, or the pod is gone.
+	// Flush waits until the last status is stored, or the pod is gone.
 	Flush(ctx context.Context, pod types.UID) error
 }
 
-// Hooks are functions of the node that a pod calls. They must not wait, but for Turn.
+// Hooks are functions of the node that a pod calls. They must not block, except Turn.
 type Hooks struct {
-	// Event writes an event about a pod, or one of its containers.
+	// Event writes an event about the pod, or one of its containers.
 	Event func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
-	// Fits says why the node cannot give pod, which has what had says, what it asks for:
-	// never, or not now; nil: it can.
+	// Fits returns why the node cannot give pod, which has the resources in had, what it requests: never, or not
+	// now; nil: it can.
 	Fits func(had, pod *corev1.Pod) *status.Resize
-	// Readmit has the pod judged again, whose victims are gone; Readmitted is called then.
+	// Readmit requests a second decision about the pod, after its victims are gone; it calls Readmitted.
 	Readmit func(ctx context.Context, p *Pod)
-	// Turn waits until the pod may start from nothing, or ctx ends; done gives the turn
-	// back.
+	// Turn waits until the pod may start, or ctx ends; done returns the turn.
 	Turn func(ctx context.Context) (done func())
-	// Unmounted hears that nothing of the pod runs, and that its volumes are unmounted.
+	// Unmounted is called when no container of the pod runs and its volumes are unmounted.
 	Unmounted func(pod types.UID)
-	// Unavailable hears that the runtime did not answer.
+	// Unavailable is called when the runtime did not respond.
 	Unavailable func()
-	// Stepped hears how long a step took, by what upstream calls it; Ran how long it took
-	// until a new pod ran.
+	// Stepped receives the duration of a step, by upstream's operation; Ran the time until a new pod ran.
 	Stepped func(operation string, took time.Duration)
 	Ran     func(took time.Duration)
 }

@@ -21,7 +21,7 @@ import (
 	"monopod/agent/runtime/inventory"
 )
 
-// node is what a part of a worker is tested with.
+// node is the node of a part under test.
 type node struct {
 	sets    []*corev1.PodStatus
 	updates int
@@ -46,7 +46,7 @@ func quiet(t *testing.T) *identity.Pod {
 	return &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
 }
 
-// A status is stored when it is another, and the time to Running is counted once.
+// A status is stored when it has changed, and the time to Running is counted once.
 func TestReporter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,8 +73,7 @@ func TestReporter(t *testing.T) {
 	})
 }
 
-// What the runtime refuses is tried again after a while, or when something else is asked
-// for.
+// What the runtime refuses is retried after a while, or when the request changes.
 func TestResizer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +131,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("refused: %v, %v, %v", ok, failure, err)
 	}
 	n.health = map[string][]corev1.ResourceStatus{"c": {{Name: "example.com/gpu"}}}
-	for range 2 { // the second time nobody knows of them any more
+	for range 2 { // the second time they are unknown
 		st := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c"}}}
 		if d.show(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
 			t.Error("its health is not shown")
@@ -141,7 +140,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// Urgent news interrupts what the worker waits for; other news waits for the next step.
+// Urgent news interrupts the worker's wait; other news waits for the next step.
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	b, interrupted := newInbox(), 0
@@ -165,7 +164,7 @@ func TestInbox(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	if b.ending() || !b.await(interrupt) {
-		t.Error("a pod that failed ends, though the worker has heard of it")
+		t.Error("a pod that failed ends, although the worker has read the news")
 	}
 	select {
 	case <-b.wake:

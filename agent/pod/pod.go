@@ -23,8 +23,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Pod is one pod as the rest of the node sees it. All its methods but Run may be used on
-// any goroutine.
+// Pod is one pod for the rest of the node. All its methods except Run may be called on any goroutine.
 type Pod struct {
 	node   *Node
 	id     *identity.Pod
@@ -37,21 +36,21 @@ type Pod struct {
 	volumes  *volumes.Volumes
 	hooks    *containers.Hooks
 
-	current   atomic.Pointer[corev1.Pod] // as it is asked for
-	allocated atomic.Pointer[corev1.Pod] // with the resources that its containers are given
+	current   atomic.Pointer[corev1.Pod] // the desired pod
+	allocated atomic.Pointer[corev1.Pod] // with the allocated resources of its containers
 	ending    atomic.Bool                // it is being stopped, or has ended
-	over      atomic.Bool                // nothing of it starts again, its status is stored
-	admitted  atomic.Bool                // it was let in: it holds resources
+	over      atomic.Bool                // no container starts again, and its status is stored
+	admitted  atomic.Bool                // it was admitted: it holds resources
 }
 
-// Options say how a pod comes to the node.
+// Options describe a new Pod.
 type Options struct {
 	Static bool // it comes from a file
-	Gone   bool // only the rest of it is to end: there is no such object any more
-	Relist bool // the runtime may have something of it
+	Gone   bool // the object no longer exists: only clean up
+	Relist bool // the runtime may already have containers of it
 }
 
-// New is a pod of the node; Run makes it what it should be until life ends, or the pod.
+// New returns a pod of the node; Run runs it until life ends, or the pod.
 func New(life context.Context, node *Node, object *corev1.Pod, o Options) *Pod {
 	p := &Pod{node: node, inbox: newInbox(), gate: newGate(), done: make(chan struct{})}
 	p.id = &identity.Pod{
@@ -70,52 +69,52 @@ func New(life context.Context, node *Node, object *corev1.Pod, o Options) *Pod {
 	return p
 }
 
-// Run works until the pod is gone from the API and from this node, or ctx ends. Ended
-// must be called then.
+// Run runs the pod until it is gone from the API and from this node, or ctx ends. After it returns, Ended must
+// be called.
 func (p *Pod) Run(ctx context.Context) { p.worker.run(ctx) }
 
-// Ended says that nothing is left of the pod.
+// Ended records that nothing is left of the pod.
 func (p *Pod) Ended() { close(p.done) }
 
-// UID is the pod's.
+// UID returns the pod's UID.
 func (p *Pod) UID() types.UID { return p.id.UID }
 
-// FullName is the pod's namespace and name, as health shows them.
+// FullName returns the pod's namespace and name, as in health.
 func (p *Pod) FullName() string { return p.id.Object.Namespace + "/" + p.id.Object.Name }
 
-// Static says that the pod comes from a file; the API has only its mirror.
+// Static reports whether the pod comes from a file; the API only has its mirror pod.
 func (p *Pod) Static() bool { return p.id.Static }
 
-// Log is about the pod.
+// Log is the pod's logger.
 func (p *Pod) Log() *zap.Logger { return p.id.Log }
 
-// Object is the pod as it is asked for now; it is shared.
+// Object returns the desired pod; it is shared.
 func (p *Pod) Object() *corev1.Pod { return p.current.Load() }
 
-// Allocated is the pod with the resources that it was given; it is shared.
+// Allocated returns the pod with its allocated resources; it is shared.
 func (p *Pod) Allocated() *corev1.Pod { return p.allocated.Load() }
 
-// Seen is what the runtime has of it, to be read only; nil: the worker is yet to look.
+// Seen returns the pod's observed state in the runtime, which must not be modified; nil: not observed yet.
 func (p *Pod) Seen() *status.Observed { return p.observer.Snapshot() }
 
-// Changes closes when there is more to see than before it was called.
+// Changes returns a channel that is closed when the observed state changes.
 func (p *Pod) Changes() <-chan struct{} { return p.observer.Changes() }
 
-// Done closes when nothing is left of the pod.
+// Done returns a channel that is closed when nothing is left of the pod.
 func (p *Pod) Done() <-chan struct{} { return p.done }
 
-// Ending says that the pod is being stopped, or has ended.
+// Ending reports whether the pod is being stopped, or has ended.
 func (p *Pod) Ending() bool { return p.ending.Load() }
 
-// Over says that nothing of the pod runs any more, or will.
+// Over reports whether no container of the pod runs or will run.
 func (p *Pod) Over() bool { return p.over.Load() }
 
-// Active says that the pod holds resources: it was let in and is not being stopped.
+// Active reports whether the pod holds resources: it was admitted and is not being stopped.
 func (p *Pod) Active() bool {
 	return p.admitted.Load() && !status.Finished(p.Object().Status.Phase) && !p.Ending()
 }
 
-// AwaitOver waits until the pod is over; false: limit came first, or the end of ctx.
+// AwaitOver waits until the pod is over; false if limit or the end of ctx comes first.
 func (p *Pod) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
 	for !p.Over() {
 		changed := p.Changes()
@@ -135,7 +134,7 @@ func (p *Pod) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
 	return true
 }
 
-// Running are the containers that run, as they were last seen.
+// Running returns the running containers, as last observed.
 func (p *Pod) Running() iter.Seq[*status.Container] {
 	return func(yield func(*status.Container) bool) {
 		seen := p.Seen()
@@ -150,17 +149,16 @@ func (p *Pod) Running() iter.Seq[*status.Container] {
 	}
 }
 
-// Volumes are where the pod's volumes lie, by name; nil: they were never all there.
+// Volumes returns the paths of the pod's volumes, by name; nil until all were mounted.
 func (p *Pod) Volumes() map[string]volumes.Place { return p.volumes.Places() }
 
-// Remembered is of how many containers it is remembered that their preStop hook ran.
+// Remembered returns the number of containers whose executed preStop hook is remembered.
 func (p *Pod) Remembered() int { return p.hooks.Remembered() }
 
-// Wake has the worker look at the pod.
+// Wake wakes the worker.
 func (p *Pod) Wake() { p.inbox.poke() }
 
-// Changed brings a newer version of the pod. One that asks for a faster end than before
-// interrupts what the worker waits for.
+// Changed passes a newer version of the pod. A shorter grace period than before interrupts the worker's wait.
 func (p *Pod) Changed(object *corev1.Pod) {
 	old := p.current.Swap(object)
 	put := p.inbox.put
@@ -173,24 +171,24 @@ func (p *Pod) Changed(object *corev1.Pod) {
 	put(func(n *news) { n.pod = object })
 }
 
-// Removed says that the object is gone: whatever still runs must end soon.
+// Removed records that the object is gone: the containers must end soon.
 func (p *Pod) Removed() { p.inbox.urgent(func(n *news) { n.gone = true }) }
 
-// Happened brings an event of the runtime.
+// Happened passes an event of the runtime.
 func (p *Pod) Happened(ev runtime.Event) {
 	p.inbox.put(func(n *news) { n.events = append(n.events, ev) })
 }
 
-// Relist says that what the runtime has must be looked at anew.
+// Relist makes the worker read the runtime's state again.
 func (p *Pod) Relist() { p.inbox.put(func(n *news) { n.relist = true }) }
 
-// Refresh says that something changed that volumes of the pod show or wait for.
+// Refresh records that an object changed that a volume shows or waits for.
 func (p *Pod) Refresh() { p.inbox.put(func(n *news) { n.refresh = true }) }
 
-// ImagesArrived says that images came that nobody pulled.
+// ImagesArrived records that images were imported.
 func (p *Pod) ImagesArrived() { p.inbox.put(func(n *news) { n.arrived = true }) }
 
-// Evict ends the pod within grace; false: it is ending already, or was not let in.
+// Evict ends the pod within grace; false if it is already ending, or was not admitted.
 func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 	if p.Ending() || !p.inbox.fail(why, &grace) {
 		return false
@@ -200,30 +198,30 @@ func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 	return true
 }
 
-// Garbage is what the collector may look at; false: nothing, because the worker is yet to
-// look itself, or because the pod is deleted: it removes all of it then.
+// Garbage returns what the collector may remove; false: nothing, because the worker has not observed the pod
+// yet, or because it is deleted, and the worker removes everything.
 func (p *Pod) Garbage() (garbage.Pod, bool) {
 	seen := p.Seen()
 	return garbage.Pod{UID: p.id.UID, Seen: seen, Over: p.Over()}, seen != nil && p.Object().DeletionTimestamp == nil
 }
 
-// ContainerRemoved says that a dead container is no more.
+// ContainerRemoved records that a dead container was removed.
 func (p *Pod) ContainerRemoved(dead *status.Container) {
 	p.node.Containers.Logs.Remove(p.Object(), dead)
-	_ = os.Remove(containers.MessagePath(p.volumes.Dir(), dead.Name, dead.Attempt)) // goes with the pod at the latest
+	_ = os.Remove(containers.MessagePath(p.volumes.Dir(), dead.Name, dead.Attempt)) // removed with the pod at the latest
 	p.SandboxRemoved(dead.ID)
 }
 
-// SandboxRemoved says that a dead sandbox is no more.
+// SandboxRemoved records that a dead sandbox was removed.
 func (p *Pod) SandboxRemoved(id string) {
 	p.observer.Removed(id)
 	p.inbox.put(func(n *news) { n.removed = append(n.removed, id) })
 }
 
-// Call calls f for the pod, on whatever goroutine, and reports a panic in it.
+// Call calls f for the pod, on any goroutine, and reports a panic in it.
 func (p *Pod) Call(part string, f func() error) error { return p.id.Call(part, f) }
 
-// panicked logs, counts and shows a panic.
+// panicked logs, counts and reports a panic.
 func (p *Pod) panicked(part string, panicked *guard.Panic) {
 	p.node.Guard.Caught(part, p.FullName(), panicked)
 	p.id.Warn("FailedSync", "Error syncing pod: internal error: %v", panicked)

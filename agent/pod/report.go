@@ -10,12 +10,12 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// reporter stores the pod's status when it changed.
+// reporter stores the pod's status when it has changed.
 type reporter struct {
 	node    *Node
 	id      *identity.Pod
-	stored  *corev1.PodStatus // as it was reported last; nil: never
-	learned time.Time         // when the node learned of a new pod; zero: its start was counted, or it is older than the agent
+	stored  *corev1.PodStatus // the last reported status; nil: none
+	learned time.Time         // when the node received a new pod; zero: its start was counted, or it is older than the agent
 }
 
 func newReporter(node *Node, id *identity.Pod, object *corev1.Pod) *reporter {
@@ -26,7 +26,7 @@ func newReporter(node *Node, id *identity.Pod, object *corev1.Pod) *reporter {
 	return r
 }
 
-// report stores the status that follows from in if it changed; show completes it.
+// report stores the status computed from in if it has changed; show completes it.
 func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.PodStatus)) {
 	base := *pod
 	if r.stored != nil {
@@ -40,7 +40,7 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 		r.node.Hooks.Ran(r.node.Clock.Since(r.learned))
 		r.learned = time.Time{}
 	}
-	unseen := r.id.Static && r.stored == nil // its mirror may be yet to come
+	unseen := r.id.Static && r.stored == nil // its mirror pod may not exist yet
 	switch {
 	case unseen, !status.Same(&base.Status, &next):
 		r.stored = &next
@@ -50,13 +50,13 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 	}
 }
 
-// last is the status that was last reported, else that of the pod.
+// last returns the last reported status, or that of the pod.
 func (r *reporter) last(pod *corev1.Pod) *corev1.PodStatus { return cmp.Or(r.stored, &pod.Status) }
 
-// finished says whether the status that was reported is that of a pod that has ended.
+// finished reports whether the last reported status is final.
 func (r *reporter) finished() bool { return r.stored != nil && status.Finished(r.stored.Phase) }
 
-// startTime is when the node took over the pod; zero: not known.
+// startTime returns when the node accepted the pod; zero: not known.
 func (r *reporter) startTime(pod *corev1.Pod) time.Time {
 	switch {
 	case r.stored != nil && r.stored.StartTime != nil:
@@ -67,10 +67,10 @@ func (r *reporter) startTime(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// awaitsRunning says whether the pod is new and has not run yet.
+// awaitsRunning reports whether the pod is new and has not run yet.
 func (r *reporter) awaitsRunning() bool { return !r.learned.IsZero() }
 
-// report stores the pod's status if it changed. terminal: nothing runs any more.
+// report stores the pod's status if it changed. terminal: no container runs any more.
 func (w *worker) report(terminal bool) {
 	if w.desired.gone {
 		return

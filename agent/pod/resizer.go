@@ -17,7 +17,7 @@ import (
 	"monopod/agent/runtime/cutoff"
 )
 
-// resizer changes the resources of containers that run.
+// resizer changes the resources of running containers.
 type resizer struct {
 	node     *Node
 	id       *identity.Pod
@@ -26,15 +26,15 @@ type resizer struct {
 	sandbox  *sandbox.Sandbox
 	report   func()
 
-	progress *status.Resize // while the containers do not have what they are given
-	after    time.Time      // when the runtime is asked again that refused
+	progress *status.Resize // while the containers' resources differ from the allocated ones
+	after    time.Time      // time of the next attempt after the runtime refused
 }
 
-// retry has the runtime asked at once: something else is asked for.
+// retry makes the next attempt immediate, because the request has changed.
 func (r *resizer) retry() { r.after = time.Time{} }
 
-// resize brings the containers that run to what the pod now gives them, and answers
-// those that have to start again for it.
+// resize sets the resources of running containers to the allocated ones, and returns those that must restart for
+// it.
 func (r *resizer) resize(ctx context.Context, pod *corev1.Pod) (restart []plan.Kill) {
 	restart, changed := resize.Plan(pod, r.observer.Seen())
 	if len(changed) == 0 {
@@ -47,13 +47,13 @@ func (r *resizer) resize(ctx context.Context, pod *corev1.Pod) (restart []plan.K
 	return restart
 }
 
-// actuate asks the runtime. What it refuses is tried again.
+// actuate updates the runtime. What it refuses is retried.
 func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) {
 	if r.progress == nil {
 		r.progress = &status.Resize{Type: corev1.PodResizeInProgress}
 		r.report()
 	}
-	r.sandbox.Limit(resize.Widest(pod, r.observer.Seen())) // no container may have more than its pod, at any moment
+	r.sandbox.Limit(resize.Widest(pod, r.observer.Seen())) // at no time may a container have more than its pod
 	var failed error
 	for _, c := range list {
 		id := r.observer.Seen().Latest(c.Name).ID

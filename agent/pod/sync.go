@@ -15,8 +15,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// sync brings the pod nearer to running: it carries out plans until none has anything to
-// do now.
+// sync brings the pod closer to its desired state: it carries out plans until there is nothing to do now.
 func (w *worker) sync(ctx context.Context) error {
 	for {
 		again, err := w.round(ctx)
@@ -30,7 +29,7 @@ func (w *worker) sync(ctx context.Context) error {
 	}
 }
 
-// round carries out one plan; again says that a next one may have more to do.
+// round carries out one plan; again means that the next plan may contain more.
 func (w *worker) round(ctx context.Context) (again bool, err error) {
 	pod := w.desired.pod
 	w.pace.Round()
@@ -63,8 +62,8 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	return w.starter.StartAll(ctx, pod, p.Start)
 }
 
-// able says whether the pod can have a new sandbox: the runtime can do what it asks for,
-// and its devices are there. A pod that never can fails.
+// able reports whether the pod can get a new sandbox: the runtime supports what it requests, and its devices are
+// prepared. A pod that can never run fails.
 func (w *worker) able(ctx context.Context) (bool, error) {
 	failure, err := w.sandbox.Able(ctx, w.desired.pod)
 	ok := failure == nil && err == nil
@@ -78,8 +77,7 @@ func (w *worker) able(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// ground prepares what containers stand on, all at once: the sandbox, the volumes, and a
-// first look at the images.
+// ground prepares concurrently what containers need: the sandbox, the volumes, and a first look at the images.
 func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Seen().Containers) > 0
 	if !p.NewSandbox {
@@ -95,7 +93,7 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	var beside guard.Group
 	beside.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
 	beside.Do(func() error { found = w.images.Look(ctx, p.Start); return nil })
-	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) }) // the others are waited for all the same
+	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) }) // wait for the others even after an error
 	if panicked := beside.Wait(); panicked != nil {
 		return panicked
 	}
@@ -103,7 +101,7 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	return errors.Join(err, unmounted)
 }
 
-// dropSandbox ends what is left of a dead sandbox: its containers, its address.
+// dropSandbox removes what is left of a dead sandbox: its containers, its address.
 func (w *worker) dropSandbox(ctx context.Context) error {
 	seen := w.observer.Seen()
 	old := seen.Sandbox()
@@ -119,8 +117,7 @@ func (w *worker) dropSandbox(ctx context.Context) error {
 	return w.sandbox.Stop(ctx)
 }
 
-// waitForVolumes says, of containers that were never started, which volumes they wait
-// for.
+// waitForVolumes sets, for containers that were never started, which volumes they wait for.
 func (w *worker) waitForVolumes() {
 	if failed := w.volumes.Failed(); failed != nil {
 		why := status.Waiting{Reason: pace.Creating(w.desired.pod), Message: failed.Error()}
@@ -128,9 +125,9 @@ func (w *worker) waitForVolumes() {
 	}
 }
 
-// restartAll ends what runs, without hooks and at once, waits out the back-off of the
-// container that asked for it, and removes every container: what the runtime does not
-// have starts anew. Sandbox and volumes stay. Each step can be done again.
+// restartAll stops all containers at once without hooks, waits for the backoff of the container that triggered
+// it, and removes every container, so that all are created again. Sandbox and volumes stay. Each step can be
+// repeated.
 func (w *worker) restartAll(ctx context.Context, p plan.Plan) (again bool, err error) {
 	if len(p.Kill) > 0 {
 		w.report(false)

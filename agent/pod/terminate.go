@@ -14,25 +14,24 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// state is where a pod is on its one-way road.
+// state is a stage of a pod's life; stages never go back.
 type state int
 
 const (
-	syncing     state = iota // containers are to run
-	terminating              // they are being stopped
-	terminated               // all dead and cleared away; the object may remain
+	syncing     state = iota // containers should run
+	terminating              // containers are being stopped
+	terminated               // all are dead and cleaned up; the object may still exist
 )
 
-// ending is how far the end of a pod has come.
+// ending is the progress of a pod's termination.
 type ending struct {
 	state    state
-	began    time.Time // when the kill began
-	reported bool      // the final status is
+	began    time.Time // start of the termination
+	reported bool      // the final status is stored
 }
 
-// terminate ends the pod: containers stopped gracefully, the final status stored, the
-// sandbox stopped, volumes unmounted. Then bury decides what becomes of the rest. Every
-// part can be done again.
+// terminate ends the pod: it stops containers gracefully, stores the final status, stops the sandbox and
+// unmounts volumes. Then bury handles the rest. Every part can be repeated.
 func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	if w.end.began.IsZero() {
 		w.end.began = w.node.Clock.Now()
@@ -58,17 +57,16 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	return w.bury()
 }
 
-// clear takes away what a pod without living containers no longer needs. The sandbox may
-// go only when the final status is stored: after a crash the status could not be made
-// again.
+// clear releases what a pod without running containers no longer needs. The sandbox may only be stopped when the
+// final status is stored: after a crash the status could not be computed again.
 //
-// It is not interrupted by news: none could make it faster, and half a stop of a sandbox
-// costs more than a whole one.
+// News does not interrupt it: none could make it faster, and an interrupted stop of a sandbox costs more than a
+// complete one.
 func (w *worker) clear() error {
 	var g guard.Group
 	stopped := w.sandbox.Stopping(&g)
 	g.Do(w.volumes.Unmount)
-	if !w.id.Static { // which ends also where no API is
+	if !w.id.Static { // which also ends without an API
 		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
 	}
 	err := g.Wait()
@@ -76,9 +74,8 @@ func (w *worker) clear() error {
 	return err
 }
 
-// bury removes the last traces of a pod whose object is to go or gone, and ends the
-// worker once it is. A pod that merely finished keeps its dead containers and logs until
-// then.
+// bury removes everything left of a pod whose object is deleted or gone, and ends the worker when it is gone. A
+// pod that has only finished keeps its dead containers and logs until then.
 func (w *worker) bury() (over bool, err error) {
 	pod, gone := w.desired.pod, w.desired.gone
 	if !gone && pod.DeletionTimestamp == nil {
@@ -114,8 +111,8 @@ func (w *worker) removeTraces() error {
 	return os.RemoveAll(logs.Pod(pod))
 }
 
-// deleteObject is phase two of the deletion: the object goes, if it is still the same
-// one; finalizers may hold it. The watch says when it is gone.
+// deleteObject is phase two of the deletion: it deletes the object, if it is still the same one; finalizers may
+// keep it. The watch reports when it is gone.
 func (w *worker) deleteObject() error {
 	_, err := w.node.Client.Delete(w.id.Life, client.RefOf(w.desired.pod), metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(w.id.UID)},

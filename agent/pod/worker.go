@@ -22,7 +22,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// worker makes one pod what it should be. All of it belongs to run's goroutine.
+// worker brings one pod to its desired state. Only run's goroutine uses it.
 type worker struct {
 	self *Pod
 	node *Node
@@ -72,8 +72,8 @@ func newWorker(p *Pod) *worker {
 	return w
 }
 
-// run is the life of the pod: it waits to be let in, then takes step after step, each
-// when there is news or it is time, until the pod is gone.
+// run is the life of the pod: it waits at the gate, then takes step after step, each when there is news or at a
+// set time, until the pod is gone.
 func (w *worker) run(ctx context.Context) {
 	defer w.images.Wait()
 	defer w.node.Containers.Probes.Forget(w.desired.pod)
@@ -91,7 +91,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// turn waits until this pod may start from nothing, or is to end instead.
+// turn waits until this pod may start, or must end instead.
 func (w *worker) turn(ctx context.Context) (done func()) {
 	if w.end.state != syncing || w.observer.Seen().Sandbox() != nil {
 		return func() {}
@@ -104,8 +104,8 @@ func (w *worker) turn(ctx context.Context) (done func()) {
 	return w.node.Hooks.Turn(ctx)
 }
 
-// stepAside is step on a goroutine of its own: the stack that it needs goes with it, so
-// that a pod at rest has but a small one.
+// stepAside runs step on a new goroutine: the stack that it needs is freed afterwards, so that a pod at rest has
+// only a small one.
 func (w *worker) stepAside(ctx context.Context) (over bool) {
 	err := <-guard.Spawn(func() error { over = w.step(ctx); return nil })
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {
@@ -114,7 +114,7 @@ func (w *worker) stepAside(ctx context.Context) (over bool) {
 	return over
 }
 
-// step hears the news, does what there is to do now and says whether the pod is over.
+// step reads the news, does what is necessary now and reports whether the pod is over.
 func (w *worker) step(ctx context.Context) (over bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,7 +139,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	return over
 }
 
-// hear takes over the news.
+// hear processes the news.
 func (w *worker) hear(n news) {
 	if n.pod != nil {
 		if w.desired.relabels(n.pod) {
@@ -175,19 +175,19 @@ func (w *worker) hear(n news) {
 	}
 }
 
-// ask takes over what is asked for, with as many resources as the node has.
+// ask takes the desired pod, with as many resources as the node has.
 func (w *worker) ask(object *corev1.Pod) {
 	if asks, granted := w.desired.ask(object, w.node.Hooks.Fits); asks {
 		w.resizer.retry()
 		if granted {
-			w.volumes.Doubt() // they may show the resources
+			w.volumes.Doubt() // they may contain the resources
 		}
 	}
 	w.self.allocated.Store(w.desired.pod)
 }
 
-// work is what a step does in the state that the pod is in: what the runtime has is
-// looked at; then the pod is brought nearer to running, until it is to end.
+// work does one step in the pod's current state: it observes the pod, then brings it closer to its desired
+// state, until it must end.
 func (w *worker) work(ctx context.Context) (over bool, err error) {
 	if err := w.look(ctx); err != nil {
 		return false, err
@@ -207,9 +207,8 @@ func (w *worker) work(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// look reads the pod anew from the runtime, if that is called for, and takes over what
-// runs: its probes and, the first time, its cgroup and its volumes, whose sources may
-// have changed while no agent ran.
+// look observes the pod in the runtime, if necessary, and takes over what runs: its probes and, the first time,
+// its cgroup and its volumes, whose sources may have changed while no agent ran.
 func (w *worker) look(ctx context.Context) error {
 	fresh, first, err := w.observer.Look(ctx)
 	if err != nil || !fresh {
@@ -232,7 +231,7 @@ func (w *worker) look(ctx context.Context) error {
 	return nil
 }
 
-// decide says whether the pod is to end.
+// decide decides whether the pod ends.
 func (w *worker) decide() {
 	if w.end.state != syncing {
 		return
@@ -246,7 +245,7 @@ func (w *worker) decide() {
 	}
 }
 
-// overdue fails a pod past its activeDeadlineSeconds.
+// overdue fails a pod that exceeds its activeDeadlineSeconds.
 func (w *worker) overdue() {
 	limit, start := w.desired.pod.Spec.ActiveDeadlineSeconds, w.reporter.startTime(w.desired.pod)
 	if limit == nil || start.IsZero() {
@@ -262,8 +261,7 @@ func (w *worker) overdue() {
 	w.desired.fail(&status.Failure{Reason: reason, Message: message}, nil)
 }
 
-// judge spaces out the steps that follow a failed one. A runtime that went away wakes the
-// worker itself when it is back.
+// judge delays the steps after a failed one. A runtime that was unavailable wakes the worker when it is back.
 func (w *worker) judge(ctx context.Context, err error) {
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {
 		w.panicked(p)
@@ -287,16 +285,15 @@ func (w *worker) judge(ctx context.Context, err error) {
 	w.id.Log.Warn("pod step failed", zap.Error(err))
 }
 
-// panicked is the end of a step that panicked. What the worker believes may be half
-// changed, so it looks anew, after a pause that grows. Only that its pod is to go
-// shortens it.
+// panicked handles a step that panicked. The worker's state may be inconsistent, so it observes again, after a
+// growing pause, which only the end of the pod shortens.
 func (w *worker) panicked(p *guard.Panic) {
 	w.observer.Doubt()
 	w.pace.Panicked()
 	w.self.panicked("pod", p)
 }
 
-// rest waits for news or the next look.
+// rest waits for news or the time of the next step.
 func (w *worker) rest(ctx context.Context) {
 	wait := w.pace.Retry()
 	if wait == 0 {

@@ -271,7 +271,7 @@ func TestLogFolder(t *testing.T) {
 		"/logs/pods/a/0.log":          "200 inside",
 		"/logs/whole":                 "200 inside",
 		"/logs/relative":              "200 inside",
-		"/logs/?query=kubelet":        "400 the node's logs cannot be searched",
+		"/logs/?query=kubelet":        "400 queries of node logs (NodeLogQuery) are not supported",
 		"/logs/missing":               "404 ",
 		"/logs/%2e%2e/secret":         "4",
 		"/logs/..%2fsecret":           "4",

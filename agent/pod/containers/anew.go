@@ -13,14 +13,14 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// What upstream says of containers that end, and wait, because all are to start anew.
+// Upstream's reason and message of containers that end or wait because of RestartAllContainers.
 const (
 	RestartingAll        = "RestartingAllContainers"
 	RestartingAllMessage = "The container is removed because RestartAllContainers in place"
 )
 
-// MayRestartAll says whether all containers may start anew now because of the end of
-// trigger, whose back-off comes first. Until they do their status says why they wait.
+// MayRestartAll reports whether all containers may restart now because of the end of trigger, after its backoff.
+// Until then their status says why they wait.
 func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool {
 	for _, c := range s.regular(pod) {
 		s.Pace.Wait(c.Name, status.Waiting{Reason: RestartingAll, Message: RestartingAllMessage})
@@ -34,8 +34,8 @@ func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool
 	return true
 }
 
-// RemoveAll removes all containers, so that they start anew. The trigger goes last: as
-// long as it is there the restart is not forgotten, whatever happens to the agent.
+// RemoveAll removes all containers, so that they are created again. The trigger is removed last: as long as it
+// exists, a restarted agent continues.
 func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string) error {
 	var last []status.Container
 	for _, c := range s.regular(pod) {
@@ -53,7 +53,7 @@ func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string
 	return nil
 }
 
-// regular are the instances of all containers but ephemeral ones, as they are now.
+// regular returns the current instances of all containers except ephemeral ones.
 func (s *Starter) regular(pod *corev1.Pod) []status.Container {
 	var out []status.Container
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -66,13 +66,13 @@ func (s *Starter) regular(pod *corev1.Pod) []status.Container {
 	return out
 }
 
-// remove removes an instance that has ended, with its log and message.
+// remove removes a terminated instance, with its log and message.
 func (s *Starter) remove(ctx context.Context, pod *corev1.Pod, c *status.Container) error {
 	if err := s.node.Runtime.RemoveContainer(ctx, c.ID); err != nil && !identity.Gone(err) {
 		return fmt.Errorf("remove container to restart all: %w", err)
 	}
 	s.node.Logs.Remove(pod, c)
-	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // goes with the pod at the latest
+	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // removed with the pod at the latest
 	s.Observer.Forget(c.ID)
 	return nil
 }

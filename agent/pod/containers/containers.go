@@ -1,8 +1,8 @@
 // Package containers starts, probes and stops the containers of one pod.
 //
-//   - Starter: which starts are under way, what became of them, the back-off of those
-//     that crash (start.go, outcome.go, anew.go).
-//   - maker: the config of a container, and the files that it gets (make.go, files.go).
+//   - Starter: starts in progress and their outcome, and crash backoff (start.go,
+//     outcome.go, anew.go).
+//   - maker: the config of a container, and its files (make.go, files.go).
 //   - Stopper, Hooks, Probes.
 package containers
 
@@ -25,7 +25,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Runtime is what the runtime is asked for.
+// Runtime is the part of the runtime that it uses.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (id string, err error)
@@ -34,17 +34,17 @@ type Runtime interface {
 	RemoveContainer(ctx context.Context, id string) error
 }
 
-// Placement gives containers exclusive CPUs, memory of NUMA nodes and devices.
+// Placement provides exclusive CPUs, memory of NUMA nodes and devices.
 type Placement interface {
-	// Allotment is what a container was given.
+	// Allotment returns the exclusive resources of a container.
 	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error)
-	// Made notes that a container was made with a config.
+	// Made records the config with which a container was created.
 	Made(id string, config *cri.ContainerConfig)
-	// Started notes that a container runs.
+	// Started records that a container runs.
 	Started(ctx context.Context, pod types.UID, c *status.Container)
 }
 
-// Config is the part of the node's configuration that containers show.
+// Config is the part of the node's configuration that containers depend on.
 type Config struct {
 	Instance   string // of the agent
 	Domain     string // of the cluster
@@ -53,12 +53,12 @@ type Config struct {
 	Memory     int64   // of the machine
 	PageSizes  []int64 // of huge pages, where there are cgroups
 	SeccompDir string
-	// SeccompDefault: containers that name no profile get the runtime's.
+	// SeccompDefault applies the runtime's profile to containers without one.
 	SeccompDefault bool
 	Machine        security.Host
 }
 
-// Node is what the containers of all pods of a node have in common.
+// Node is what the containers of all pods of a node share.
 type Node struct {
 	Config
 	Client    client.Client
@@ -69,7 +69,6 @@ type Node struct {
 	Probes    *probe.Metrics
 	Logs      *logdir.Dir
 	Placement Placement
-	// Started hears of each container that was started; Running of each that was found
-	// to run, too.
+	// Started is called for each container that was started; Running also for each that was found running.
 	Started, Running func()
 }

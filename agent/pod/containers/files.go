@@ -13,8 +13,7 @@ import (
 	"monopod/agent/pod/spec"
 )
 
-// MessagePath is where the termination message of an instance lies, below the pod's
-// folder.
+// MessagePath returns the path of an instance's termination message, below the pod's folder.
 func MessagePath(dir, container string, attempt uint32) string {
 	return filepath.Join(dir, "containers", container, fmt.Sprint(attempt))
 }
@@ -23,8 +22,8 @@ func (m *maker) message(container string, attempt uint32) string {
 	return MessagePath(m.volumes.Dir(), container, attempt)
 }
 
-// files writes the files that the agent itself brings into a container: the termination
-// message, and /etc/hosts unless the pod mounts its own.
+// files writes the files that the agent provides to a container: the termination message, and /etc/hosts unless
+// the pod mounts its own.
 func (m *maker) files(pod *corev1.Pod, c *corev1.Container, attempt uint32, mounts []*cri.Mount, facts env.Facts) ([]*cri.Mount, error) {
 	message := m.message(c.Name, attempt)
 	if err := os.MkdirAll(filepath.Dir(message), 0o750); err != nil {
@@ -55,7 +54,7 @@ func (m *maker) files(pod *corev1.Pod, c *corev1.Container, attempt uint32, moun
 	return append(out, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: hosts}), err
 }
 
-// writeFile gives the file its mode whatever the umask.
+// writeFile sets the file's mode regardless of the umask.
 func writeFile(path, text string, mode os.FileMode) error {
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		return err

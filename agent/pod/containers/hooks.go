@@ -19,11 +19,10 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// postStartLimit bounds a postStart hook that says nothing itself.
+// postStartLimit limits a postStart hook, which has no timeout of its own.
 const postStartLimit = 10 * time.Minute
 
-// Hooks runs the lifecycle hooks of one pod's containers. It may be used on several
-// goroutines.
+// Hooks runs the lifecycle hooks of one pod's containers. It is safe for concurrent use.
 type Hooks struct {
 	node     *Node
 	pod      *identity.Pod
@@ -33,7 +32,7 @@ type Hooks struct {
 	ran map[string]bool // containers whose preStop hook ran, by ID
 }
 
-// NewHooks has the hooks of a pod.
+// NewHooks returns the hooks of a pod.
 func NewHooks(node *Node, pod *identity.Pod, o *observe.Observer) *Hooks {
 	return &Hooks{node: node, pod: pod, observer: o}
 }
@@ -61,14 +60,14 @@ func (h *Hooks) run(ctx context.Context, handler *corev1.LifecycleHandler, pod *
 	return err
 }
 
-// PostStart runs the hook of a container that was just started, which has one.
+// PostStart runs the postStart hook of a container that was just started.
 func (h *Hooks) PostStart(ctx context.Context, pod *corev1.Pod, s *corev1.Container, id string) error {
 	return h.run(ctx, s.Lifecycle.PostStart, pod, id, s, postStartLimit)
 }
 
-// PreStop runs the hook of a container that is to stop, once, if it has one, and lets it
-// have what is left of the grace; ran says whether it did. Its failure does not keep the
-// container from being stopped; a hook that the runtime was kept from running runs again.
+// PreStop runs the preStop hook of a container that is to stop, once, if it has one, within the remaining grace
+// period; ran reports whether it did. A failed hook does not prevent the stop; a hook that an unavailable
+// runtime could not run is run again.
 func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container, left time.Duration) (ran bool, err error) {
 	s := spec.Find(pod, c.Name)
 	if s == nil || s.Lifecycle == nil || h.take(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
@@ -90,7 +89,7 @@ func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Containe
 	return true, ctx.Err()
 }
 
-// take says whether the hook ran, and that it now does.
+// take reports whether the hook has run, and records that it now does.
 func (h *Hooks) take(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,14 +101,14 @@ func (h *Hooks) take(id string) bool {
 	return ran
 }
 
-// Tidy forgets the containers that do not exist any more.
+// Tidy forgets containers that no longer exist.
 func (h *Hooks) Tidy(exists func(id string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.ran, func(id string, _ bool) bool { return !exists(id) })
 }
 
-// Remembered is of how many containers it is remembered that their hook ran.
+// Remembered returns the number of containers whose executed hook is remembered.
 func (h *Hooks) Remembered() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,8 +23,7 @@ import (
 	"monopod/apiserver/client"
 )
 
-// maker makes the configs of one pod's containers, and the files that they get. It has
-// no state.
+// maker creates the configs of one pod's containers, and their files. It has no state.
 type maker struct {
 	node     *Node
 	pod      *identity.Pod
@@ -34,8 +33,7 @@ type maker struct {
 	sandbox  *sandbox.Sandbox
 }
 
-// config is what a container is to be made from, once the sandbox, the volumes and the
-// image are there.
+// config returns the config of a container; sandbox, volumes and image are ready.
 func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt uint32, img *cri.Image) (*cri.ContainerConfig, error) {
 	users, err := m.sandbox.Users(pod)
 	if err != nil {
@@ -82,8 +80,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	return config, nil
 }
 
-// target is the running container whose processes an ephemeral one is to see; empty:
-// none.
+// target returns the running target container of an ephemeral one; empty: none.
 func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	name := spec.Target(pod, c.Name)
 	if name == "" {
@@ -95,7 +92,7 @@ func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	return "", fmt.Errorf("%w: unable to find target container %q: it does not run", env.ErrConfig, name)
 }
 
-// canInject says why the runtime cannot inject devices that are named by CDI.
+// canInject returns why the runtime cannot inject CDI devices.
 func (m *maker) canInject(ctx context.Context, devices []*cri.CDIDevice) error {
 	if len(devices) == 0 {
 		return nil
@@ -107,14 +104,14 @@ func (m *maker) canInject(ctx context.Context, devices []*cri.CDIDevice) error {
 	return fmt.Errorf("%w: CDI device %q cannot be had: %s %s cannot be told of CDI, containerd 2.0 and later can", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
 }
 
-// services are what the containers' environment says of services.
+// services returns the environment variables about Services.
 func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) ([]env.Var, error) {
 	spaces := []string{pod.Namespace, corev1.NamespaceDefault}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	var all []*corev1.Service
 	for _, namespace := range slices.Compact(spaces) {
 		list, err := client.List[*corev1.Service](ctx, m.node.Client, client.Selector{Namespace: namespace})
-		if err != nil && m.pod.Static { // it starts also where no API is
+		if err != nil && m.pod.Static { // it also starts without the API
 			m.pod.Log.Warn("static pod is not told of services", zap.Error(err))
 			return nil, nil
 		}
@@ -129,7 +126,7 @@ func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) 
 	return env.Services(all, pod.Namespace, links), nil
 }
 
-// server is where the pod reaches the API; zero: nowhere.
+// server returns the address of the API for the pod; zero: none.
 func (m *maker) server(pod *corev1.Pod, facts env.Facts) netip.AddrPort {
 	listen := m.node.Server
 	var interfaces []netip.Prefix

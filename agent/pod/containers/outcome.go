@@ -17,19 +17,19 @@ import (
 	"monopod/agent/runtime/cutoff"
 )
 
-// maxAnew bounds how often in a row a container is made anew whose start was cut off.
+// maxAnew is how often in a row a container is created again because its start was interrupted.
 const maxAnew = 3
 
-// pending is a start that was asked for and whose outcome is to be found out.
+// pending is a start whose outcome is not known yet.
 type pending struct {
 	id       string
-	reported bool // that it runs
+	reported bool // the event that it runs
 }
 
-// is says whether the start of the instance is pending.
+// is reports whether the start of the instance is pending.
 func (p *pending) is(id string) bool { return p != nil && p.id == id }
 
-// await notes that the outcome of a start is to be found out.
+// await records that the outcome of a start is not known yet.
 func (s *Starter) await(container, id string) {
 	if s.pending == nil {
 		s.pending = map[string]*pending{}
@@ -37,20 +37,20 @@ func (s *Starter) await(container, id string) {
 	s.pending[container] = &pending{id: id}
 }
 
-// settled notes that it is found out. A pod at rest keeps no empty map.
+// settled records that the outcome is known. A pod at rest keeps no empty map.
 func (s *Starter) settled(container string) {
 	if delete(s.pending, container); len(s.pending) == 0 {
 		s.pending = nil
 	}
 }
 
-// launch starts a container that was made. What became of it is what the runtime says
-// of it then, not only what it answers.
+// launch starts a created container. The outcome is the status in the runtime afterwards, not only the result of
+// the call.
 func (s *Starter) launch(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
 	s.await(c.Name, id)
 	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
 	if err := s.Observer.Refresh(ctx, id); err != nil {
-		return errors.Join(startErr, err) // once it answers, Settle finds out
+		return errors.Join(startErr, err) // Settle determines the outcome when the runtime responds
 	}
 	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
 		return s.notStarted(pod, c.Name, id, startErr)
@@ -58,7 +58,7 @@ func (s *Starter) launch(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	return s.started(ctx, pod, c, id)
 }
 
-// started is the rest of a start: its event, its hook and its probes.
+// started completes a start: the event, the hook and the probes.
 func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
 	s.Images.Started(c.Name)
 	s.Pace.Started(c.Name)
@@ -75,7 +75,7 @@ func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	now := s.Observer.Seen().ByID(id)
 	if now == nil || now.State != status.Running {
 		s.settled(c.Name)
-		s.Wake() // it has ended already
+		s.Wake() // it has already ended
 		return nil
 	}
 	s.node.Placement.Started(ctx, s.pod.UID, now)
@@ -89,8 +89,8 @@ func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	return nil
 }
 
-// postStart runs the hook; a container whose hook fails is killed and waits as a crashed
-// one. The event does not say what the hook printed: it may be secret.
+// postStart runs the hook; a container whose hook fails is killed and waits like a crashed one. The event does
+// not contain the hook's output, which may be secret.
 func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, now *status.Container) error {
 	err := s.Hooks.PostStart(ctx, pod, c, now.ID)
 	switch {
@@ -108,9 +108,8 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return &pace.Blocked{Retry: time.Millisecond, Waiting: status.Waiting{Reason: "PostStartHookError", Message: fmt.Sprint(err)}}
 }
 
-// notStarted decides what it means that a container did not start: nothing, when the
-// call was cut off or an earlier one had done half of it; else the container has ended,
-// and waits as a crashed one does.
+// notStarted handles a failed start: it does nothing if the call was interrupted or an earlier call was in
+// progress; otherwise the container has ended, and waits like a crashed one.
 func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
 	now := s.Observer.Seen().ByID(id)
 	if !cutoff.Lost(startErr) {
@@ -134,8 +133,8 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 	return &pace.Blocked{Retry: max(rest, time.Second), Waiting: status.Waiting{Reason: "RunContainerError", Message: startErr.Error()}}
 }
 
-// Settle sees to the containers whose start was cut off: what runs is taken for started,
-// what is spoiled is made anew as the instance that it was.
+// Settle handles containers whose start was interrupted: a running one counts as started, an unusable one is
+// created again as the same instance.
 func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 	seen := s.Observer.Seen()
 	for _, c := range slices.Clone(seen.Containers) {
@@ -155,8 +154,8 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// spoiled says whether an instance is of no use that never ran, through no fault of its
-// own: the runtime was killed while it made or started it.
+// spoiled reports whether an instance that never ran is unusable, through no fault of its own: the runtime was
+// killed while it created or started it.
 func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 	if s.anew[c.Name] >= maxAnew {
 		return false
@@ -170,7 +169,7 @@ func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 	return false
 }
 
-// ran says whether a container is known to have run.
+// ran reports whether a container is known to have run.
 func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 	stored := s.Stored(pod)
 	for _, list := range [][]corev1.ContainerStatus{stored.InitContainerStatuses, stored.ContainerStatuses, stored.EphemeralContainerStatuses} {
@@ -183,9 +182,9 @@ func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 	return false
 }
 
-// makeAnew removes an instance that never ran, so that it is made again.
+// makeAnew removes an instance that never ran, so that it is created again.
 func (s *Starter) makeAnew(name, id string) error {
-	s.pod.Log.Info("container is made anew, its start was cut off", zap.String("container", name), zap.String("id", id))
+	s.pod.Log.Info("recreating a container whose start was interrupted", zap.String("container", name), zap.String("id", id))
 	s.await(name, id) // until it is gone
 	if err := s.discard(id); err != nil {
 		return err

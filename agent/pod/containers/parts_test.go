@@ -28,7 +28,7 @@ import (
 
 type reader struct{ inventory.Runtime }
 
-// machine is a runtime that notes, with the second, what it is asked to do.
+// machine is a runtime that records its calls, with the second.
 type machine struct {
 	reader
 	Runtime
@@ -60,7 +60,7 @@ func (m *machine) ExecSync(_ context.Context, id string, cmd []string, _ time.Du
 	return nil, nil, 0, m.hook
 }
 
-// world is the parts of a pod whose containers run.
+// world contains the parts of a pod with running containers.
 func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, *observe.Observer) {
 	t.Helper()
 	m.began = time.Now()
@@ -78,7 +78,7 @@ func sidecar(name string) corev1.Container {
 	return corev1.Container{Name: name, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}
 }
 
-// Sidecars end after the others, the last first, with the grace that is left.
+// Sidecars end after the others, in reverse order, with the remaining grace period.
 func TestStopOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,8 +95,7 @@ func TestStopOrder(t *testing.T) {
 	})
 }
 
-// A preStop hook runs once, unless the runtime was kept from running it, and leaves the
-// container two seconds whatever it takes.
+// A preStop hook runs once, unless the runtime was unavailable, and always leaves the container two seconds.
 func TestPreStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,8 +123,8 @@ func TestPreStop(t *testing.T) {
 	})
 }
 
-// A container that crashes waits longer each time, and is announced once a wait; one that
-// is made anew, since its start was cut off, does not wait.
+// A crashing container waits longer each time, with one event for each wait; one that is created again because
+// its start was interrupted does not wait.
 func TestBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +152,7 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// Attempts count on from what the runtime has, else from what was stored.
+// Attempts continue from the runtime's number, or from the stored one.
 func TestNextAttempt(t *testing.T) {
 	t.Parallel()
 	ran := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}

@@ -14,7 +14,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Probes are those of one pod's containers.
+// Probes runs the probes of one pod's containers.
 type Probes struct {
 	pod      *identity.Pod
 	observer *observe.Observer
@@ -22,8 +22,8 @@ type Probes struct {
 	manager  *probe.Manager
 }
 
-// NewProbes has the probes of a pod. changed hears of results that are no longer what
-// they were; a pod that is ending has no news of failing ones.
+// NewProbes returns the probes of a pod. changed is called for changed results; a pod that is ending writes no
+// events about failing probes.
 func NewProbes(node *Node, pod *identity.Pod, object *corev1.Pod, o *observe.Observer, ending func() bool, changed func()) *Probes {
 	p := &Probes{pod: pod, observer: o, ending: ending}
 	p.manager = &probe.Manager{Caller: node.Caller, Clock: node.Clock, Guard: node.Guard, Metrics: node.Probes, Pod: object, Events: probe.Events{
@@ -55,8 +55,7 @@ func (p *Probes) event(id, reason, format string, args ...any) {
 	}
 }
 
-// Watch starts a container's probes. One adopted is believed to be as ready as it was
-// when its status was last stored.
+// Watch starts a container's probes. An adopted container is as ready as in its stored status.
 func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
 	s := spec.Find(pod, c.Name)
 	if s == nil || s.StartupProbe == nil && s.LivenessProbe == nil && s.ReadinessProbe == nil {
@@ -73,7 +72,7 @@ func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
 	p.manager.Add(p.pod.Life, probed)
 }
 
-// Keep ends the probes of containers that do not run any more.
+// Keep ends the probes of containers that no longer run.
 func (p *Probes) Keep() {
 	p.manager.Keep(func(id string) bool {
 		c := p.observer.Seen().ByID(id)
@@ -81,19 +80,19 @@ func (p *Probes) Keep() {
 	})
 }
 
-// Ready says whether a container's readiness probe succeeds.
+// Ready reports whether a container's readiness probe succeeds.
 func (p *Probes) Ready(id string) bool { return p.manager.Ready(id) }
 
-// Started says whether a container's startup probe has succeeded.
+// Started reports whether a container's startup probe has succeeded.
 func (p *Probes) Started(id string) bool { return p.manager.Started(id) }
 
-// Failed is the probe that wants a container killed.
+// Failed returns the probe that failed the container.
 func (p *Probes) Failed(id string) (name string, failed bool) {
 	kind, failed := p.manager.Failed(id)
 	return strings.ToLower(kind.String()), failed
 }
 
-// Grace is what the probe that wants a container killed asks for, else grace.
+// Grace returns the grace period of the failed probe, otherwise grace.
 func (p *Probes) Grace(pod *corev1.Pod, c *status.Container, grace time.Duration) time.Duration {
 	s := spec.Find(pod, c.Name)
 	kind, failed := p.manager.Failed(c.ID)

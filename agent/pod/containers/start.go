@@ -35,14 +35,14 @@ type Parts struct {
 	Probes   *Probes
 	Hooks    *Hooks
 	Stopper  *Stopper
-	// Stored is the status that was last reported, else that of the pod.
+	// Stored returns the last reported status, or that of the pod.
 	Stored func(*corev1.Pod) *corev1.PodStatus
-	// Wake has the worker look at the pod.
+	// Wake wakes the worker.
 	Wake func()
 }
 
-// Starter starts the containers of one pod. It has what is known of starts: those whose
-// outcome is to be found out, and how long those that crashed wait.
+// Starter starts the containers of one pod. Its state are starts whose outcome is not known, and the backoff of
+// crashed containers.
 type Starter struct {
 	node *Node
 	pod  *identity.Pod
@@ -50,12 +50,12 @@ type Starter struct {
 	maker maker
 
 	crashes   backoff.Backoff
-	announced map[string]bool     // containers for whose back-off there is an event
+	announced map[string]bool     // containers whose backoff was reported by an event
 	pending   map[string]*pending // by container; nil: none
-	anew      map[string]int      // how often a container was made anew since it last started
+	anew      map[string]int      // how often a container was created again since its last start
 }
 
-// NewStarter starts containers of a pod.
+// NewStarter returns the Starter of a pod.
 func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
 	return &Starter{
 		node: node, pod: pod, Parts: parts,
@@ -63,8 +63,8 @@ func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
 	}
 }
 
-// StartAll starts containers in order. One that must wait does not hold up the next;
-// again says that one has started which may let others start.
+// StartAll starts containers in order. One that must wait does not block the next; again means that one has
+// started, so that others may start.
 func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) (again bool, err error) {
 	started, sidecars := false, false
 	for _, c := range list {
@@ -81,8 +81,7 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 	return started && sidecars, nil
 }
 
-// start makes and starts one container, or says why not: it waits out the back-off of a
-// crash, then for its images; then it is made, and started.
+// start creates and starts a container, or returns why it must wait: for crash backoff, then for its images.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	last := s.Observer.Seen().Latest(c.Name)
 	if err := s.backOff(pod, c.Name, last); err != nil {
@@ -106,7 +105,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	return s.launch(ctx, pod, c, id)
 }
 
-// backOff holds back a container that ended too short a time ago.
+// backOff delays a container that ended recently.
 func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Container) error {
 	if last == nil || last.State != status.Exited || s.anew[container] > 0 {
 		return nil
@@ -115,7 +114,7 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	if rest <= 0 {
 		return nil
 	}
-	name := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) // as kubelet's messages have it
+	name := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) // the name in kubelet's messages
 	if !s.announced[container] {
 		if s.announced == nil {
 			s.announced = map[string]bool{}
@@ -129,21 +128,20 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	}}
 }
 
-// attempt notes that a container that ended then starts once more.
+// attempt records that a container that ended at that time starts again.
 func (s *Starter) attempt(container string, ended time.Time) {
 	s.crashes.Attempt(container, ended, s.node.Clock.Now())
 	delete(s.announced, container)
 }
 
-// create makes the container, unless an agent that was killed has made it already. It is
-// not cut off by news of the pod.
+// create creates the container, unless an earlier agent has created it. News of the pod does not interrupt it.
 func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, last *status.Container, img *cri.Image) (string, error) {
 	sandbox := s.Observer.Seen().Sandbox().ID
 	if last != nil && last.State == status.Created && last.SandboxID == sandbox && last.Hash == spec.Hash(c) {
 		return last.ID, nil
 	}
 	attempt := s.nextAttempt(pod, c.Name, last)
-	if last != nil && last.State == status.Created { // of an older spec, or in a sandbox that is no more
+	if last != nil && last.State == status.Created { // of an older spec, or in an earlier sandbox
 		if err := s.discard(last.ID); err != nil {
 			return "", err
 		}
@@ -160,7 +158,7 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 		return "", fmt.Errorf("create container: %w", err)
 	}
 	if err != nil {
-		s.Images.Forget(pod, c) // they may have been removed since they were looked for
+		s.Images.Forget(pod, c) // they may have been removed in the meantime
 		return "", s.refused(c.Name, whyNotCreated(err), err)
 	}
 	s.Observer.ContainerMade(status.Container{
@@ -172,16 +170,15 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	return id, nil
 }
 
-// refused is how a container waits that cannot be made.
+// refused returns how a container waits that cannot be created.
 func (s *Starter) refused(container, reason string, err error) error {
-	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that already
+	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that
 	s.pod.Event(container, corev1.EventTypeWarning, "Failed", "Error: %s", text)
 	return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}
 }
 
-// whyNotCreated is the reason in the status of a container that the runtime did not
-// make. What an error begins with says it: containerd (CreateContainer in
-// internal/cri/server of 2.4) puts words of its own before CRI's.
+// whyNotCreated returns the reason in the status of a container that the runtime refused to create. It depends
+// on the start of the error: containerd (CreateContainer in internal/cri/server of 2.4) prefixes CRI's text.
 func whyNotCreated(err error) string {
 	failed := crierrors.ErrImageVolumeMountFailed.Error()
 	text := strings.TrimPrefix(grpcstatus.Convert(err).Message(), "failed to mount image volume: ")
@@ -191,7 +188,7 @@ func whyNotCreated(err error) string {
 	return "CreateContainerError"
 }
 
-// nextAttempt counts on from what the runtime has, else from what was stored.
+// nextAttempt continues from the runtime's number, or from the stored one.
 func (s *Starter) nextAttempt(pod *corev1.Pod, name string, last *status.Container) uint32 {
 	switch {
 	case last != nil && last.State == status.Created:
@@ -223,7 +220,7 @@ func (s *Starter) discard(id string) error {
 	if err := s.node.Runtime.RemoveContainer(s.pod.Life, id); err != nil && !identity.Gone(err) {
 		return fmt.Errorf("remove container that never ran: %w", err)
 	}
-	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // goes with the pod at the latest
+	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // removed with the pod at the latest
 	s.Observer.Forget(id)
 	return nil
 }

@@ -16,12 +16,10 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// minAfterHook is what a container always gets after its preStop hook, as upstream has
-// it.
+// minAfterHook is the minimum grace period after a preStop hook (upstream's).
 const minAfterHook = 2 * time.Second
 
-// Stopper stops the containers of one pod. It has no state: what came of it is written
-// down by the Observer.
+// Stopper stops the containers of one pod. It has no state: the Observer records the results.
 type Stopper struct {
 	node     *Node
 	pod      *identity.Pod
@@ -30,13 +28,13 @@ type Stopper struct {
 	probes   *Probes
 }
 
-// NewStopper stops containers of a pod.
+// NewStopper returns the Stopper of a pod.
 func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks, probes *Probes) *Stopper {
 	return &Stopper{node: node, pod: pod, observer: o, hooks: hooks, probes: probes}
 }
 
-// ToRestart stops containers that are to start again, one after the other, each within
-// the grace of the probe that failed, else the pod's.
+// ToRestart stops containers that start again, one after the other, each within the grace period of the failed
+// probe, or else the pod's.
 func (s *Stopper) ToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Kill) error {
 	for _, k := range list {
 		s.killing(k.Container, k.Message)
@@ -51,8 +49,7 @@ func (s *Stopper) ToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Ki
 	return nil
 }
 
-// AtOnce stops containers without hooks or grace, and gives as the reason of their end
-// what the status is to show.
+// AtOnce stops containers without hooks or grace period; the reason of their end is shown in the status.
 func (s *Stopper) AtOnce(ctx context.Context, pod *corev1.Pod, list []plan.Kill, reason, message string) error {
 	var all []*status.Container
 	for _, k := range list {
@@ -68,7 +65,7 @@ func (s *Stopper) AtOnce(ctx context.Context, pod *corev1.Pod, list []plan.Kill,
 	return nil
 }
 
-// Alive stops what runs within the pod's own grace, all at once. Sidecars follow.
+// Alive stops the running containers concurrently within the pod's grace period, and then sidecars.
 func (s *Stopper) Alive(ctx context.Context, pod *corev1.Pod, why string) error {
 	for _, c := range s.observer.Seen().Alive() {
 		s.killing(c, why)
@@ -80,8 +77,8 @@ func (s *Stopper) killing(c *status.Container, why string) {
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Killing", "%s", why)
 }
 
-// Within stops what runs, all at once. Sidecars follow the others, the last first, with
-// the grace that is left.
+// Within stops the running containers concurrently, and then sidecars in reverse order, with the remaining grace
+// period.
 func (s *Stopper) Within(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
 	deadline := s.node.Clock.Now().Add(grace)
 	var regular, sidecars []*status.Container
@@ -108,7 +105,7 @@ func (s *Stopper) one(ctx context.Context, pod *corev1.Pod, c *status.Container,
 	return s.group(ctx, pod, []*status.Container{c}, s.node.Clock.Now().Add(grace))
 }
 
-// group stops containers side by side and notes how they ended.
+// group stops containers concurrently and records how they ended.
 func (s *Stopper) group(ctx context.Context, pod *corev1.Pod, list []*status.Container, deadline time.Time) error {
 	errs := make([]error, len(list))
 	var all guard.Group
@@ -125,7 +122,7 @@ func (s *Stopper) group(ctx context.Context, pod *corev1.Pod, list []*status.Con
 	return errors.Join(errs...)
 }
 
-// stop runs the preStop hook, once, and stops the container by deadline.
+// stop runs the preStop hook once, and stops the container by deadline.
 func (s *Stopper) stop(ctx context.Context, pod *corev1.Pod, c *status.Container, deadline time.Time) error {
 	left := deadline.Sub(s.node.Clock.Now())
 	hooked, err := s.hooks.PreStop(ctx, pod, c, left)
@@ -142,7 +139,7 @@ func (s *Stopper) stop(ctx context.Context, pod *corev1.Pod, c *status.Container
 	return err
 }
 
-// ceilSeconds rounds up to what CRI can say.
+// ceilSeconds rounds up to whole seconds, CRI's unit.
 func ceilSeconds(d time.Duration) time.Duration {
 	return max(0, (d + time.Second - 1).Truncate(time.Second))
 }

@@ -11,12 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrConfig marks a mistake in what a container refers to: a ConfigMap, Secret
-// or key that is not there. The container waits with CreateContainerConfigError.
+// ErrConfig means that a container refers to a missing ConfigMap, Secret or key. The container waits with
+// CreateContainerConfigError.
 var ErrConfig = errors.New("container config")
 
-// Source is where the values come from. A nil object without an error is one
-// that does not exist.
+// Source provides the objects of values. A nil object without an error does not exist.
 type Source interface {
 	ConfigMap(name string) (*corev1.ConfigMap, error)
 	Secret(name string) (*corev1.Secret, error)
@@ -25,9 +24,8 @@ type Source interface {
 // Var is one variable.
 type Var struct{ Name, Value string }
 
-// Make computes the variables of one container in order: envFrom, then env,
-// where $(NAME) stands for a variable defined before it or one of the services',
-// then those of the services that are not defined yet. A later definition
+// Make computes the variables of one container in order: envFrom, then env, where $(NAME) refers to an earlier
+// variable or one of the services', then those of the services that are not defined yet. A later definition
 // replaces an earlier one.
 func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 	vars := &set{index: map[string]int{}, services: map[string]string{}}
@@ -75,8 +73,8 @@ func (s *set) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// from adds a whole ConfigMap or Secret; keys that are no variable names are
-// left out, as upstream does.
+// from adds all keys of a ConfigMap or Secret; keys that are not valid variable names are skipped, as upstream
+// does.
 func (s *set) from(ref *corev1.EnvFromSource, src Source) error {
 	values, err := fromValues(ref, src)
 	if err != nil {
@@ -146,7 +144,7 @@ func (s *set) one(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source
 	return err
 }
 
-// valueFrom is false for an optional key that is not there.
+// valueFrom returns false for an optional key that does not exist.
 func valueFrom(from *corev1.EnvVarSource, c *corev1.Container, facts Facts, src Source) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:

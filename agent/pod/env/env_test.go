@@ -28,7 +28,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// source is what a test has of ConfigMaps and Secrets.
+// source is a Source with the test's ConfigMaps and Secrets.
 type source struct {
 	configMaps map[string]*corev1.ConfigMap
 	secrets    map[string]*corev1.Secret

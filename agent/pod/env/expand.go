@@ -2,8 +2,8 @@ package env
 
 import "strings"
 
-// Expand replaces $(NAME) by what lookup knows and leaves unknown names as they
-// stand; $$ is one dollar sign, so $$(NAME) is never replaced.
+// Expand replaces $(NAME) by the value that lookup returns and leaves unknown names unchanged; $$ is one dollar
+// sign, so $$(NAME) is never replaced.
 func Expand(s string, lookup func(name string) (string, bool)) string {
 	if !strings.Contains(s, "$") {
 		return s
@@ -28,7 +28,7 @@ func Expand(s string, lookup func(name string) (string, bool)) string {
 	}
 }
 
-// reference writes what stands at the start of s, "(NAME)…", and returns the rest.
+// reference writes the value of the reference at the start of s, "(NAME)…", and returns the rest.
 func reference(out *strings.Builder, s string, lookup func(string) (string, bool)) string {
 	name, rest, closed := strings.Cut(s[1:], ")")
 	if !closed {
@@ -43,7 +43,7 @@ func reference(out *strings.Builder, s string, lookup func(string) (string, bool
 	return rest
 }
 
-// ExpandAll expands each of list by vars.
+// ExpandAll expands each of list with vars.
 func ExpandAll(list []string, vars []Var) []string {
 	values := make(map[string]string, len(vars))
 	for _, v := range vars {

@@ -12,23 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Facts is what a field reference may ask for beside the spec.
+// Facts are the values of field references that are not in the spec.
 type Facts struct {
 	Pod         *corev1.Pod
 	PodIPs      []string
 	HostIPs     []string
-	Allocatable corev1.ResourceList // of the node: the limits of who has none
-	Services    []Var               // what the container's environment says of services
-	// File reads a file of one of the pod's volumes, or fails with fs.ErrNotExist;
-	// nil: no files are read.
+	Allocatable corev1.ResourceList // of the node: default limits
+	Services    []Var               // the environment variables about Services
+	// File reads a file of one of the pod's volumes, or fails with fs.ErrNotExist; nil: there are no files.
 	File func(volume, path string) ([]byte, error)
 }
 
-// Address is where the pod's ports are; empty: nowhere yet.
+// Address returns the pod's address for its ports; empty: none yet.
 func (f Facts) Address() string { return first(f.PodIPs) }
 
-// Field is the value at a field path such as metadata.name or
-// metadata.labels['app'].
+// Field returns the value at a field path such as metadata.name or metadata.labels['app'].
 func Field(path string, f Facts) (string, error) {
 	if value, ok := subscript(path, f.Pod); ok {
 		return value, nil
@@ -75,7 +73,7 @@ func subscript(path string, pod *corev1.Pod) (string, bool) {
 	return "", false
 }
 
-// formatMap is how downward API files show labels: key="value", one a line, sorted.
+// formatMap formats labels as downward API files do: key="value", one per line, sorted.
 func formatMap(m map[string]string) string {
 	lines := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -91,8 +89,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// Resource is a request or limit of c in units of the divisor, rounded up; a
-// limit that is not set is what the node has.
+// Resource returns a request or limit of c in units of the divisor, rounded up; a missing limit is that of the
+// node.
 func Resource(ref *corev1.ResourceFieldSelector, c *corev1.Container, f Facts) (string, error) {
 	side, name, _ := strings.Cut(ref.Resource, ".")
 	var amount resource.Quantity
@@ -128,7 +126,7 @@ func ceil(a, b int64) string {
 	return strconv.FormatInt(int64(math.Ceil(float64(a)/float64(b))), 10)
 }
 
-// ContainerOf finds the container a downward API file is about.
+// ContainerOf returns the container of a downward API file.
 func ContainerOf(pod *corev1.Pod, name string) *corev1.Container {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// MaxFile is how many bytes a file of variables may hold (KEP-3721).
+// MaxFile is the maximum size of a file of variables, in bytes (KEP-3721).
 const MaxFile = 64 << 10
 
-// fileKey is false for an optional file or key that is not there.
+// fileKey returns false for an optional file or key that does not exist.
 func fileKey(ref *corev1.FileKeySelector, facts Facts) (string, bool, error) {
 	if facts.File == nil {
 		return "", false, fmt.Errorf("%w: files of volumes cannot be read here", ErrConfig)
@@ -36,10 +36,9 @@ func fileKey(ref *corev1.FileKeySelector, facts Facts) (string, bool, error) {
 	return "", false, missing(ref.Optional, "couldn't find key %s in file %q of volume %q", ref.Key, ref.Path, ref.VolumeName)
 }
 
-// ParseFile reads variables as Kubernetes 1.35 and later want them in a file, the
-// part of a POSIX shell's assignments in which nothing is expanded: NAME='value',
-// where the value may span lines; blank lines and lines that begin with # are left
-// out. Of a name that is there twice the last value counts, as in a shell.
+// ParseFile parses variables in the format of Kubernetes 1.35 and later, a subset of a POSIX shell's assignments
+// without expansion: NAME='value', where the value may span lines; blank lines and lines that begin with # are
+// skipped. Of duplicate names the last value counts, as in a shell.
 func ParseFile(data []byte) (map[string]string, error) {
 	if at := bytes.IndexByte(data, 0); at >= 0 {
 		return nil, lineError(data[:at], "a NUL byte cannot be part of a variable")
@@ -60,7 +59,7 @@ func ParseFile(data []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// assignment takes one off the start of data, or says what is wrong with it.
+// assignment parses one assignment at the start of data, or returns what is wrong with it.
 func assignment(data []byte) (name, value string, rest []byte, why string) {
 	line, _, _ := bytes.Cut(data, []byte("\n"))
 	before, _, found := bytes.Cut(line, []byte("="))
@@ -86,7 +85,7 @@ func assignment(data []byte) (name, value string, rest []byte, why string) {
 	return name, string(text), rest, ""
 }
 
-// lineError does not show what the file holds: it may be secret.
+// lineError does not contain the file's content, which may be secret.
 func lineError(before []byte, why string) error {
 	return fmt.Errorf("line %d: %s", bytes.Count(before, []byte("\n"))+1, why)
 }

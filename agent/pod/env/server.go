@@ -7,11 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ServerFor is where a pod with the addresses ips reaches the API server that
-// listens at listen; zero: nowhere, as it listens on loopback alone and the pod is
-// not on the host's network. Of a server that listens everywhere it is the node's end
-// of the pod's own network, which outlives a change of the node's address, and for
-// want of that node. interfaces are the node's, with their networks.
+// ServerFor returns the address at which a pod with the addresses ips reaches the API server that listens at
+// listen; zero: none, because it listens only on loopback and the pod is not on the host network. For a server
+// that listens on all addresses it is the node's address on the pod network, which survives a change of the
+// node's address; without one it is node. interfaces are the node's, with their networks.
 func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces []netip.Prefix, node string) netip.AddrPort {
 	at := listen.Addr().Unmap().WithZone("")
 	to := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, listen.Port()) }
@@ -42,9 +41,8 @@ func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces
 	return netip.AddrPort{}
 }
 
-// WithServer is list with the Service kubernetes as pods reach it at server: that
-// address and port in place of its cluster IP, which nothing forwards, or without it
-// when server is zero.
+// WithServer returns list with the Service kubernetes at the address server instead of its cluster IP, which
+// nothing forwards, or without that Service if server is zero.
 func WithServer(list []*corev1.Service, server netip.AddrPort) []*corev1.Service {
 	i := slices.IndexFunc(list, isServer)
 	if i < 0 {

@@ -9,9 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Services are the variables that tell a container where services are, as upstream
-// and Docker's links name them: those of the service kubernetes in default, and
-// with links those of the pod's own namespace.
+// Services returns the variables with the addresses of Services, in upstream's and Docker's formats: those of
+// the Service kubernetes in default, and with links those of the pod's namespace.
 func Services(list []*corev1.Service, namespace string, links bool) []Var {
 	byName := map[string]*corev1.Service{}
 	for _, s := range list {
@@ -39,7 +38,7 @@ func sortedKeys(m map[string]*corev1.Service) []string {
 	return names
 }
 
-// serviceVars are the variables of one service with an address and ports.
+// serviceVars returns the variables of one Service with an address and ports.
 func serviceVars(s *corev1.Service) []Var {
 	name, ip := variable(s.Name), s.Spec.ClusterIP
 	out := []Var{
@@ -67,7 +66,7 @@ func serviceVars(s *corev1.Service) []Var {
 	return out
 }
 
-// variable is a name as variables are written.
+// variable converts a name to that of a variable.
 func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 
 func number(port int32) string { return strconv.Itoa(int(port)) }

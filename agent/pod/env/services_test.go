@@ -62,7 +62,7 @@ func lines(vars []env.Var) string {
 	return strings.Join(out, "\n")
 }
 
-// What a container says itself goes before what services say, and may use it.
+// A container's own variables take precedence over those of Services, and may refer to them.
 func TestMakeWithServices(t *testing.T) {
 	t.Parallel()
 	facts := env.Facts{Pod: &corev1.Pod{}, Services: []env.Var{{Name: "DB_SERVICE_HOST", Value: "10.43.0.2"}, {Name: "DB_SERVICE_PORT", Value: "1"}}}

@@ -1,5 +1,5 @@
-// Package identity is what every part of a pod's worker knows of the pod: that which
-// never changes. The specification does, and is given with each call.
+// Package identity contains what never changes about a pod and what every part of its worker needs. The
+// specification, which may change, is an argument of each call.
 package identity
 
 import (
@@ -20,14 +20,14 @@ type Pod struct {
 	UID types.UID
 	// Object is the first version of the pod, for what no version changes: its name.
 	Object *corev1.Pod
-	// Static: the pod comes from a file; the API has only its mirror.
+	// Static: the pod comes from a file; the API only has its mirror pod.
 	Static bool
-	// Life ends with the agent. It is for calls that news of the pod must not cut off.
+	// Life ends with the agent. It is for calls that news of the pod must not interrupt.
 	Life context.Context
 	Log  *zap.Logger
 	// Event writes an event about the pod, or about one of its containers.
 	Event func(container, eventType, reason, format string, args ...any)
-	// Panicked logs, counts and shows a panic in a part of the pod's worker.
+	// Panicked logs, counts and reports a panic in a part of the pod's worker.
 	Panicked func(part string, p *guard.Panic)
 }
 
@@ -36,7 +36,7 @@ func (p *Pod) Warn(reason, format string, args ...any) {
 	p.Event("", corev1.EventTypeWarning, reason, format, args...)
 }
 
-// Call calls f, on whatever goroutine, and reports a panic in it, which is its error.
+// Call calls f, on any goroutine, and reports a panic in it, which it returns as an error.
 func (p *Pod) Call(part string, f func() error) error {
 	err := guard.Call(f)
 	if panicked := (*guard.Panic)(nil); errors.As(err, &panicked) {
@@ -45,5 +45,5 @@ func (p *Pod) Call(part string, f func() error) error {
 	return err
 }
 
-// Gone says that the runtime does not know what it was asked about.
+// Gone reports whether the runtime does not have the object of a call.
 func Gone(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }

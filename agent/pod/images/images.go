@@ -1,5 +1,4 @@
-// Package images brings the images of one pod: those of its containers and those that
-// its volumes show.
+// Package images provides the images of one pod: those of its containers and those of its image volumes.
 package images
 
 import (
@@ -26,41 +25,41 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Puller is the node's.
+// Puller is the node's puller.
 type Puller interface {
 	Present(ctx context.Context, r image.Request) (*cri.Image, error)
 	Pull(ctx context.Context, r image.Request) (*cri.Image, error)
 	Forget(owner string)
 }
 
-// Runtime is what the runtime is asked for.
+// Runtime is the part of the runtime that it uses.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
 }
 
-// Node is what the images of all pods of a node have in common.
+// Node is what the images of all pods of a node share.
 type Node struct {
 	Client  client.Client
 	Runtime Runtime
 	Puller  Puller
 	Clock   clock.PassiveClock
 	Guard   *guard.Guard
-	// Imported closes when the archives that lay on the disk at the start are imported.
+	// Imported is closed when the archives that existed at start are imported.
 	Imported func() <-chan struct{}
-	// Changed hears that there is a new image.
+	// Changed is called when there is a new image.
 	Changed func()
-	// Lost hears that the runtime did not answer.
+	// Lost is called when the runtime did not respond.
 	Lost func()
 }
 
-// Result is how a pull ended.
+// Result is the result of a pull.
 type Result struct {
 	image *cri.Image
 	err   error
 }
 
-// Images are those of one pod. It is for the worker's goroutine, but for Look.
+// Images provides the images of one pod. Only the worker's goroutine may use it, except Look.
 type Images struct {
 	node   *Node
 	pod    *identity.Pod
@@ -69,35 +68,34 @@ type Images struct {
 	pulls  sync.WaitGroup
 }
 
-// state is what is known of an image before a container starts.
+// state is the state of an image before a container starts.
 type state struct {
 	image     *cri.Image // present, or pulled
 	image.Try            // until then
 }
 
-// New are the images of a pod. done hears, on any goroutine, of a pull that ended, which
-// is then given to Pulled.
+// New returns the images of a pod. done is called, on any goroutine, when a pull ends; its result is then passed
+// to Pulled.
 func New(node *Node, pod *identity.Pod, done func(key string, r Result)) *Images {
 	return &Images{node: node, pod: pod, done: done}
 }
 
-// need is what wants an image: a container for itself, or one of its volumes.
+// need is the user of an image: a container itself, or one of its volumes.
 type need struct {
 	key       string // among the pod's images
-	container string // whose events tell of it
+	container string // the container of its events
 	image     string
 	policy    corev1.PullPolicy
 }
 
-// needOf is a container's own.
+// needOf returns a container's need of its image.
 func needOf(c *corev1.Container) need {
 	return need{key: c.Name, container: c.Name, image: c.Image, policy: c.ImagePullPolicy}
 }
 
-// Bring brings what a container's image volumes show, which the runtime must be able to
-// mount, and then its own image, which it returns. All of them are pulled at once. An
-// error of type *pace.Blocked says for what the container has to wait. sandbox is the
-// config of the sandbox that is there.
+// Bring returns a container's image, and provides the images of its image volumes, which the runtime must be
+// able to mount. All are pulled concurrently. An error of type *pace.Blocked says why the container waits.
+// sandbox is the config of the existing sandbox.
 func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	shown := volumesOf(pod, c)
 	if len(shown) == 0 {
@@ -119,8 +117,7 @@ func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	return img, err
 }
 
-// bring returns the image needed. One that must be pulled is, in the background, and
-// the worker told when it has come.
+// bring returns the needed image. It pulls a missing one in the background, which wakes the worker at its end.
 func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	st := s.states[n.key]
 	if st == nil {
@@ -159,12 +156,12 @@ func (s *Images) set(key string, st *state) {
 	s.states[key] = st
 }
 
-// blocked is how a container waits for an image.
+// blocked returns how a container waits for an image.
 func blocked(why image.Error) *pace.Blocked {
 	return &pace.Blocked{Waiting: status.Waiting{Reason: why.Reason, Message: why.Message}, Retry: why.Retry}
 }
 
-// request is the need as the puller knows it.
+// request returns the puller's request for the need.
 func (s *Images) request(n need) image.Request {
 	return image.Request{
 		Image: n.image, Policy: n.policy, Owner: string(s.pod.UID),
@@ -172,7 +169,7 @@ func (s *Images) request(n need) image.Request {
 	}
 }
 
-// pull fetches an image on a goroutine of its own.
+// pull pulls an image on a new goroutine.
 func (s *Images) pull(pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxConfig) {
 	r := s.request(n)
 	r.Sandbox = sandbox()
@@ -186,7 +183,7 @@ func (s *Images) pull(pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxCon
 	})
 }
 
-// fetch pulls an image, unless the import of what lies on the disk brings it.
+// fetch pulls an image, unless it is imported from an archive.
 func (s *Images) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*cri.Image, error) {
 	select {
 	case <-ctx.Done():
@@ -206,7 +203,7 @@ func (s *Images) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*
 	return img, err
 }
 
-// secrets are those that the pod names; those that are not there are left out.
+// secrets returns the pod's pull secrets that exist.
 func (s *Images) secrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
 	var out []*corev1.Secret
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -223,7 +220,7 @@ func (s *Images) secrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret
 	return out, nil
 }
 
-// Pulled takes the result of a pull.
+// Pulled processes the result of a pull.
 func (s *Images) Pulled(key string, r Result) {
 	st := s.states[key]
 	if st == nil {
@@ -232,12 +229,12 @@ func (s *Images) Pulled(key string, r Result) {
 	st.image = cmp.Or(st.image, r.image)
 	st.Pulled(r.err, s.node.Clock.Now())
 	if st.image == nil && cutoff.Lost(r.err) {
-		s.node.Lost() // the step that follows pulls again, once the runtime is back
+		s.node.Lost() // the next step pulls again, when the runtime is back
 	}
 }
 
-// Look asks for the images of containers about to start, while the sandbox is made. It
-// changes nothing; Found takes what it returns.
+// Look reads the images of containers about to start, while the sandbox is created. It changes nothing; Found
+// takes its result.
 func (s *Images) Look(ctx context.Context, list []*corev1.Container) map[string]*cri.Image {
 	out := map[string]*cri.Image{}
 	for _, c := range list {
@@ -253,14 +250,14 @@ func (s *Images) Look(ctx context.Context, list []*corev1.Container) map[string]
 	return out
 }
 
-// Found takes over images that are there, by container.
+// Found records images that are present, by container.
 func (s *Images) Found(images map[string]*cri.Image) {
 	for name, img := range images {
 		s.set(name, &state{image: img})
 	}
 }
 
-// Arrived has every missing image looked for at once: some were imported.
+// Arrived makes the next check look for every missing image, because some were imported.
 func (s *Images) Arrived() {
 	s.node.Puller.Forget(string(s.pod.UID))
 	for _, st := range s.states {
@@ -268,15 +265,15 @@ func (s *Images) Arrived() {
 	}
 }
 
-// Started forgets the image of a container that runs: the next instance looks anew.
-// A pod at rest keeps no empty map.
+// Started forgets the image of a started container: the next instance checks again. A pod at rest keeps no empty
+// map.
 func (s *Images) Started(container string) {
 	if delete(s.states, container); len(s.states) == 0 {
 		s.states = nil
 	}
 }
 
-// Forget has all that a container needs looked for again.
+// Forget makes the next check look for everything that a container needs.
 func (s *Images) Forget(pod *corev1.Pod, c *corev1.Container) {
 	delete(s.states, c.Name)
 	for _, n := range volumesOf(pod, c) {
@@ -284,11 +281,11 @@ func (s *Images) Forget(pod *corev1.Pod, c *corev1.Container) {
 	}
 }
 
-// Wait waits for the pulls, which the end of the pod's life ends.
+// Wait waits for the pulls, which the end of the pod's life cancels.
 func (s *Images) Wait() { s.pulls.Wait() }
 
-// volumesOf are the needs of the image volumes that a container mounts. They are met
-// once for all the pod's containers: what a volume shows does not change.
+// volumesOf returns the needs of the image volumes that a container mounts. They are provided once for all of
+// the pod's containers: the content of a volume does not change.
 func volumesOf(pod *corev1.Pod, c *corev1.Container) []need {
 	var out []need
 	for i := range pod.Spec.Volumes {
@@ -300,7 +297,7 @@ func volumesOf(pod *corev1.Pod, c *corev1.Container) []need {
 	return out
 }
 
-// Mounts says whether a container mounts an image volume.
+// Mounts reports whether a container mounts an image volume.
 func Mounts(pod *corev1.Pod, c *corev1.Container) bool { return len(volumesOf(pod, c)) > 0 }
 
 func mounts(c *corev1.Container, volume string) bool {
@@ -312,11 +309,10 @@ func mounts(c *corev1.Container, volume string) bool {
 	return false
 }
 
-// keyOf is the key of a volume's image, which is no container's name.
+// keyOf returns the key of a volume's image, which no container's name equals.
 func keyOf(volume string) string { return "volume/" + volume }
 
-// Shown are the IDs of the images that the pod's volumes show, as far as they have been
-// brought.
+// Shown returns the IDs of the images of the pod's volumes, as far as they are present.
 func (s *Images) Shown(pod *corev1.Pod) map[string]string {
 	var out map[string]string
 	for i := range pod.Spec.Volumes {
@@ -331,8 +327,7 @@ func (s *Images) Shown(pod *corev1.Pod) map[string]string {
 	return out
 }
 
-// canMount says why the runtime cannot mount images: it would show an empty folder, and
-// say nothing.
+// canMount returns why the runtime cannot mount images: it would silently mount an empty folder.
 func (s *Images) canMount(ctx context.Context, c *corev1.Container) error {
 	v, err := s.node.Runtime.Version(ctx)
 	if err != nil {
@@ -346,8 +341,8 @@ func (s *Images) canMount(ctx context.Context, c *corev1.Container) error {
 	return nil
 }
 
-// Named are the images of a pod's volumes, by their full names. The pod's containers,
-// which the runtime tells of, do not name them.
+// Named returns the images of a pod's volumes, by their full names. The runtime reports only those of
+// containers.
 func Named(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {

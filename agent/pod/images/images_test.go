@@ -47,7 +47,7 @@ func (r *registry) ImageStatus(_ context.Context, name string) (*cri.Image, erro
 	return &cri.Image{Id: name}, nil
 }
 
-// bring is Bring until it has an image or waits for good, and how long that took.
+// bring calls Bring until it returns an image or waits for good, and returns how long that took.
 func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocked, time.Duration) {
 	t.Helper()
 	imported := make(chan struct{})
@@ -88,7 +88,7 @@ func TestBring(t *testing.T) {
 	})
 }
 
-// A runtime that cannot mount images would show an empty folder, and say nothing.
+// A runtime that cannot mount images would silently mount an empty folder.
 func TestImageVolumesNeedARuntimeThatMountsThem(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{

@@ -1,4 +1,4 @@
-// Package metrics counts what the pods of a node do, with kubelet's names and buckets.
+// Package metrics contains the metrics of a node's pods, with kubelet's names and buckets.
 package metrics
 
 import (
@@ -14,19 +14,19 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// Metrics are those of a node.
+// Metrics are the metrics of a node.
 type Metrics struct {
 	startedContainers prometheus.Counter
 	podStart          prometheus.Histogram
-	steps             *prometheus.HistogramVec // by what a worker did
+	steps             *prometheus.HistogramVec // by operation of a worker
 	operations        *prometheus.CounterVec   // of the runtime
 	failures          *prometheus.CounterVec
 	operationTook     *prometheus.HistogramVec
-	cgroups           *prometheus.HistogramVec // by what was done to a pod's cgroup
+	cgroups           *prometheus.HistogramVec // by operation on a pod's cgroup
 	volumes           *prometheus.HistogramVec
 }
 
-// New are the metrics of a node with these pods.
+// New registers the metrics of a node with these pods.
 func New(r prometheus.Registerer, node string, pods func() iter.Seq[*pod.Pod]) (*Metrics, error) {
 	const operation = "operation_type"
 	m := &Metrics{
@@ -34,17 +34,17 @@ func New(r prometheus.Registerer, node string, pods func() iter.Seq[*pod.Pod]) (
 			Name: "kubelet_started_containers_total", Help: "Containers started.",
 		}),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pod_start_duration_seconds", Help: "Time from the moment that the node learns of a pod until the pod is Running.",
+			Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from the node seeing a new pod until the pod is Running.",
 			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of one sync of a pod, by operation: create, sync or kill.", Buckets: prometheus.DefBuckets,
 		}, []string{operation}),
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_runtime_operations_total", Help: "Calls of the container runtime that have ended.",
+			Name: "kubelet_runtime_operations_total", Help: "Number of completed calls of the container runtime.",
 		}, []string{operation}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_runtime_operations_errors_total", Help: "Calls of the container runtime that failed.",
+			Name: "kubelet_runtime_operations_errors_total", Help: "Number of failed calls of the container runtime.",
 		}, []string{operation}),
 		operationTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_runtime_operations_duration_seconds", Help: "Duration of calls of the container runtime.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
@@ -78,7 +78,7 @@ func (m *Metrics) Operation(call string, took time.Duration, err error) {
 	}
 }
 
-// operationName is what upstream's metrics call a call of CRI.
+// operationName returns the name of a CRI call in upstream's metrics.
 func operationName(call string) string {
 	if call == "UpdateContainerResources" {
 		return "update_container"
@@ -102,7 +102,7 @@ func (m *Metrics) Cgroup(operation string, change func() error) error {
 	return change()
 }
 
-// Volume observes that a volume was set up; it is a volume.Observer.
+// Volume observes the setup of a volume; it is a volume.Observer.
 func (m *Metrics) Volume(plugin string, took time.Duration, err error) {
 	status := "success"
 	if err != nil {
@@ -123,7 +123,7 @@ func (t tally) runningPods() float64 {
 	return float64(n)
 }
 
-// tally counts, when it is asked, what the node has.
+// tally computes the current numbers when metrics are collected.
 type tally struct {
 	node string
 	pods func() iter.Seq[*pod.Pod]
@@ -134,7 +134,7 @@ var _ prometheus.Collector = tally{}
 var (
 	nodeNameDesc   = prometheus.NewDesc("kubelet_node_name", "The name of the node; always 1.", []string{"node"}, nil)
 	containersDesc = prometheus.NewDesc("kubelet_running_containers", "Containers of the runtime, by state.", []string{"container_state"}, nil)
-	volumesDesc    = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of the pods of the node, as they are to be and as they are.", []string{"plugin_name", "state"}, nil)
+	volumesDesc    = prometheus.NewDesc("volume_manager_total_volumes", "Number of volumes of the node's pods, by plugin, desired and actual.", []string{"plugin_name", "state"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -168,13 +168,13 @@ func (t tally) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// stateName is what upstream's metrics call the state of a container.
+// stateName returns the name of a container's state in upstream's metrics.
 func stateName(s status.State) string {
 	return [...]string{status.Created: "created", status.Running: "running", status.Exited: "exited", status.Unknown: "unknown"}[s]
 }
 
-// countVolumes adds the pod's volumes, by plugin and upstream's words for as it is to
-// be and as it is. What is behind a claim is known once it is mounted.
+// countVolumes counts the pod's volumes by plugin and by upstream's names for desired and actual state. The
+// plugin of a claim is known once it is mounted.
 func countVolumes(p *pod.Pod, out map[[2]string]int) {
 	mounted := p.Volumes()
 	for _, v := range p.Object().Spec.Volumes {
@@ -194,8 +194,8 @@ func (m *Metrics) Stepped(operation string, took time.Duration) {
 	m.steps.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Ran observes how long it took until a new pod ran.
+// Ran observes the time until a new pod ran.
 func (m *Metrics) Ran(took time.Duration) { m.podStart.Observe(took.Seconds()) }
 
-// Started counts a container that was started.
+// Started counts a started container.
 func (m *Metrics) Started() { m.startedContainers.Inc() }

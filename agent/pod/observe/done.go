@@ -9,10 +9,9 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// What follows notes what the worker has done itself.
+// The methods below record what the worker has done itself.
 
-// SandboxMade notes a sandbox that was just made, and reads what the runtime knows of
-// it, its addresses first of all.
+// SandboxMade records a new sandbox, and reads its status from the runtime, mainly its addresses.
 func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) error {
 	o.node.Owners.Add(id, o.id.UID)
 	o.seen.Sandboxes = append(o.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: o.node.Clock.Now()})
@@ -23,7 +22,7 @@ func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) e
 	return err
 }
 
-// SandboxStopped notes that a sandbox is dead.
+// SandboxStopped records that a sandbox is dead.
 func (o *Observer) SandboxStopped(id string) {
 	for i := range o.seen.Sandboxes {
 		if s := &o.seen.Sandboxes[i]; s.ID == id {
@@ -32,15 +31,14 @@ func (o *Observer) SandboxStopped(id string) {
 	}
 }
 
-// ContainerMade notes a container that was just made.
+// ContainerMade records a new container.
 func (o *Observer) ContainerMade(c status.Container) {
 	o.node.Owners.Add(c.ID, o.id.UID)
 	c.CreatedAt = o.node.Clock.Now()
 	o.seen.Containers = append(o.seen.Containers, c)
 }
 
-// Refresh reads one container anew. One that is gone is forgotten; one that ended stays
-// as its event told.
+// Refresh reads one container again. One that is gone is forgotten; one that ended stays as its event reported.
 func (o *Observer) Refresh(ctx context.Context, id string) error {
 	old := o.seen.ByID(id)
 	c, err := o.runtime().Container(ctx, id, old.SandboxID)
@@ -58,7 +56,7 @@ func (o *Observer) Refresh(ctx context.Context, id string) error {
 	return nil
 }
 
-// StartFailed notes that a container ended because the runtime could not start it.
+// StartFailed records that a container ended because the runtime could not start it.
 func (o *Observer) StartFailed(id string, why error) {
 	if c := o.seen.ByID(id); c != nil && c.State != status.Exited {
 		c.State, c.ExitCode, c.Reason, c.Message = status.Exited, 128, StartError, why.Error()
@@ -66,12 +64,12 @@ func (o *Observer) StartFailed(id string, why error) {
 	}
 }
 
-// ErrAlive says that, by the runtime, a container runs which it said it had stopped, as
-// containerd 2 does for some seconds when a shim was killed.
+// ErrAlive means that the runtime reports a container as running that it had stopped, as containerd 2 does for
+// some seconds after a shim was killed.
 var ErrAlive = errors.New("container still runs after its stop")
 
-// Stopped notes how a container ended that was stopped, unless its event has told: the
-// events that came meanwhile come first, they know best.
+// Stopped records how a stopped container ended, unless its event has reported it: pending events are applied
+// first, because they are more precise.
 func (o *Observer) Stopped(ctx context.Context, id string) error {
 	for _, ev := range o.pending() {
 		o.Apply(ev)
@@ -103,14 +101,14 @@ func (o *Observer) Explain(id, reason, message string) {
 	}
 }
 
-// Resized notes what a container has now.
+// Resized records the current resources of a container.
 func (o *Observer) Resized(id string, r *corev1.ResourceRequirements) {
 	if c := o.seen.ByID(id); c != nil {
 		c.Resources = r.DeepCopy()
 	}
 }
 
-// Forget drops a container or sandbox that is no more.
+// Forget removes a container or sandbox that no longer exists.
 func (o *Observer) Forget(id string) { o.seen.Forget(id) }
 
 // ForgetAll is for a pod of which nothing is left.

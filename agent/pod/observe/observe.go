@@ -1,6 +1,5 @@
-// Package observe keeps what the runtime has of one pod. All that is learned, from
-// events, from the runtime's answers and from what the pod's worker itself has done,
-// is written down here and nowhere else; others read it.
+// Package observe keeps the observed state of one pod in the runtime. Everything known from events, the
+// runtime's responses and the worker's own actions is recorded here and nowhere else; other parts read it.
 package observe
 
 import (
@@ -22,18 +21,17 @@ import (
 	"monopod/agent/runtime/inventory"
 )
 
-// StartError is what the runtime, and the agent, call the end of a container that could
-// not start.
+// StartError is the reason for the end of a container that could not start.
 const StartError = "StartError"
 
-// Owners knows whose a sandbox or container is.
+// Owners maps sandboxes and containers to pods.
 type Owners interface {
 	Add(id string, pod types.UID)
-	// Keep forgets what of the pod's is no more.
+	// Keep removes the pod's IDs that no longer exist.
 	Keep(pod types.UID, exists func(id string) bool)
 }
 
-// Node is what the observers of all pods of a node have in common; all is required.
+// Node is what the observers of all pods of a node share; all is required.
 type Node struct {
 	Clock   clock.PassiveClock
 	Runtime inventory.Reader // without its Ended
@@ -41,57 +39,56 @@ type Node struct {
 	// HostIPs and Allocatable are the node's.
 	HostIPs     []string
 	Allocatable corev1.ResourceList
-	// Flushed waits until the log of a container that ended is whole.
+	// Flushed waits until the log of a terminated container is complete.
 	Flushed func(ctx context.Context, c *status.Container)
-	// Log is where the log of an instance lies.
+	// Log returns the path of an instance's log.
 	Log func(pod *corev1.Pod, c *status.Container) string
 }
 
-// Observer has what the runtime has of one pod. Snapshot, Changes and Removed may be
-// used on any goroutine, all else belongs to the worker's.
+// Observer has the observed state of one pod. Snapshot, Changes and Removed may be called on any goroutine, all
+// others only on the worker's.
 type Observer struct {
 	node *Node
 	id   *identity.Pod
-	// pending takes the events that have come and are not applied yet.
+	// pending takes the events that have arrived and are not applied yet.
 	pending func() []runtime.Event
 
 	seen  status.Observed
-	stale bool // seen must be read anew
-	known bool // seen was right once: what is new in it was not adopted
+	stale bool // seen must be read again
+	known bool // seen was valid once: what is new in it was not adopted
 
 	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
 	mu       sync.Mutex                      // guards news
 	news     chan struct{}                   // closed and replaced with each snapshot
 }
 
-// New observes a pod of which nothing is known. pending takes the runtime's events that
-// have come and are not applied yet.
+// New returns the observer of a pod of which nothing is known. pending takes the runtime's events that have
+// arrived and are not applied yet.
 func New(node *Node, id *identity.Pod, pending func() []runtime.Event) *Observer {
 	return &Observer{node: node, id: id, pending: pending, news: make(chan struct{})}
 }
 
-// runtime reads what the runtime has.
+// runtime reads the runtime's state.
 func (o *Observer) runtime() inventory.Reader {
 	r := o.node.Runtime
 	r.Ended = o.readMessage
 	return r
 }
 
-// Seen is what is known now, to be read only.
+// Seen returns the current observed state, which must not be modified.
 func (o *Observer) Seen() *status.Observed { return &o.seen }
 
-// Snapshot is what was known when it was last published, to be read only; nil: the
-// worker is yet to look.
+// Snapshot returns the last published state, which must not be modified; nil: not observed yet.
 func (o *Observer) Snapshot() *status.Observed { return o.snapshot.Load() }
 
-// Changes closes when there is a newer snapshot.
+// Changes returns a channel that is closed when there is a newer snapshot.
 func (o *Observer) Changes() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.news
 }
 
-// Publish shows readers what is known now.
+// Publish publishes the current state for readers.
 func (o *Observer) Publish() {
 	o.snapshot.Store(new(o.seen.Clone()))
 	o.mu.Lock()
@@ -100,8 +97,8 @@ func (o *Observer) Publish() {
 	o.news = make(chan struct{})
 }
 
-// Removed takes a container or sandbox that is no more out of the snapshot. The worker
-// has to Forget it too.
+// Removed removes a container or sandbox that no longer exists from the snapshot. The worker must also Forget
+// it.
 func (o *Observer) Removed(id string) {
 	for {
 		old := o.snapshot.Load()
@@ -113,11 +110,11 @@ func (o *Observer) Removed(id string) {
 	}
 }
 
-// Doubt has the next Look read everything anew.
+// Doubt makes the next Look read everything again.
 func (o *Observer) Doubt() { o.stale = true }
 
-// Look reads the pod anew from the runtime, if that is called for. fresh: it did; first:
-// and never had before, so that an agent before this one has made what there is.
+// Look reads the pod from the runtime, if necessary. fresh: it did; first: for the first time, so that an
+// earlier agent has created what exists.
 func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 	if !o.stale {
 		o.known = true
@@ -139,8 +136,8 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 	return true, first, nil
 }
 
-// Believe takes over what containers have that another agent started: what the stored
-// status says, else what the spec gives them.
+// Believe sets the resources of containers that another agent started: those of the stored status, otherwise
+// those of the spec.
 func (o *Observer) Believe(pod *corev1.Pod) {
 	for i := range o.seen.Containers {
 		c := &o.seen.Containers[i]
@@ -155,9 +152,8 @@ func (o *Observer) Believe(pod *corev1.Pod) {
 	}
 }
 
-// Apply puts an event into what is known. The runtime's own status follows some 20 to
-// 70 ms later; there is no need to wait for it. A start is not taken from an event: the
-// step at work has yet to report it.
+// Apply applies an event to the observed state. The runtime's status follows some 20 to 70 ms later, which need
+// not be awaited. The event of a start is ignored: the step in progress reports it.
 func (o *Observer) Apply(ev runtime.Event) {
 	if ev.Type == runtime.EventSandboxExited {
 		o.SandboxStopped(ev.SandboxID)
@@ -178,7 +174,7 @@ func (o *Observer) Apply(ev runtime.Event) {
 	}
 }
 
-// readMessage fetches the termination message of a container that ended.
+// readMessage reads the termination message of a container that ended.
 func (o *Observer) readMessage(c *status.Container) {
 	if c.MessagePath == "" {
 		return
@@ -193,8 +189,7 @@ func (o *Observer) readMessage(c *status.Container) {
 	}
 }
 
-// Tidy forgets whose containers and sandboxes were that are no more. exists says of an
-// ID that it is not among them.
+// Tidy forgets the owners of containers and sandboxes that no longer exist. exists reports whether an ID exists.
 func (o *Observer) Tidy() (exists func(id string) bool) {
 	ids := map[string]bool{}
 	for i := range o.seen.Containers {
@@ -208,7 +203,7 @@ func (o *Observer) Tidy() (exists func(id string) bool) {
 	return exists
 }
 
-// Facts are what field references of the pod may ask for.
+// Facts returns the values for field references of the pod.
 func (o *Observer) Facts(pod *corev1.Pod) env.Facts {
 	f := env.Facts{Pod: pod, HostIPs: o.node.HostIPs, Allocatable: o.node.Allocatable}
 	if pod.Spec.HostNetwork {

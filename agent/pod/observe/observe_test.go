@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/inventory"
 )
 
-// machine is a runtime with one sandbox and what containers it is given.
+// machine is a runtime with one sandbox and the containers it is given.
 type machine struct {
 	containers map[string]cri.ContainerState
 	err        error
@@ -90,7 +90,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Events know best: the runtime may say for a moment that what ended runs.
+// Events take precedence: the runtime may report for a moment that a terminated container runs.
 func TestEventsComeFirst(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
@@ -132,7 +132,7 @@ func TestAFailedStartIsAnEnd(t *testing.T) {
 	}
 }
 
-// Readers on other goroutines see what was published, but for what was removed since.
+// Readers on other goroutines see what was published, without what was removed since.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o, owners := observer(&machine{})

@@ -1,5 +1,4 @@
-// Package pace is when a pod is looked at again, and why containers of it do not start
-// until then.
+// Package pace decides when a pod is synced again, and records why its containers do not start until then.
 package pace
 
 import (
@@ -13,8 +12,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Blocked is why a container does not start now, and when to try again; a zero Retry
-// leaves that to whoever wakes the worker.
+// Blocked is why a container does not start now, and when to retry; with a zero Retry another event wakes the
+// worker.
 type Blocked struct {
 	status.Waiting
 	Retry time.Duration
@@ -22,29 +21,28 @@ type Blocked struct {
 
 func (b *Blocked) Error() string { return b.Reason + ": " + b.Message }
 
-// Config is between attempts to start a container that cannot be: a mistake in its
-// config, an error of the runtime (SPEC 5: error backoff 10 s).
+// Config is the pause between attempts to create a container that fails: an invalid config, an error of the
+// runtime (SPEC 5: error backoff 10 s).
 const Config = 10 * time.Second
 
-// patient is how many failed steps in a row may have gone before a name that stays in
-// use is called an error.
+// patient is after how many failed steps in a row a name that is still in use counts as an error.
 const patient = 5
 
-// Pace is that of one pod. The zero value works; it is for one goroutine.
+// Pace is the pace of one pod. The zero value is ready to use; only one goroutine may use it.
 type Pace struct {
 	waiting  map[string]status.Waiting // by container
-	retry    time.Duration             // until the next step; 0: the usual
+	retry    time.Duration             // until the next step; 0: the default
 	failures int                       // failed steps in a row
 	panics   int                       // steps in a row that panicked
 }
 
-// Step begins a step: so far nothing asks for another.
+// Step begins a step: no retry is requested yet.
 func (p *Pace) Step() { p.retry = 0 }
 
-// Round begins a round of a step: so far every container may start.
+// Round begins a round of a step: no container is blocked yet.
 func (p *Pace) Round() { p.waiting = map[string]status.Waiting{} }
 
-// RetryIn asks for another step no later than d from now.
+// RetryIn requests another step no later than d from now.
 func (p *Pace) RetryIn(d time.Duration) {
 	d = max(d, time.Millisecond)
 	if p.retry == 0 || d < p.retry {
@@ -52,10 +50,10 @@ func (p *Pace) RetryIn(d time.Duration) {
 	}
 }
 
-// Retry is the time until the next step that was asked for; 0: nobody did.
+// Retry returns the requested time until the next step; 0: none.
 func (p *Pace) Retry() time.Duration { return p.retry }
 
-// Wait says why a container waits.
+// Wait records why a container waits.
 func (p *Pace) Wait(container string, why status.Waiting) {
 	if p.waiting == nil {
 		p.Round()
@@ -63,8 +61,7 @@ func (p *Pace) Wait(container string, why status.Waiting) {
 	p.waiting[container] = why
 }
 
-// WaitAll says why all init containers and containers of the pod wait, but for those
-// that except names.
+// WaitAll records why all init containers and containers of the pod wait, except those that except names.
 func (p *Pace) WaitAll(pod *corev1.Pod, why status.Waiting, except func(container string) bool) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -75,8 +72,7 @@ func (p *Pace) WaitAll(pod *corev1.Pod, why status.Waiting, except func(containe
 	}
 }
 
-// Creating is the reason why containers wait of a pod whose sandbox or volumes are not
-// there yet.
+// Creating is the reason why containers wait while the sandbox or the volumes are created.
 func Creating(pod *corev1.Pod) string {
 	if len(pod.Spec.InitContainers) > 0 {
 		return "PodInitializing"
@@ -84,13 +80,13 @@ func Creating(pod *corev1.Pod) string {
 	return "ContainerCreating"
 }
 
-// Started says that a container waits no longer.
+// Started records that a container no longer waits.
 func (p *Pace) Started(container string) { delete(p.waiting, container) }
 
-// Waiting is why containers wait, by name, to be read only.
+// Waiting returns why containers wait, by name; it must not be modified.
 func (p *Pace) Waiting() map[string]status.Waiting { return p.waiting }
 
-// Blocked is err, unless it only says why the container has to wait.
+// Blocked records why a container waits if err is a Blocked, and returns other errors.
 func (p *Pace) Blocked(container string, err error) error {
 	b := &Blocked{}
 	if !errors.As(err, &b) {
@@ -105,36 +101,36 @@ func (p *Pace) Blocked(container string, err error) error {
 	return nil
 }
 
-// Undecided says whether a call was cut off, or met what an earlier one is still
-// making: the pod is looked at anew, and no error is reported.
+// Undecided reports whether a call was interrupted, or an earlier call is still in progress: the pod is observed
+// again, and no error is reported.
 func (p *Pace) Undecided(err error) bool {
 	return cutoff.Lost(err) || (cutoff.Exists(err) || cutoff.Pending(err)) && p.failures < patient
 }
 
-// Succeeded notes that a step went well.
+// Succeeded records that a step succeeded.
 func (p *Pace) Succeeded() { p.failures = 0 }
 
-// Failing says that the last step failed.
+// Failing reports whether the last step failed.
 func (p *Pace) Failing() bool { return p.failures > 0 }
 
-// Failed spaces out the steps that follow a failed one: 1 s doubled up to 10 s.
+// Failed delays the next step after a failed one: 1 s, doubling up to 10 s.
 func (p *Pace) Failed() {
 	p.RetryIn(min(time.Second<<min(p.failures, 4), 10*time.Second))
 	p.failures++
 }
 
-// Panicked spaces out the steps that follow one that panicked: 1 s doubled up to 5 min.
+// Panicked delays the next step after one that panicked: 1 s, doubling up to 5 min.
 func (p *Pace) Panicked() {
 	p.retry = min(guard.First<<min(p.panics, 9), guard.Last)
 	p.panics++
 }
 
-// Well ends the time after a panic; false: there was none.
+// Well resets the delay after a panic; false if there was none.
 func (p *Pace) Well() bool {
 	was := p.panics > 0
 	p.panics = 0
 	return was
 }
 
-// Unwell says that the last step panicked.
+// Unwell reports whether the last step panicked.
 func (p *Pace) Unwell() bool { return p.panics > 0 }

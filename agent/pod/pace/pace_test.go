@@ -50,7 +50,7 @@ func TestTheEarliestRetryCounts(t *testing.T) {
 	if p.Retry() != time.Second {
 		t.Error(p.Retry())
 	}
-	if p.RetryIn(0); p.Retry() != time.Millisecond { // never at once: others want to run
+	if p.RetryIn(0); p.Retry() != time.Millisecond { // never 0: others must be able to run
 		t.Error(p.Retry())
 	}
 }
@@ -76,7 +76,7 @@ func TestWhatBlocksAContainer(t *testing.T) {
 	}
 }
 
-// A name that stays in use is an error in the end; a runtime that is away never is.
+// A name that stays in use becomes an error; an unavailable runtime never does.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	var p pace.Pace

@@ -1,5 +1,5 @@
-// Package plan decides what a pod needs next: which sandbox, which containers to
-// start, which to kill. It is pure; the agent carries the plan out.
+// Package plan computes what a pod needs next: a new sandbox, containers to start, containers to kill. It is
+// pure; the agent carries the plan out.
 package plan
 
 import (
@@ -12,7 +12,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Kill is one container to stop, and why, in words for an event.
+// Kill is a container to stop, and the reason as the text of an event.
 type Kill struct {
 	Container *status.Container
 	Message   string
@@ -20,28 +20,28 @@ type Kill struct {
 
 // Plan is what to do, in this order.
 type Plan struct {
-	// RestartAll is the container whose end makes all start anew, ephemeral ones
-	// excepted: those in Kill are to end at once, and when none of them runs all are to
-	// be removed, this one last. Nothing else is planned beside; nil: no such thing.
+	// RestartAll is the container whose end makes all restart, except ephemeral ones: those in Kill must end at
+	// once, and when none of them runs all are removed, this one last. The plan contains nothing else then; nil:
+	// no such container.
 	RestartAll *status.Container
 
-	NewSandbox bool   // stop what is left of the old one, then make a new one
+	NewSandbox bool   // stop what is left of the old one, then create a new one
 	Attempt    uint32 // of the new sandbox
 	Kill       []Kill
-	// Start names the containers to start now: ephemeral ones, then init containers,
-	// then the others. One that crashed may have to wait out its backoff.
+	// Start names the containers to start now: ephemeral ones, then init containers, then the others. One that
+	// crashed may have to wait for its backoff.
 	Start []*corev1.Container
 }
 
-// Input is what a plan depends on.
+// Input is the input of For.
 type Input struct {
 	Pod     *corev1.Pod
 	Seen    *status.Observed
 	Started func(id string) bool           // startup probe passed
-	Failed  func(id string) (string, bool) // the probe that wants a container killed
+	Failed  func(id string) (string, bool) // the failed probe of a container
 }
 
-// For makes the plan of a pod that is to run.
+// For computes the plan of a pod that should run.
 func For(in Input) Plan {
 	if trigger := status.RestartsAll(in.Pod, in.Seen); trigger != nil {
 		return in.restartAll(trigger)
@@ -77,8 +77,7 @@ func (in *Input) isEphemeral(name string) bool {
 	return slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// fresh plans a pod without a living sandbox. One that will not restart anything
-// gets none.
+// fresh plans a pod without a running sandbox. It plans none if no container restarts.
 func (in *Input) fresh(old *status.Sandbox) Plan {
 	if !in.anythingToRun() {
 		return Plan{}
@@ -108,11 +107,11 @@ func (in *Input) anythingToRun() bool {
 	return false
 }
 
-// exitUnknown is the code of a container whose end nobody saw, as upstream has it.
+// exitUnknown is upstream's exit code of a container whose end was not observed.
 const exitUnknown = 137
 
-// restarts says whether a container that does not run should: by its last end
-// and the restart policy. Its own state is not looked at otherwise.
+// restarts reports whether a container that does not run should, by its last end and the restart policy. It does
+// not consider its current state otherwise.
 func (in *Input) restarts(c *corev1.Container) bool {
 	last := in.Seen.Latest(c.Name)
 	if last == nil || last.State == status.Created || status.Sidecar(c) {
@@ -125,8 +124,8 @@ func (in *Input) restarts(c *corev1.Container) bool {
 	return status.Restarts(in.Pod, c, code)
 }
 
-// kills finds running containers that a probe condemns or whose spec changed, and
-// those that the runtime lost, as it was killed while it made them.
+// kills finds running containers with a failed probe or a changed spec, and those in an unknown state, because
+// the runtime was killed while it created them.
 func (in *Input) kills(p *Plan) {
 	for _, list := range [][]corev1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
 		for i := range list {
@@ -146,8 +145,7 @@ func (in *Input) kills(p *Plan) {
 	}
 }
 
-// ephemeral adds the ephemeral containers that have not run: they run once,
-// whatever becomes of the others.
+// ephemeral adds the ephemeral containers that have not run: they run once, regardless of the others.
 func (in *Input) ephemeral(p *Plan) {
 	for _, c := range spec.Ephemeral(in.Pod) {
 		if last := in.Seen.Latest(c.Name); last != nil && last.State != status.Created || last == nil && in.ran(c.Name) {
@@ -157,7 +155,7 @@ func (in *Input) ephemeral(p *Plan) {
 	}
 }
 
-// ran says whether the ephemeral container has run and the runtime forgot it.
+// ran reports whether the ephemeral container has run, even if the runtime no longer has it.
 func (in *Input) ran(name string) bool {
 	for i := range in.Pod.Status.EphemeralContainerStatuses {
 		if s := &in.Pod.Status.EphemeralContainerStatuses[i]; s.Name == name {
@@ -167,8 +165,7 @@ func (in *Input) ran(name string) bool {
 	return false
 }
 
-// want adds a container to the plan unless it runs, will be killed first, or is
-// done for good.
+// want adds a container to the plan unless it runs, will be killed first, or has finished for good.
 func (in *Input) want(p *Plan, c *corev1.Container) {
 	last := in.Seen.Latest(c.Name)
 	if last != nil && (last.State == status.Running || last.State == status.Unknown) {
@@ -179,9 +176,8 @@ func (in *Input) want(p *Plan, c *corev1.Container) {
 	}
 }
 
-// initialized adds the init container whose turn it is and says whether the
-// regular containers may start. Once one of those has run in this sandbox the
-// init containers are done, but sidecars are kept running.
+// initialized adds the next init container and reports whether the regular containers may start. Once one of
+// those has run in this sandbox the init containers are finished, but sidecars are kept running.
 func (in *Input) initialized(p *Plan, sandbox string) bool {
 	done := in.ranIn(sandbox)
 	for i := range in.Pod.Spec.InitContainers {

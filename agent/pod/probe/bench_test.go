@@ -18,11 +18,11 @@ import (
 	"monopod/agent/pod/probe"
 )
 
-// The yardstick: 200 pods with one probe each, every 10 s, are 20 probes a second.
+// 200 pods with one probe each, every 10 s, are 20 probes a second.
 const perSecond = 20
 
-// processor is the time that this process has had of the processors. What answers
-// HTTP, TCP and gRPC is part of it, so that what is reported is too much.
+// processor returns the CPU time of this process. It includes the probed HTTP, TCP and gRPC servers, so the
+// result is too high.
 func processor(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -32,7 +32,7 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// handlers are one of each kind, against servers on loopback.
+// handlers are one of each type, for servers on loopback.
 func handlers(b *testing.B) map[string]*corev1.ProbeHandler {
 	b.Helper()
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -56,7 +56,7 @@ func handlers(b *testing.B) map[string]*corev1.ProbeHandler {
 	}
 }
 
-// BenchmarkProbe is the cost of one probe of each kind.
+// BenchmarkProbe measures one probe of each type.
 func BenchmarkProbe(b *testing.B) {
 	all := handlers(b)
 	caller := probe.Caller{Exec: &container{}}
@@ -76,8 +76,8 @@ func BenchmarkProbe(b *testing.B) {
 	}
 }
 
-// BenchmarkManagers is what 200 pods cost with a probe by exec, by HTTP or by TCP each:
-// five seconds of them with periods of a second, a tenth of the usual.
+// BenchmarkManagers measures 200 pods with a probe by exec, HTTP or TCP each: for five seconds with periods of
+// one second, a tenth of the usual.
 func BenchmarkManagers(b *testing.B) {
 	all := handlers(b)
 	for b.Loop() {

@@ -16,11 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxRedirects are followed within a container (upstream: 10).
+// maxRedirects is the maximum number of redirects within a container (upstream: 10).
 const maxRedirects = 10
 
-// http takes 200 to 399 for a success. A redirect that is not followed is one, with a
-// warning. A server that begins to answer and does not finish tells nothing.
+// http succeeds for a status from 200 to 399. A redirect that is not followed is a success with a warning. A
+// response that breaks off is an unknown result.
 func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target) (warning string, err error) {
 	req, err := request(ctx, a, t, "kube-probe/1.37")
 	if err != nil {
@@ -43,9 +43,9 @@ func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target) (wa
 	return "", nil
 }
 
-// HTTPHook asks once for a lifecycle hook. Any answer is a success, whatever its status,
-// as upstream has it. A server that speaks plain HTTP where the hook says HTTPS is asked
-// again without TLS and without credentials, with a warning.
+// HTTPHook sends the request of a lifecycle hook once. Any response is a success, whatever its status, as
+// upstream. If the hook uses HTTPS and the server plain HTTP, it repeats the request without TLS and
+// credentials, with a warning.
 func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target, timeout time.Duration) (warning string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -76,7 +76,7 @@ func ask(client *http.Client, req *http.Request) error {
 	return resp.Body.Close()
 }
 
-// client checks no certificates and goes through no proxy.
+// client verifies no certificates and uses no proxy.
 func (c Caller) client() *http.Client {
 	return &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true, DialContext: c.dial,
@@ -84,8 +84,7 @@ func (c Caller) client() *http.Client {
 	}}
 }
 
-// sameHost follows redirects within the container only: one that leads away is
-// an answer in itself.
+// sameHost follows only redirects within the container: one to another host is the response.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -102,7 +101,7 @@ func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent strin
 		return nil, err
 	}
 	u, err := url.Parse(a.Path)
-	if err != nil { // it was admitted: it is asked for as it is
+	if err != nil { // it passed validation
 		u = &url.URL{Path: a.Path}
 	}
 	u.Scheme, u.Host = strings.ToLower(cmp.Or(string(a.Scheme), "http")), net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port))
@@ -115,7 +114,8 @@ func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent strin
 	return req, nil
 }
 
-// headers are the action's own and those that it leaves out. An empty Accept is none.
+// headers returns the action's headers and the defaults of those it does not set. An empty Accept removes the
+// header.
 func headers(own []corev1.HTTPHeader, agent string) http.Header {
 	all := http.Header{}
 	for _, h := range own {

@@ -34,7 +34,7 @@ func hostPort(t *testing.T, address string) (string, int) {
 	return host, port
 }
 
-// serve answers until the test ends.
+// serve serves until the test ends.
 func serve(t *testing.T, handler http.HandlerFunc) probe.Target {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -47,7 +47,7 @@ func get(path string, headers ...corev1.HTTPHeader) *corev1.HTTPGetAction {
 	return &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("web"), HTTPHeaders: headers}
 }
 
-// answers are those of a web server that has everything a probe can meet.
+// answers are the paths of a web server with everything that a probe can meet.
 func answers(w http.ResponseWriter, r *http.Request) {
 	step, last := strings.CutPrefix(r.URL.Path, "/steps/")
 	left, _ := strconv.Atoi(step)
@@ -56,7 +56,7 @@ func answers(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, fmt.Sprintf("/steps/%d", left-1), http.StatusFound)
 	case r.URL.Path == "/away":
 		http.Redirect(w, r, "http://example.invalid/", http.StatusFound)
-	case r.URL.Path == "/port": // the host is what counts
+	case r.URL.Path == "/port": // the host counts
 		http.Redirect(w, r, "http://"+r.Host+"/200", http.StatusMovedPermanently)
 	case r.URL.Path == "/long":
 		w.WriteHeader(http.StatusMultipleChoices)
@@ -75,8 +75,8 @@ func answers(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A status from 200 to 399 is a success; so is a redirect that leads away, which the
-// user hears of. Ten redirects within the container are followed.
+// A status from 200 to 399 is a success; so is a redirect to another host, with a warning. Ten redirects within
+// the container are followed.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	const redirected = "Probe terminated redirects, Response body: "
@@ -121,7 +121,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// A request has upstream's headers, and those of the user in their place.
+// A request has upstream's headers, or the user's instead.
 func TestHTTPHeaders(t *testing.T) {
 	t.Parallel()
 	type seen struct{ host, agent, accept, more string }
@@ -164,7 +164,7 @@ func TestHTTPHeaders(t *testing.T) {
 	}
 }
 
-// A hook succeeds with whatever is answered; it fails when nobody answers.
+// A hook succeeds with any response; it fails without one.
 func TestHTTPHook(t *testing.T) {
 	t.Parallel()
 	at := serve(t, answers)
@@ -188,7 +188,7 @@ func TestHTTPHook(t *testing.T) {
 	}
 }
 
-// A hook for HTTPS of a server without TLS is asked for again, without what is secret.
+// A hook with HTTPS to a server without TLS is repeated without secrets.
 func TestHTTPSHookOfAPlainServer(t *testing.T) {
 	t.Parallel()
 	asked := make(chan http.Header, 1)
@@ -204,7 +204,7 @@ func TestHTTPSHookOfAPlainServer(t *testing.T) {
 	}
 }
 
-// The user hears of what a probe that succeeds meets, each time.
+// Each warning of a successful probe is reported.
 func TestWarningsAreTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestWarningsAreTold(t *testing.T) {
 	})
 }
 
-// pipe leads to a server that redirects to another host.
+// pipe connects to a server that redirects to another host.
 func pipe(_ context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
 	go func() {

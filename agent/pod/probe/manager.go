@@ -13,10 +13,10 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Kind of probe.
+// Kind is the type of a probe.
 type Kind int
 
-// The kinds of probes.
+// The types of probes.
 const (
 	Startup Kind = iota
 	Liveness
@@ -29,30 +29,28 @@ func (k Kind) String() string { return [...]string{"Startup", "Liveness", "Readi
 type Container struct {
 	Spec *corev1.Container
 	Target
-	// Adopted: it ran before this agent did. Its first probes are spread over their
-	// period, and what was known of it holds until they speak.
+	// Adopted: it ran before this agent started. Its first probes are spread over their period, and the earlier
+	// results hold until then.
 	Adopted        bool
-	Ready, Started bool // what was known
+	Ready, Started bool // the earlier results
 }
 
-// Events hears of changes. They may be called from any goroutine and must not wait.
+// Events are called for changes, from any goroutine. They must not block.
 type Events struct {
-	// Changed: a result of the container is no longer what it was.
+	// Changed: a result of the container has changed.
 	Changed func(id string)
-	// Failed: one probe failed; the threshold may not be reached yet. An
-	// UnknownError does not count.
+	// Failed: one probe failed, perhaps below the threshold. An UnknownError does not count.
 	Failed func(id string, kind Kind, err error)
-	// Warned: one probe succeeded, but the user should hear what it met.
+	// Warned: one probe succeeded with a warning.
 	Warned func(id string, kind Kind, warning string)
 }
 
-// Manager runs the probes of one pod's containers. Its methods are safe for
-// concurrent use.
+// Manager runs the probes of one pod's containers. It is safe for concurrent use.
 type Manager struct {
 	Caller Caller
 	Clock  clock.Clock
 	Events Events
-	// Metrics count the probes as those of Pod; nil: nobody counts.
+	// Metrics count the probes as those of Pod; nil: not counted.
 	Metrics *Metrics
 	Pod     *corev1.Pod
 	Guard   *guard.Guard // nil: panics are recovered and not reported
@@ -65,11 +63,11 @@ type Manager struct {
 
 type probed struct {
 	started, ready bool
-	failed         *Kind // the startup or liveness probe that wants it killed
+	failed         *Kind // the startup or liveness probe that failed
 	cancel         context.CancelFunc
 }
 
-// Add starts the probes of a container; of one already known it does nothing.
+// Add starts the probes of a container; it does nothing for a known one.
 func (m *Manager) Add(ctx context.Context, c Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +89,7 @@ func (m *Manager) Add(ctx context.Context, c Container) {
 	m.rest(ctx, c, p)
 }
 
-// keep runs a probe on a goroutine of its own; one that panics starts again.
+// keep runs a probe on a new goroutine, and restarts it after a panic.
 func (m *Manager) keep(ctx context.Context, probe func()) {
 	m.Guard.Go(&m.wg, "probe", func() { m.Guard.Keep(ctx, m.Clock, "probe", probe) })
 }
@@ -116,7 +114,7 @@ func (m *Manager) rest(ctx context.Context, c Container, p *probed) {
 	}
 }
 
-// loop runs one probe until it has said its last word or ctx ends.
+// loop runs one probe until its result is final or ctx ends.
 func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, probe *corev1.Probe) {
 	period := time.Duration(max(probe.PeriodSeconds, 1)) * time.Second
 	delay := time.Duration(probe.InitialDelaySeconds) * time.Second
@@ -162,13 +160,13 @@ func (m *Manager) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// streak counts equal results in a row.
+// streak counts equal consecutive results.
 type streak struct {
 	ok bool
 	n  int32
 }
 
-// add returns the verdict once a streak reaches its threshold.
+// add returns the verdict when a streak reaches its threshold.
 func (s *streak) add(ok bool, probe *corev1.Probe) (verdict, reached bool) {
 	if s.ok != ok {
 		s.ok, s.n = ok, 0
@@ -181,7 +179,7 @@ func (s *streak) add(ok bool, probe *corev1.Probe) (verdict, reached bool) {
 	return ok, s.n >= threshold
 }
 
-// settle records a verdict and says whether it is the probe's last.
+// settle records a verdict and reports whether it is the probe's last.
 func (m *Manager) settle(id string, p *probed, kind Kind, ok bool) (last bool) {
 	m.mu.Lock()
 	changed := false
@@ -200,7 +198,7 @@ func (m *Manager) settle(id string, p *probed, kind Kind, ok bool) (last bool) {
 	return last
 }
 
-// Ready says whether a container is; one without probes is.
+// Ready reports whether a container is ready; one without probes is.
 func (m *Manager) Ready(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,7 +206,7 @@ func (m *Manager) Ready(id string) bool {
 	return p == nil || p.ready && p.started
 }
 
-// Started says whether a container's startup probe, if any, succeeded.
+// Started reports whether a container's startup probe, if any, succeeded.
 func (m *Manager) Started(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +214,7 @@ func (m *Manager) Started(id string) bool {
 	return p == nil || p.started
 }
 
-// Failed is the probe that wants a container killed.
+// Failed returns the probe that failed the container.
 func (m *Manager) Failed(id string) (Kind, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,7 +224,7 @@ func (m *Manager) Failed(id string) (Kind, bool) {
 	return 0, false
 }
 
-// Keep ends the probes of all containers that keep does not want.
+// Keep ends the probes of all containers for which keep is false.
 func (m *Manager) Keep(keep func(id string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Metrics count probes under upstream's names; nil counts nothing.
+// Metrics counts probes, with upstream's names; nil counts nothing.
 type Metrics struct {
 	results  *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
-// NewMetrics registers them.
+// NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -42,7 +42,7 @@ func (m *Metrics) observe(pod *corev1.Pod, container string, kind Kind, took tim
 	m.duration.WithLabelValues(kind.String(), container, pod.Name, pod.Namespace).Observe(took.Seconds())
 }
 
-// Forget drops what was counted of a pod that is gone.
+// Forget removes the series of a pod that is gone.
 func (m *Metrics) Forget(pod *corev1.Pod) {
 	if m == nil {
 		return

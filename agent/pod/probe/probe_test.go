@@ -198,7 +198,7 @@ func (b broken) ExecSync(context.Context, string, []string, time.Duration) ([]by
 	return nil, nil, 0, b.error
 }
 
-// TestUnknownCountsForNothing: a runtime that is away makes no container fail.
+// TestUnknownCountsForNothing: an unavailable runtime fails no container.
 func TestUnknownCountsForNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestUnknownCountsForNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, failed := m.Failed("id"); failed || !m.Ready("id") {
-			t.Error("a container fails for want of the runtime")
+			t.Error("a container fails because the runtime is unavailable")
 		}
 	})
 }

@@ -1,8 +1,8 @@
-// Package probe asks containers how they are.
+// Package probe probes containers.
 //
 //   - Do runs one probe or hook handler once.
 //   - Manager runs the probes of running containers by their periods and
-//     thresholds, keeps the results and says when one changed.
+//     thresholds, keeps the results and reports changes.
 package probe
 
 import (
@@ -31,7 +31,7 @@ type Execer interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
 }
 
-// Caller reaches containers.
+// Caller connects to containers.
 type Caller struct {
 	Exec Execer
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) // nil: the machine's network
@@ -44,26 +44,25 @@ func (c Caller) dial(ctx context.Context, network, address string) (net.Conn, er
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// Target is the container a handler is about.
+// Target is the container of a handler.
 type Target struct {
 	ContainerID string
 	Host        string // the pod's address
 	Ports       []corev1.ContainerPort
 }
 
-// UnknownError says that a handler could not be run, which tells nothing of the
-// container: a probe that ends so counts for nothing.
+// UnknownError means that a handler could not be run: a probe with this result does not count.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return e.Err.Error() }
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// execSlack is how much longer than a command the runtime may take to say that the
-// command took too long (upstream: 2 min).
+// execSlack is how much longer than a command the runtime may take to report that the command timed out
+// (upstream: 2 min).
 const execSlack = 2 * time.Minute
 
-// Do runs a probe's handler once. A warning belongs to a success: the user should hear
-// of it nevertheless. An error says why the handler failed, in words for an event.
+// Do runs a probe's handler once. A warning belongs to a success and is reported to the user. An error says why
+// the handler failed, as the text of an event.
 func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeout time.Duration) (warning string, err error) {
 	if h.Exec != nil {
 		return "", c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
@@ -81,7 +80,7 @@ func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeou
 	return "", &UnknownError{errors.New("missing probe handler")}
 }
 
-// command fails with any exit code but 0, and says what the command did.
+// command fails with any exit code but 0, with the command's output.
 func (c Caller) command(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout+execSlack)
 	defer cancel()
@@ -98,14 +97,14 @@ func (c Caller) command(ctx context.Context, id string, cmd []string, timeout ti
 	return nil
 }
 
-// maxOutput is kept of what a command prints or an HTTP server answers (upstream: 10 KiB).
+// maxOutput is how much is kept of the output of a command or the body of an HTTP response (upstream: 10 KiB).
 const maxOutput = 10 << 10
 
 func clip(b []byte) string {
 	return string(bytes.ToValidUTF8(b[:min(len(b), maxOutput)], nil))
 }
 
-// Port is a port by number, or by the name of one of the container's.
+// Port returns a port by number, or by the name of one of the container's.
 func Port(p intstr.IntOrString, ports []corev1.ContainerPort) (int, error) {
 	n := p.IntValue()
 	if p.Type == intstr.String {

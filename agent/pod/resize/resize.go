@@ -1,6 +1,5 @@
-// Package resize decides what becomes of pods that ask for other resources while they
-// run: whether there is room for that, which containers must start again for it, and
-// what they have until then.
+// Package resize decides about pods whose resources change while they run: whether the node has enough for it,
+// which containers must restart for it, and what they have until then.
 package resize
 
 import (
@@ -17,8 +16,8 @@ import (
 	"monopod/agent/resources/amount"
 )
 
-// Containers are those that can be resized, and the plain init containers. They are
-// the spec's own.
+// Containers returns those that can be resized, and the plain init containers. They are the spec's own, not
+// copies.
 func Containers(s *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
@@ -29,17 +28,17 @@ func Containers(s *corev1.PodSpec) []*corev1.Container {
 	return out
 }
 
-// Asked says whether a container of next has other resources than in old.
+// Asked reports whether a container of next has other resources than in old.
 func Asked(next, old *corev1.PodSpec) bool {
 	return anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
 }
 
-// Requested says whether a container of next requests another amount than in old.
+// Requested reports whether a container of next requests another amount than in old.
 func Requested(next, old *corev1.PodSpec, name corev1.ResourceName) bool {
 	return anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return !amount.Same(a.Requests, b.Requests, name) })
 }
 
-// anyOther says whether a container of next differs from the one in old.
+// anyOther reports whether a container of next differs from the one in old.
 func anyOther(next, old *corev1.PodSpec, differ func(a, b *corev1.ResourceRequirements) bool) bool {
 	had := Containers(old)
 	return slices.ContainsFunc(Containers(next), func(c *corev1.Container) bool {
@@ -48,7 +47,7 @@ func anyOther(next, old *corev1.PodSpec, differ func(a, b *corev1.ResourceRequir
 	})
 }
 
-// changed are those of cpu and memory that differ.
+// changed returns those of cpu and memory that differ.
 func changed(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -59,7 +58,7 @@ func changed(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
 	return out
 }
 
-// Keep is next with the resources that the containers of had have.
+// Keep returns next with the resources of the containers of had.
 func Keep(next, had *corev1.Pod) *corev1.Pod {
 	return with(next, func(name string) *corev1.ResourceRequirements {
 		if c := spec.Find(had, name); c != nil {
@@ -69,8 +68,7 @@ func Keep(next, had *corev1.Pod) *corev1.Pod {
 	})
 }
 
-// Allocated is the pod as an agent before this one ran it, when it was waiting for
-// room.
+// Allocated returns the pod as an earlier agent ran it, while it waited for resources.
 func Allocated(pod *corev1.Pod) *corev1.Pod {
 	if status.Condition(pod.Status.Conditions, corev1.PodResizePending) == nil {
 		return pod
@@ -78,7 +76,7 @@ func Allocated(pod *corev1.Pod) *corev1.Pod {
 	return with(pod, func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
 }
 
-// with is a copy of the pod in which each container has what of says.
+// with returns a copy of the pod in which each container has the resources that of returns.
 func with(pod *corev1.Pod, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
 	kept := pod.DeepCopy()
 	for _, c := range Containers(&kept.Spec) {
@@ -89,8 +87,8 @@ func with(pod *corev1.Pod, of func(name string) *corev1.ResourceRequirements) *c
 	return kept
 }
 
-// Stored is what the status says that a container has, or the instance of it with
-// the id. It is shared; nil: nothing.
+// Stored returns the resources of a container in the status, or of the instance of it with the ID. It is shared;
+// nil: none.
 func Stored(pod *corev1.Pod, name, id string) *corev1.ResourceRequirements {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -102,8 +100,8 @@ func Stored(pod *corev1.Pod, name, id string) *corev1.ResourceRequirements {
 	return nil
 }
 
-// Room says why the node, which runs others too, cannot give a pod what it asks for:
-// never, or not now; nil: it can.
+// Room returns why the node, which also runs others, cannot give a pod what it requests: never, or not now; nil
+// if it can.
 func Room(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Resize {
 	if f := admission.Resources(pod, nil, node); f != nil {
 		return pending(corev1.PodReasonInfeasible, f.Message)
@@ -114,15 +112,15 @@ func Room(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Resi
 	return nil
 }
 
-// Infeasible is what can never be, for the reason given.
+// Infeasible returns a refusal for good, with the reason.
 func Infeasible(why string) *status.Resize { return pending(corev1.PodReasonInfeasible, why) }
 
 func pending(reason, message string) *status.Resize {
 	return &status.Resize{Type: corev1.PodResizePending, Reason: reason, Message: strings.TrimPrefix(message, "Pod was rejected: ")}
 }
 
-// Plan says which of the containers that run have other resources than the pod gives
-// them: those that have to start again for it, and those that do not.
+// Plan returns which of the running containers have other resources than allocated: those that must restart for
+// it, and those that must not.
 func Plan(pod *corev1.Pod, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
 	for _, c := range Containers(&pod.Spec) {
 		now := seen.Latest(c.Name)
@@ -140,14 +138,14 @@ func Plan(pod *corev1.Pod, seen *status.Observed) (restart []plan.Kill, change [
 	return restart, change
 }
 
-// restarts says whether a container starts again when it gets other amounts of these.
+// restarts reports whether a container must restart when these resources change.
 func restarts(c *corev1.Container, names []corev1.ResourceName) bool {
 	return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
 		return p.RestartPolicy == corev1.RestartContainer && slices.Contains(names, p.ResourceName)
 	})
 }
 
-// Widest is the pod with the larger of what its containers have and are to have.
+// Widest returns the pod with the larger of its containers' current and allocated resources.
 func Widest(pod *corev1.Pod, seen *status.Observed) *corev1.Pod {
 	wide := pod.DeepCopy()
 	for _, c := range Containers(&wide.Spec) {

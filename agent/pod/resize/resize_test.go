@@ -10,7 +10,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// amounts are requests, and limits of the same; empty: none.
+// amounts are requests, and equal limits; empty: none.
 func amounts(cpu, memory string) corev1.ResourceRequirements {
 	list := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {

@@ -1,5 +1,5 @@
-// Package sandbox makes and ends what the containers of one pod stand on: its sandbox,
-// its cgroup and the host's users that are its own.
+// Package sandbox creates and removes what the containers of one pod share: its sandbox, its cgroup and its user
+// namespace.
 package sandbox
 
 import (
@@ -26,7 +26,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Runtime is what the runtime is asked for.
+// Runtime is the part of the runtime that it uses.
 type Runtime interface {
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (id string, err error)
@@ -34,64 +34,64 @@ type Runtime interface {
 	RemovePodSandbox(ctx context.Context, id string) error
 }
 
-// Cgroups are those of the node's pods.
+// Cgroups manages the cgroups of the node's pods.
 type Cgroups interface {
-	// Create makes the cgroup of a new pod, and sets its limits.
+	// Create creates the cgroup of a new pod, with its limits.
 	Create(pod *corev1.Pod)
-	// Update sets the limits of one that is there.
+	// Update sets the limits of an existing one.
 	Update(pod *corev1.Pod)
-	// Hold counts a pod that an earlier agent let in to those of its class.
+	// Hold adds a pod that an earlier agent admitted to the requests of its class.
 	Hold(pod *corev1.Pod)
-	// Remove fails while a process is in it.
+	// Remove fails while the cgroup has a process.
 	Remove(pod *corev1.Pod) error
-	// Parent is the cgroup's name, as the runtime wants it.
+	// Parent returns the cgroup's name for the runtime.
 	Parent(pod *corev1.Pod) string
 }
 
-// Users gives pods users of the host.
+// Users assigns user IDs of the host to pods.
 type Users interface {
 	Get(pod types.UID) (*cri.UserNamespace, error)
 }
 
-// Node is what the sandboxes of all pods of a node have in common.
+// Node is what the sandboxes of all pods of a node share.
 type Node struct {
 	Client   client.Client
 	Runtime  Runtime
 	Clock    clock.Clock
-	Cgroups  Cgroups // nil: the runtime has a place of its own
+	Cgroups  Cgroups // nil: the runtime's default
 	Users    Users
 	Machine  security.Host
 	Instance string // of the agent
 	Cluster  spec.Cluster
 	Resolv   *cri.DNSConfig
-	// Logs is the folder of a pod's logs.
+	// Logs returns the folder of a pod's logs.
 	Logs func(*corev1.Pod) string
 }
 
-// Sandbox is that of one pod, one after the other.
+// Sandbox manages the sandboxes of one pod, of which one is alive at a time.
 type Sandbox struct {
 	node     *Node
 	pod      *identity.Pod
 	observer *observe.Observer
 	pace     *pace.Pace
 	users    *cri.UserNamespace // nil: not known yet
-	removed  bool               // the cgroup is
+	removed  bool               // the cgroup is removed
 }
 
-// New has the sandbox of a pod.
+// New returns the Sandbox of a pod.
 func New(node *Node, pod *identity.Pod, o *observe.Observer, p *pace.Pace) *Sandbox {
 	return &Sandbox{node: node, pod: pod, observer: o, pace: p}
 }
 
-// Able says whether the runtime can do what the pod asks of it: the pod fails for what
-// it cannot. Only pods that ask make the runtime be asked.
+// Able checks whether the runtime supports what the pod requests; otherwise the pod fails. It calls the runtime
+// only for pods that request optional features.
 func (s *Sandbox) Able(ctx context.Context, pod *corev1.Pod) (*status.Failure, error) {
 	if !security.Demanding(pod) {
 		return nil, nil
 	}
 	handler, err := s.Handler(ctx, pod)
 	if err != nil {
-		return nil, nil // reported when the sandbox is made
+		return nil, nil // reported when the sandbox is created
 	}
 	resp, err := s.node.Runtime.Status(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Sandbox) Able(ctx context.Context, pod *corev1.Pod) (*status.Failure, e
 	return can.Check(pod, handler), nil
 }
 
-// Handler is the runtime's name for what the pod's RuntimeClass says.
+// Handler returns the runtime handler of the pod's RuntimeClass.
 func (s *Sandbox) Handler(ctx context.Context, pod *corev1.Pod) (string, error) {
 	name := pod.Spec.RuntimeClassName
 	if name == nil || *name == "" {
@@ -114,7 +114,7 @@ func (s *Sandbox) Handler(ctx context.Context, pod *corev1.Pod) (string, error) 
 	return class.Handler, nil
 }
 
-// Make makes the cgroup and the sandbox.
+// Make creates the cgroup and the sandbox.
 func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) error {
 	if s.node.Cgroups != nil {
 		s.node.Cgroups.Create(pod)
@@ -134,7 +134,7 @@ func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) err
 	return s.observer.SandboxMade(ctx, id, attempt)
 }
 
-// run has the runtime make the sandbox. It is not cut off by news of the pod.
+// run makes the runtime create the sandbox. News of the pod does not interrupt it.
 func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id string, err error) {
 	if err := spec.CheckHostname(pod, s.node.Cluster.Domain); err != nil {
 		return "", err
@@ -152,8 +152,8 @@ func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id 
 	return s.node.Runtime.RunPodSandbox(s.pod.Life, s.config(pod, attempt), handler)
 }
 
-// blameClass shows in the status of a pod with a RuntimeClass why it has no sandbox: of
-// that the class is the likeliest cause.
+// blameClass sets in the status of a pod with a RuntimeClass why it has no sandbox, because the class is the
+// most likely cause.
 func (s *Sandbox) blameClass(pod *corev1.Pod, err error) {
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		why := status.Waiting{Reason: pace.Creating(pod), Message: fmt.Sprintf("Failed to create pod sandbox: %v", err)}
@@ -161,7 +161,7 @@ func (s *Sandbox) blameClass(pod *corev1.Pod, err error) {
 	}
 }
 
-// Users finds out which of the host's users are the pod's.
+// Users determines the user namespace of the pod.
 func (s *Sandbox) Users(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
 	if s.users == nil {
 		s.users = userns.Shared()
@@ -183,19 +183,18 @@ func (s *Sandbox) config(pod *corev1.Pod, attempt uint32) *cri.PodSandboxConfig 
 	return spec.Sandbox(pod, o)
 }
 
-// Config is the config that the living sandbox was made from.
+// Config returns the config that the running sandbox was created with.
 func (s *Sandbox) Config(pod *corev1.Pod) *cri.PodSandboxConfig {
 	return s.config(pod, s.observer.Seen().Sandbox().Attempt)
 }
 
-// Stop ends the newest sandbox, of which no container runs any more, and with it the
-// pod's address.
+// Stop stops the newest sandbox, of which no container runs, and releases the pod's address.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	return s.node.Runtime.StopPodSandbox(ctx, s.observer.Seen().Sandbox().ID)
 }
 
-// Stopping ends all sandboxes, at once, as functions of a group; they are not cut off
-// by news of the pod. Stopped notes the outcome of those that succeeded.
+// Stopping stops all sandboxes concurrently in a group; news of the pod does not interrupt it. Stopped records
+// those that succeeded.
 func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
 	seen := s.observer.Seen()
 	done := make([]string, len(seen.Sandboxes))
@@ -216,7 +215,7 @@ func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
 	}
 }
 
-// Removing removes all sandboxes and the containers in them, as functions of a group.
+// Removing removes all sandboxes with their containers in a group.
 func (s *Sandbox) Removing(g *guard.Group) {
 	for _, sandbox := range s.observer.Seen().Sandboxes {
 		g.Do(func() error {
@@ -235,20 +234,20 @@ func (s *Sandbox) Limit(pod *corev1.Pod) {
 	}
 }
 
-// Hold takes over the cgroup that an earlier agent made.
+// Hold takes over the cgroup that an earlier agent created.
 func (s *Sandbox) Hold(pod *corev1.Pod) {
 	if s.node.Cgroups != nil && len(s.observer.Seen().Sandboxes) > 0 {
 		s.node.Cgroups.Hold(pod)
 	}
 }
 
-// Processes leave a cgroup a moment after the runtime says they are dead.
+// Processes leave a cgroup a moment after the runtime reports their death.
 const (
 	cgroupTries = 10
 	cgroupPause = 5 * time.Millisecond
 )
 
-// RemoveCgroup removes it, once.
+// RemoveCgroup removes the cgroup once.
 func (s *Sandbox) RemoveCgroup(pod *corev1.Pod) error {
 	if s.node.Cgroups == nil || s.removed {
 		return nil

@@ -22,11 +22,11 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// machine makes sandboxes, cgroups and users, or fails to.
+// machine creates sandboxes, cgroups and user namespaces, or fails.
 type machine struct {
 	inventory.Runtime
 	run, stop error
-	busy      int // how often the cgroup cannot be removed
+	busy      int // how often removing the cgroup fails
 	removed   int
 	config    *cri.PodSandboxConfig
 }
@@ -63,7 +63,7 @@ func (m *machine) Get(types.UID) (*cri.UserNamespace, error) {
 	return &cri.UserNamespace{Mode: cri.NamespaceMode_POD}, nil
 }
 
-// made is the sandbox of a pod, its observer and its pace.
+// made returns the sandbox of a pod, its observer and its pace.
 func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.Pace) {
 	t.Helper()
 	dir, p := t.TempDir(), &pace.Pace{}
@@ -91,7 +91,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// A sandbox that does not stop is not taken for one that has; the others are.
+// A sandbox that fails to stop does not count as stopped; the others do.
 func TestStopping(t *testing.T) {
 	t.Parallel()
 	for _, stop := range []error{nil, errors.New("no")} {
@@ -109,13 +109,13 @@ func TestStopping(t *testing.T) {
 		}
 		var rest guard.Group
 		s.Removing(&rest)
-		if err := rest.Wait(); err != nil { // it is gone already
+		if err := rest.Wait(); err != nil { // it is already gone
 			t.Error(err)
 		}
 	}
 }
 
-// Processes leave a cgroup a moment after the runtime says they are dead.
+// Processes leave a cgroup a moment after the runtime reports their death.
 func TestRemoveCgroup(t *testing.T) {
 	t.Parallel()
 	for busy, want := range map[int]bool{0: true, 9: true, 10: false} {

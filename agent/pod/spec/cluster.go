@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Flags are kubelet's.
+// Flags adds kubelet's flags.
 func (c *Cluster) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.DNS, "cluster-dns", nil, "Comma-separated list of DNS server IP addresses for pods with the DNS policy ClusterFirst; without any they use the resolver of the node.")
 	f.StringVar(&c.Domain, "cluster-domain", "", "Domain of the cluster, for example cluster.local: pods search it for names, and their hostnames are completed with it.")
 }
 
-// Check finds what is no address and no domain.
+// Check validates the flags.
 func (c *Cluster) Check() error {
 	var errs []error
 	for _, address := range c.DNS {

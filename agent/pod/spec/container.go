@@ -11,25 +11,25 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// ContainerOptions is what a container config needs beside the spec.
+// ContainerOptions is what a container config needs in addition to the spec.
 type ContainerOptions struct {
 	Attempt         uint32
 	Instance        string
-	ImageRef        string // what the runtime knows the image by
+	ImageRef        string // the runtime's ID of the image
 	Env             []env.Var
 	Mounts          []*cri.Mount
-	MessageHostPath string // where terminationMessagePath is mounted from
+	MessageHostPath string // source of the mount at terminationMessagePath
 	MemoryCapacity  int64  // of the node, for oom_score_adj
 	SeccompDir      string // of Localhost profiles
-	SeccompDefault  bool   // what says nothing of seccomp is confined too
+	SeccompDefault  bool   // the runtime's profile for containers without a seccomp profile
 	Image           *cri.Image
 	Users           *cri.UserNamespace // of the sandbox
 	TargetID        string             // the container whose processes this one sees; empty: its own
-	// Allotment is what it has for itself.
+	// Allotment is the container's exclusive resources.
 	Allotment topology.Allotment
 }
 
-// Container is the config of one container.
+// Container returns the config of one container.
 func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.ContainerConfig {
 	config := &cri.ContainerConfig{
 		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: o.Attempt},
@@ -54,8 +54,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 	return config
 }
 
-// allot adds what the container has for itself. What the spec says goes before what
-// a device plugin does.
+// allot adds the exclusive resources. The spec takes precedence over a device plugin.
 func allot(config *cri.ContainerConfig, a topology.Allotment) {
 	r := config.Linux.Resources
 	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
@@ -86,8 +85,8 @@ func keyValues(vars []env.Var) []*cri.KeyValue {
 	return out
 }
 
-// mapped lets a pod with users of its own see the files of its mounts as its own,
-// as they are on the disk.
+// mapped maps the IDs of mounts for a pod with a user namespace, so that it sees the files' owners as they are
+// on the disk.
 func mapped(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
 	for _, m := range mounts {
 		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()

@@ -5,8 +5,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Ephemeral are the pod's ephemeral containers as containers of the plain kind,
-// which share their memory with the pod.
+// Ephemeral returns the pod's ephemeral containers as plain containers, which share memory with the pod.
 func Ephemeral(pod *corev1.Pod) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range pod.Spec.EphemeralContainers {
@@ -15,7 +14,7 @@ func Ephemeral(pod *corev1.Pod) []*corev1.Container {
 	return out
 }
 
-// Find is the container of that name, of whatever kind; nil when there is none.
+// Find returns the container of that name, of any type; nil if there is none.
 func Find(pod *corev1.Pod, name string) *corev1.Container {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -32,8 +31,7 @@ func Find(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// Target is the container whose processes the ephemeral container of that name
-// sees; empty: none.
+// Target returns the target container of the ephemeral container of that name; empty: none.
 func Target(pod *corev1.Pod, name string) string {
 	for i := range pod.Spec.EphemeralContainers {
 		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
@@ -43,7 +41,7 @@ func Target(pod *corev1.Pod, name string) string {
 	return ""
 }
 
-// joinProcesses lets a container see the processes of the one with the id.
+// joinProcesses makes a container share the PID namespace of the one with the ID.
 func joinProcesses(sc *cri.LinuxContainerSecurityContext, id string) *cri.LinuxContainerSecurityContext {
 	if id != "" {
 		sc.NamespaceOptions.Pid, sc.NamespaceOptions.TargetId = cri.NamespaceMode_TARGET, id

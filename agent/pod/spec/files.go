@@ -9,15 +9,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The comments that kubelet writes into /etc/hosts: images and tools look for them.
+// kubelet's comments in /etc/hosts, for which images and tools search.
 const (
 	hostsHeader       = "# Kubernetes-managed hosts file.\n"
 	hostNetworkHeader = "# Kubernetes-managed hosts file (host network).\n"
 	aliasesHeader     = "\n# Entries added by HostAliases.\n"
 )
 
-// Hosts is the /etc/hosts of a pod with these addresses, in kubelet's layout; node is
-// the node's own file, which a pod on the node's network sees.
+// Hosts returns the /etc/hosts of a pod with these addresses, in kubelet's layout; node is the node's file,
+// which a pod on the host network gets.
 func Hosts(pod *corev1.Pod, ips []string, clusterDomain, node string) string {
 	var b strings.Builder
 	if pod.Spec.HostNetwork {
@@ -47,7 +47,7 @@ func writeOwnHosts(b *strings.Builder, pod *corev1.Pod, ips []string, clusterDom
 	}
 }
 
-// ParseResolv reads a resolv.conf.
+// ParseResolv parses a resolv.conf.
 func ParseResolv(text string) *cri.DNSConfig {
 	out := &cri.DNSConfig{}
 	for line := range strings.Lines(text) {
@@ -67,14 +67,13 @@ func ParseResolv(text string) *cri.DNSConfig {
 	return out
 }
 
-// Cluster is the DNS of the cluster, where there is one.
+// Cluster is the cluster's DNS, if there is one.
 type Cluster struct {
 	DNS    []string
 	Domain string
 }
 
-// DNS is a pod's resolver config by its dnsPolicy and dnsConfig; host is the
-// node's own.
+// DNS returns a pod's resolver config by its dnsPolicy and dnsConfig; host is the node's.
 func DNS(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig {
 	out := base(pod, host, cluster)
 	if c := pod.Spec.DNSConfig; c != nil {
@@ -107,7 +106,7 @@ func base(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig 
 	return out
 }
 
-// mergeOptions lets the pod's options replace those of the same name.
+// mergeOptions replaces options of the same name by the pod's.
 func mergeOptions(have []string, more []corev1.PodDNSConfigOption) []string {
 	for _, o := range more {
 		have = slices.DeleteFunc(have, func(s string) bool {

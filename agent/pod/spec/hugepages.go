@@ -9,8 +9,7 @@ import (
 	"monopod/agent/node/host"
 )
 
-// PageName is what runtimes and the kernel's cgroups call huge pages of that many
-// bytes: 64KB, 2MB, 1GB.
+// PageName returns the name of huge pages of that size in runtimes and cgroups: 64KB, 2MB, 1GB.
 func PageName(size int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	for size >= 1024 && len(units) > 1 {
@@ -19,8 +18,8 @@ func PageName(size int64) string {
 	return strconv.FormatInt(size, 10) + units[0]
 }
 
-// HugePages limit a container to the huge pages that it asks for, of each size that
-// the machine has: none, if it does not.
+// HugePages limits a container to the huge pages that it requests, of each size of the machine; without a
+// request to none.
 func HugePages(c *corev1.Container, sizes []int64) []*cri.HugepageLimit {
 	var out []*cri.HugepageLimit
 	for _, size := range sizes {

@@ -1,5 +1,4 @@
-// Package spec writes down for the runtime what a pod is to be: the configs of
-// its sandbox and containers. Everything in it is pure.
+// Package spec computes the configs of a pod's sandbox and containers for the runtime. Everything in it is pure.
 package spec
 
 import (
@@ -12,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Labels and annotations as kubelet writes them, so that tools which know
-// kubelet's know ours, and the one that says whose a sandbox is.
+// kubelet's labels and annotations, so that tools recognize pods, and the label of the agent that a sandbox
+// belongs to.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -29,16 +28,16 @@ const (
 	annotationGrace         = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// Identity is what the labels of a sandbox or container say of its pod.
+// Identity identifies the pod in the labels of a sandbox or container.
 type Identity struct{ Name, Namespace, UID string }
 
-// IdentityOf reads labels.
+// IdentityOf parses the labels.
 func IdentityOf(labels map[string]string) Identity {
 	return Identity{labels[LabelPodName], labels[LabelPodNamespace], labels[LabelPodUID]}
 }
 
-// Hash changes when a running container no longer is what the spec asks for.
-// Like kubelet's it covers the name and the image, the only mutable part.
+// Hash changes when a running container no longer matches the spec. Like kubelet's it covers the name and the
+// image, the only mutable part.
 func Hash(c *corev1.Container) string {
 	h := fnv.New32a()
 	_ = json.NewEncoder(h).Encode([2]string{c.Name, c.Image})
@@ -50,17 +49,17 @@ type Annotations struct {
 	Hash, MessageHostPath, MessagePolicy string
 }
 
-// AnnotationsOf reads what Container wrote.
+// AnnotationsOf parses what Container wrote.
 func AnnotationsOf(m map[string]string) Annotations {
 	return Annotations{m[annotationHash], m[annotationMessageHost], m[annotationMessagePolicy]}
 }
 
-// LogDir is the folder of a pod's logs below root: <namespace>_<name>_<uid>.
+// LogDir returns the folder of a pod's logs below root: <namespace>_<name>_<uid>.
 func LogDir(root string, pod *corev1.Pod) string {
 	return filepath.Join(root, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
 }
 
-// LogPath is a container's log below LogDir.
+// LogPath returns a container's log below LogDir.
 func LogPath(container string, attempt uint32) string {
 	return filepath.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }

@@ -7,7 +7,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// Kubelet's figures for the CFS scheduler and the OOM killer.
+// Kubelet's constants for the CFS scheduler and the OOM killer.
 const (
 	sharesPerCPU     = 1024
 	minShares        = 2
@@ -20,7 +20,7 @@ const (
 	criticalPriority = 2_000_001_000 // system-node-critical
 )
 
-// Resources are a container's cgroup settings.
+// Resources returns a container's cgroup settings.
 func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.LinuxContainerResources {
 	requests, limits := c.Resources.Requests, c.Resources.Limits
 	request := requests.Cpu().MilliValue()
@@ -38,18 +38,18 @@ func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.
 	return r
 }
 
-// Shares are the cgroup v1 cpu.shares of a request in millicores.
+// Shares returns the cgroup v1 cpu.shares of a request in millicores.
 func Shares(milli int64) int64 {
 	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
 }
 
-// Quota is the CFS quota in µs of a limit in millicores, for a period of 100 ms.
+// Quota returns the CFS quota in µs of a limit in millicores, for a period of 100 ms.
 func Quota(milli int64) int64 {
 	return max(milli*cfsPeriod/1000, minQuota)
 }
 
-// oomScore follows SPEC 5: −997 for guaranteed and node-critical pods, 1000 for
-// best effort, between them 1000 − 1000·request/capacity within 2…999.
+// oomScore implements SPEC 5: −997 for guaranteed and node-critical pods, 1000 for best effort, between them
+// 1000 − 1000·request/capacity within 2…999.
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= criticalPriority {
 		return guaranteedOOM

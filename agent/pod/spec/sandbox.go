@@ -10,7 +10,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SandboxOptions is what a sandbox config needs beside the pod.
+// SandboxOptions is what a sandbox config needs in addition to the pod.
 type SandboxOptions struct {
 	Attempt      uint32
 	Instance     string
@@ -21,7 +21,7 @@ type SandboxOptions struct {
 	Users        *cri.UserNamespace
 }
 
-// Sandbox is the config of a pod's sandbox.
+// Sandbox returns the config of a pod's sandbox.
 func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
 	return &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{
@@ -42,11 +42,11 @@ func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
 	}
 }
 
-// hostnameMax is what Linux takes for a hostname.
+// hostnameMax is the maximum length of a hostname in a pod.
 const hostnameMax = 63
 
 func hostname(pod *corev1.Pod, o SandboxOptions) string {
-	if pod.Spec.HostNetwork { // has the host's, which cannot be set
+	if pod.Spec.HostNetwork { // it uses the host's, which cannot be set
 		return ""
 	}
 	if name := pod.Spec.SetHostnameAsFQDN; name != nil && *name {
@@ -55,10 +55,10 @@ func hostname(pod *corev1.Pod, o SandboxOptions) string {
 	return shortName(pod)
 }
 
-// longestHostname is what the kernel takes (HOST_NAME_MAX).
+// longestHostname is the kernel's limit (HOST_NAME_MAX).
 const longestHostname = 64
 
-// CheckHostname says why a pod cannot have the full name that it asks for.
+// CheckHostname returns why the pod cannot have the FQDN that it requests as hostname.
 func CheckHostname(pod *corev1.Pod, domain string) error {
 	if want := pod.Spec.SetHostnameAsFQDN; want == nil || !*want || pod.Spec.HostNetwork {
 		return nil
@@ -69,7 +69,7 @@ func CheckHostname(pod *corev1.Pod, domain string) error {
 	return nil
 }
 
-// fqdn is the pod's full name; the short one where it has no subdomain.
+// fqdn returns the pod's full name; the short one without a subdomain.
 func fqdn(pod *corev1.Pod, domain string) string {
 	if pod.Spec.Subdomain == "" || domain == "" || pod.Spec.HostnameOverride != nil {
 		return shortName(pod)
@@ -77,8 +77,7 @@ func fqdn(pod *corev1.Pod, domain string) string {
 	return strings.Join([]string{shortName(pod), pod.Spec.Subdomain, pod.Namespace, "svc", domain}, ".")
 }
 
-// shortName is the pod's name for itself, without a domain but the one that it
-// says.
+// shortName returns the pod's hostname, with a domain only if the spec sets one.
 func shortName(pod *corev1.Pod) string {
 	if override := pod.Spec.HostnameOverride; override != nil {
 		return *override
@@ -112,7 +111,7 @@ func identify(labels map[string]string, pod *corev1.Pod, instance string) {
 	labels[LabelInstance] = instance
 }
 
-// portMappings lists the ports that ask for one of the host's.
+// portMappings lists the ports with a host port.
 func portMappings(pod *corev1.Pod) []*cri.PortMapping {
 	if pod.Spec.HostNetwork {
 		return nil
@@ -153,7 +152,7 @@ func sysctls(pod *corev1.Pod) map[string]string {
 	return out
 }
 
-// overhead is what the pod's RuntimeClass takes for itself.
+// overhead returns the overhead of the pod's RuntimeClass.
 func overhead(pod *corev1.Pod) *cri.LinuxContainerResources {
 	if len(pod.Spec.Overhead) == 0 {
 		return nil
@@ -194,7 +193,7 @@ func supplementalGroups(psc *corev1.PodSecurityContext) []int64 {
 	return append(out, psc.SupplementalGroups...)
 }
 
-// groupsPolicy says whether the groups that the image gives its user count.
+// groupsPolicy returns whether the groups of the image's user apply.
 func groupsPolicy(psc *corev1.PodSecurityContext) cri.SupplementalGroupsPolicy {
 	if p := psc.SupplementalGroupsPolicy; p != nil && *p == corev1.SupplementalGroupsPolicyStrict {
 		return cri.SupplementalGroupsPolicy_Strict
@@ -221,8 +220,8 @@ func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption 
 	return n
 }
 
-// anyPrivileged counts ephemeral containers too: a sandbox's config goes with each
-// container, and must allow it.
+// anyPrivileged includes ephemeral containers: a sandbox's config also applies to each container, and must
+// permit it.
 func anyPrivileged(pod *corev1.Pod) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -234,7 +233,7 @@ func anyPrivileged(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(Ephemeral(pod), Privileged)
 }
 
-// Privileged says whether a container asks for all of the host.
+// Privileged reports whether a container is privileged.
 func Privileged(c *corev1.Container) bool {
 	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 }

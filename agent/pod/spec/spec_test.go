@@ -176,7 +176,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// The file is kubelet's to the byte.
+// The file is identical to kubelet's.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	const (

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// conditions are the agent's five, in upstream's order, then everybody else's.
+// conditions returns the agent's five, in upstream's order, then those of other components.
 func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	own := []corev1.PodCondition{
 		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
@@ -35,8 +35,7 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	return out
 }
 
-// allRestarting is true from the end of the container that asks for it until all
-// are removed.
+// allRestarting is true from the end of the container that triggers it until all are removed.
 func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
 	switch {
@@ -51,7 +50,7 @@ func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 	return c
 }
 
-// settle gives a condition its times: old ones where its status did not change.
+// settle sets a condition's times: the old transition time if the status did not change.
 func (in *Input) settle(c corev1.PodCondition, old *corev1.PodCondition) corev1.PodCondition {
 	c.ObservedGeneration = in.Pod.Generation
 	c.LastTransitionTime = metav1.NewTime(seconds(in.Now).Time)
@@ -64,7 +63,7 @@ func (in *Input) settle(c corev1.PodCondition, old *corev1.PodCondition) corev1.
 	return c
 }
 
-// Condition finds a condition; nil when it is not there.
+// Condition returns a condition; nil if it does not exist.
 func Condition(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
 	i := slices.IndexFunc(list, func(c corev1.PodCondition) bool { return c.Type == t })
 	if i < 0 {

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A container whose end nobody saw has upstream's reason and exit code.
+// Upstream's reason and exit code of a container whose end was not observed.
 const (
 	lostReason   = "ContainerStatusUnknown"
 	lostExitCode = 137
@@ -14,12 +14,12 @@ const (
 	neverRan     = "The pod ended before the container started"
 )
 
-// lost is the end of a container nobody saw end. It has no times: none is known.
+// lost is the end of a container that was not observed. Its times are unknown.
 func lost(id, message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{Reason: lostReason, ExitCode: lostExitCode, ContainerID: id, Message: message}
 }
 
-// Lose records that an instance is gone and nobody saw how it ended.
+// Lose records that an instance is gone and its end was not observed.
 func (c *Container) Lose(at time.Time) {
 	if c.State == Exited {
 		return
@@ -28,9 +28,8 @@ func (c *Container) Lose(at time.Time) {
 	c.ExitCode, c.Reason, c.Message = lostExitCode, lostReason, lostMessage
 }
 
-// conclude ends the containers that never ran, of a pod that has ended: nothing waits
-// any more. As upstream, where some init containers had an instance and not all got
-// through, those whose turn did not come keep waiting.
+// conclude ends the containers that never ran, of a pod that has ended: nothing waits any more. As upstream, if
+// some init containers had an instance and not all succeeded, the later ones keep waiting.
 func (in *Input) conclude(out *corev1.PodStatus) {
 	inits := out.InitContainerStatuses
 	reached := len(inits)
@@ -58,8 +57,7 @@ func conclude(s *corev1.ContainerStatus) {
 	}
 }
 
-// evident says whether there was an instance of a container, as there is none of one
-// that only waited.
+// evident reports whether there was an instance of a container, as opposed to one that only waited.
 func evident(s *corev1.ContainerStatus) bool {
 	return s.ContainerID != "" || s.State.Running != nil || s.LastTerminationState.Terminated != nil
 }

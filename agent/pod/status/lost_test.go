@@ -10,7 +10,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// What the containers of a pod that has ended are at, in the order of the spec.
+// The states of the containers of a pod that has ended, in the order of the spec.
 func TestConcluded(t *testing.T) {
 	t.Parallel()
 	side := corev1.Container{Name: "i", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}
@@ -56,7 +56,7 @@ func TestConcluded(t *testing.T) {
 			c.pod.Status = got
 			again := status.Of(in)
 			if !status.Same(&got, &again) {
-				t.Errorf("said otherwise the next time:\n%+v\n%+v", got, again)
+				t.Errorf("different the next time:\n%+v\n%+v", got, again)
 			}
 			if want := corev1.ConditionStatus(map[bool]string{true: "True", false: "False"}[len(c.pod.Spec.InitContainers) == 0]); initialized != want {
 				t.Errorf("Initialized is %s", initialized)
@@ -65,7 +65,7 @@ func TestConcluded(t *testing.T) {
 	}
 }
 
-// what is a state in a word.
+// what returns a state in one word.
 func what(s corev1.ContainerState) string {
 	switch {
 	case s.Terminated != nil && s.Terminated.ExitCode == 137:
@@ -78,7 +78,7 @@ func what(s corev1.ContainerState) string {
 	return "running"
 }
 
-// Clients subtract startedAt from finishedAt: the one is never without the other.
+// Clients subtract startedAt from finishedAt, so one is never without the other.
 func TestStartedAtIsKnownWhereFinishedAtIs(t *testing.T) {
 	t.Parallel()
 	c := status.Container{ID: "x", Name: "a", State: status.Exited, ExitCode: 128, Reason: "StartError", CreatedAt: at(1), FinishedAt: at(3)}
@@ -96,7 +96,7 @@ func TestStartedAtIsKnownWhereFinishedAtIs(t *testing.T) {
 	}
 }
 
-// Nobody knows the exit code of a container that vanished.
+// The exit code of a container that vanished is unknown.
 func TestLose(t *testing.T) {
 	t.Parallel()
 	c := running("a", 0)

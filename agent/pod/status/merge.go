@@ -2,8 +2,8 @@ package status
 
 import corev1 "k8s.io/api/core/v1"
 
-// Merge puts the agent's word over what is stored: conditions of others are
-// theirs, and a finished pod stays so.
+// Merge merges the agent's status into the stored one: conditions of other components are kept, and a finished
+// pod stays finished.
 func Merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 	next := want.DeepCopy()
 	next.Conditions = WithForeign(next.Conditions, cur.Conditions)
@@ -14,8 +14,7 @@ func Merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 	return next
 }
 
-// WithForeign replaces, in own, the conditions that are not the agent's by those of
-// theirs.
+// WithForeign replaces, in own, the conditions of other components by those in theirs.
 func WithForeign(own, theirs []corev1.PodCondition) []corev1.PodCondition {
 	var out []corev1.PodCondition
 	for _, c := range own {

@@ -6,11 +6,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxMessages bounds the termination messages of a pod: its containers share it
-// evenly (upstream: 12 KiB).
+// maxMessages is the maximum total size of a pod's termination messages: its containers share it evenly
+// (upstream: 12 KiB).
 const maxMessages = 12 << 10
 
-// clipMessages cuts each termination message to its container's share.
+// clipMessages truncates each termination message to its container's share.
 func clipMessages(pod *corev1.Pod, s *corev1.PodStatus) {
 	n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
 	share := maxMessages / max(n, 1)

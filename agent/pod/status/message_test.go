@@ -10,8 +10,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// TestMessagesShareTheirRoom: four containers have 3 KiB each, and no character is
-// cut in two.
+// TestMessagesShareTheirRoom: four containers have 3 KiB each, and no character is cut in two.
 func TestMessagesShareTheirRoom(t *testing.T) {
 	t.Parallel()
 	pod, seen := &corev1.Pod{}, &status.Observed{}

@@ -6,9 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mounts are the container's volumes as they were mounted. Only of those that are
-// read-only it is said whether they are so all the way down, and of those that show an
-// image, which.
+// mounts returns the container's volume mounts. Read-only ones include whether they are recursively read-only,
+// image volumes their image.
 func mounts(spec *corev1.Container, c *Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for i := range spec.VolumeMounts {

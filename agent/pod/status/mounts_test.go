@@ -31,7 +31,7 @@ func TestMounts(t *testing.T) {
 	if got := mounts(spec, &c); !apiequality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
-	// They are still told of when the container is collected.
+	// They stay in the status when the container is garbage-collected.
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{*spec}}}
 	in := Input{Pod: pod, Seen: &Observed{Containers: []Container{c}}}
 	pod.Status = Of(in)

@@ -1,8 +1,7 @@
-// Package status turns what the runtime says of a pod into the status the API
-// shows. Everything in it is pure.
+// Package status computes the API's status of a pod from the runtime's state. Everything in it is pure.
 //
-//   - Observed: the pod's sandboxes and containers as the runtime has them.
-//   - Input: Observed and all else a status depends on.
+//   - Observed: the pod's sandboxes and containers in the runtime.
+//   - Input: Observed and everything else a status depends on.
 //   - Of: from Input to corev1.PodStatus.
 package status
 
@@ -19,10 +18,10 @@ type State int
 
 // The states of a container instance.
 const (
-	Created State = iota // made, not started
+	Created State = iota // created, not started
 	Running
 	Exited
-	Unknown // the runtime lost it
+	Unknown // unknown to the runtime
 )
 
 // Container is one instance of a container: a name has one for each attempt.
@@ -31,11 +30,11 @@ type Container struct {
 	Name      string
 	SandboxID string
 	Attempt   uint32
-	Hash      string // of the spec it was made from
+	Hash      string // hash of the spec it was created from
 	Image     string
 	ImageID   string
 	State     State
-	OOM       bool // the kernel killed something in it
+	OOM       bool // the kernel OOM-killed a process in it
 
 	CreatedAt, StartedAt, FinishedAt time.Time
 
@@ -43,20 +42,20 @@ type Container struct {
 	Reason   string
 	Message  string
 
-	// Where the termination message lies on the host, and whether the log stands in.
+	// The path of the termination message on the host, and whether the log replaces it.
 	MessagePath   string
 	MessagePolicy string
 
-	// Resources are what it has, once that is known.
+	// Resources are its current resources; nil: unknown.
 	Resources *corev1.ResourceRequirements
 
-	// User is who its first process is, where the runtime tells.
+	// User is the user of its first process, if the runtime reports it.
 	User *corev1.ContainerUser
 
-	// Recursive are the paths of its mounts that are read-only all the way down.
+	// Recursive are the paths of its recursively read-only mounts.
 	Recursive []string
 
-	// Shown are the IDs of the images that its image volumes show, by mount path.
+	// Shown are the IDs of the images of its image volumes, by mount path.
 	Shown map[string]string
 }
 
@@ -69,13 +68,13 @@ type Sandbox struct {
 	IPs       []string
 }
 
-// Observed is all that the runtime has of one pod.
+// Observed is everything that the runtime has of one pod.
 type Observed struct {
 	Sandboxes  []Sandbox
 	Containers []Container
 }
 
-// Sandbox is the newest sandbox; nil when there is none.
+// Sandbox returns the newest sandbox; nil if there is none.
 func (o *Observed) Sandbox() *Sandbox {
 	var newest *Sandbox
 	for i := range o.Sandboxes {
@@ -110,7 +109,7 @@ func (o *Observed) Named(name string) []*Container {
 	return out
 }
 
-// Latest is the newest instance of a container; nil when there is none.
+// Latest returns the newest instance of a container; nil if there is none.
 func (o *Observed) Latest(name string) *Container {
 	if all := o.Named(name); len(all) > 0 {
 		return all[0]
@@ -118,7 +117,7 @@ func (o *Observed) Latest(name string) *Container {
 	return nil
 }
 
-// ByID finds an instance; nil when it is not there.
+// ByID returns an instance; nil if it does not exist.
 func (o *Observed) ByID(id string) *Container {
 	for i := range o.Containers {
 		if o.Containers[i].ID == id {
@@ -128,7 +127,7 @@ func (o *Observed) ByID(id string) *Container {
 	return nil
 }
 
-// Forget drops a container or sandbox that is no more.
+// Forget removes a container or sandbox that no longer exists.
 func (o *Observed) Forget(id string) {
 	o.Containers = slices.DeleteFunc(o.Containers, func(c Container) bool { return c.ID == id })
 	o.Sandboxes = slices.DeleteFunc(o.Sandboxes, func(s Sandbox) bool { return s.ID == id })
@@ -145,19 +144,18 @@ func (o *Observed) Alive() []*Container {
 	return out
 }
 
-// Clone copies what a reader on another goroutine may look at.
+// Clone copies the state for a reader on another goroutine.
 func (o *Observed) Clone() Observed {
 	return Observed{Sandboxes: slices.Clone(o.Sandboxes), Containers: slices.Clone(o.Containers)}
 }
 
-// Ran says whether a stored status knows of its instance that it was started.
+// Ran reports whether a stored status contains an instance that was started.
 func Ran(s *corev1.ContainerStatus) bool {
 	last := s.LastTerminationState.Terminated
 	return s.ContainerID != "" && (s.State.Waiting == nil || last != nil && last.ContainerID == s.ContainerID)
 }
 
-// Exit records an end that an event told of, before the runtime's own status
-// does.
+// Exit records an exit from an event, before the runtime's own status has it.
 func (c *Container) Exit(code int32, at time.Time) {
 	if c.State == Exited {
 		return
@@ -166,8 +164,8 @@ func (c *Container) Exit(code int32, at time.Time) {
 	c.Reason = c.exitReason()
 }
 
-// exitReason is what the exit code and the OOM event together say; the exit code
-// decides, since a container outlives a child killed for memory.
+// exitReason derives the reason from the exit code and the OOM event; the exit code decides, because a container
+// survives an OOM-killed child.
 func (c *Container) exitReason() string {
 	switch {
 	case c.ExitCode == 0:
@@ -178,7 +176,7 @@ func (c *Container) exitReason() string {
 	return "Error"
 }
 
-// FromCRI reads a container's status as the runtime gives it.
+// FromCRI converts the runtime's status of a container.
 func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 	c := Container{
 		ID: s.Id, SandboxID: sandboxID,

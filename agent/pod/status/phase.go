@@ -2,11 +2,11 @@ package status
 
 import corev1 "k8s.io/api/core/v1"
 
-// tally counts what the regular containers are at.
+// tally counts the states of the regular containers.
 type tally struct{ running, waiting, stopped, succeeded int }
 
-// count looks at what has ended too, where it waits to start again; one that is
-// removed so that all may start anew has not.
+// count also counts the last exit of a container that waits to restart; one that was removed for a restart of
+// all has none.
 func (in *Input) count(list []corev1.ContainerStatus) tally {
 	var t tally
 	renewed := !in.Terminal && mayRestartAll(in.Pod)
@@ -30,8 +30,7 @@ func (in *Input) count(list []corev1.ContainerStatus) tally {
 	return t
 }
 
-// phase follows upstream's getPhase: init containers first, then what the others
-// are at, under the restart policy.
+// phase is upstream's getPhase: init containers first, then the states of the others, under the restart policy.
 func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	t := in.count(s.ContainerStatuses)
 	if in.Terminal {
@@ -60,8 +59,7 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// duringRestart is the phase while all containers are to start anew: no end is
-// final.
+// duringRestart is the phase while all containers restart: no exit is final.
 func duringRestart(t tally) corev1.PodPhase {
 	if t.running+t.stopped > 0 {
 		return corev1.PodRunning
@@ -69,7 +67,7 @@ func duringRestart(t tally) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// stoppedPhase is the phase of a pod none of whose containers runs.
+// stoppedPhase is the phase of a pod without running containers.
 func (in *Input) stoppedPhase(s *corev1.PodStatus, t tally) corev1.PodPhase {
 	for i := range s.ContainerStatuses {
 		ended := end(&s.ContainerStatuses[i])
@@ -83,7 +81,7 @@ func (in *Input) stoppedPhase(s *corev1.PodStatus, t tally) corev1.PodPhase {
 	return corev1.PodFailed
 }
 
-// end is how a container ended that does not run; nil: it has not.
+// end returns the exit of a container that does not run; nil: none.
 func end(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if s.State.Terminated == nil && s.State.Waiting != nil {
 		return s.LastTerminationState.Terminated
@@ -99,8 +97,8 @@ const (
 	initFailed
 )
 
-// initialized says how far the init containers are. Once a regular container has
-// run they are done, whatever the runtime still knows of them.
+// initialized returns the progress of the init containers. Once a regular container has run they are finished,
+// even if the runtime no longer has them.
 func (in *Input) initialized(s *corev1.PodStatus) initState {
 	if len(s.InitContainerStatuses) == 0 || ranBefore(s.ContainerStatuses) {
 		return initDone

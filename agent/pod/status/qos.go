@@ -5,9 +5,9 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// QOS is a pod's class by its requests and limits of CPU and memory: Guaranteed
-// when every container limits both and requests as much, BestEffort when none
-// says anything, else Burstable. A class already stored wins: it never changes.
+// QOS returns a pod's class by its requests and limits of CPU and memory: Guaranteed if every container limits
+// both and requests as much, BestEffort if none sets any, else Burstable. A stored class takes precedence: it
+// never changes.
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass

@@ -6,9 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Restarts says whether a container of the pod that ended with the code is to
-// start again: the first of its own rules that fits, else its own policy, else the
-// pod's.
+// Restarts reports whether a container that exited with the code restarts: by the first of its rules that
+// matches, else its own policy, else the pod's.
 func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
 	if rule(c, code) != nil {
 		return true
@@ -26,8 +25,7 @@ func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
 	return true
 }
 
-// rule is the first of the container's rules that fits the code it ended with; nil:
-// none does.
+// rule returns the first of the container's rules that matches the exit code; nil: none.
 func rule(c *corev1.Container, code int32) *corev1.ContainerRestartRule {
 	for i := range c.RestartPolicyRules {
 		if r := &c.RestartPolicyRules[i]; fits(r.ExitCodes, code) {
@@ -37,8 +35,8 @@ func rule(c *corev1.Container, code int32) *corev1.ContainerRestartRule {
 	return nil
 }
 
-// RestartsAll is the container whose end makes all of the pod start anew, as one of
-// its rules says; nil: there is none. It is seen until the agent has removed it.
+// RestartsAll returns the container whose exit makes all containers of the pod restart, by one of its rules;
+// nil: none. It is returned until the agent has removed it.
 func RestartsAll(pod *corev1.Pod, seen *Observed) *Container {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -54,7 +52,7 @@ func RestartsAll(pod *corev1.Pod, seen *Observed) *Container {
 	return nil
 }
 
-// mayRestartAll says whether any rule of the pod can.
+// mayRestartAll reports whether any rule of the pod restarts all containers.
 func mayRestartAll(pod *corev1.Pod) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

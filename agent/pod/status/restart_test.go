@@ -53,8 +53,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// TestRestartingAll: while all containers are to start anew none of their ends is
-// final, whatever the pod's policy.
+// TestRestartingAll: while all containers restart none of their exits is final, whatever the pod's policy.
 func TestRestartingAll(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{

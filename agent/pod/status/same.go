@@ -7,8 +7,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Same says whether two statuses say the same. Those that do, as nearly always, are
-// found out by their bytes, which takes a tenth of the memory.
+// Same reports whether two statuses are equal. Equal ones, which are most, are detected by their bytes, which
+// takes a tenth of the memory.
 func Same(a, b *corev1.PodStatus) bool {
 	x, errX := a.Marshal()
 	y, errY := b.Marshal()

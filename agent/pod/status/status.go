@@ -8,39 +8,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Waiting says why a container that should run does not.
+// Waiting is why a container that should run does not.
 type Waiting struct{ Reason, Message string }
 
-// Failure ends a pod whatever its containers did: refused, evicted, too late.
+// Failure ends a pod regardless of its containers: rejected, evicted, past its deadline.
 type Failure struct {
 	Reason, Message string
 	Disruption      string // reason of the condition DisruptionTarget; empty: none
 }
 
-// Resize is a change of resources that is not done yet, as a condition.
+// Resize is a pending change of resources, as a condition.
 type Resize struct {
 	Type            corev1.PodConditionType // PodResizePending or PodResizeInProgress
 	Reason, Message string
 }
 
-// Input is all that a status depends on.
+// Input is everything that a status depends on.
 type Input struct {
-	Pod     *corev1.Pod // with the status last stored
+	Pod     *corev1.Pod // with the last stored status
 	Seen    *Observed
 	Waiting map[string]Waiting   // by container name
 	Ready   func(id string) bool // readiness, of a running container
 	Started func(id string) bool // startup, of a running container
 	HostIPs []string
-	// Terminal: no container runs or will start again; what is not known to have
-	// ended is said to.
+	// Terminal: no container runs or will start again; those whose end was not observed count as ended.
 	Terminal bool
 	Failure  *Failure
-	Resize   *Resize // of the running containers; nil: they have what they ask for
+	Resize   *Resize // of the running containers; nil: the requested ones
 	Now      time.Time
 }
 
-// Of computes the whole status. Conditions the agent does not own are kept, and
-// a condition's transition time moves only when its status does.
+// Of computes the whole status. Conditions of other components are kept, and a condition's transition time
+// changes only with its status.
 func Of(in Input) corev1.PodStatus {
 	old := &in.Pod.Status
 	out := *old.DeepCopy()
@@ -68,7 +67,7 @@ func Of(in Input) corev1.PodStatus {
 	return out
 }
 
-// Finished says whether a phase is final.
+// Finished reports whether a phase is final.
 func Finished(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
@@ -83,7 +82,7 @@ func (in *Input) addresses(out *corev1.PodStatus) {
 	}
 	ips := in.podIPs()
 	if len(ips) == 0 && (in.Terminal || in.Seen.Sandbox() != nil && !in.Seen.Sandbox().Ready) {
-		return // the address a pod had outlives its sandbox
+		return // a pod's address is kept after its sandbox
 	}
 	out.PodIP, out.PodIPs = "", nil
 	for i, ip := range ips {
@@ -105,10 +104,10 @@ func (in *Input) podIPs() []string {
 	return sandbox.IPs
 }
 
-// containers makes the statuses in the order of the spec.
+// containers returns the statuses in the order of the spec.
 func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStatus, regular bool) []corev1.ContainerStatus {
 	if in.Failure != nil && len(in.Seen.Containers) == 0 && len(old) == 0 {
-		return nil // refused before anything was tried
+		return nil // rejected before anything was started
 	}
 	var out []corev1.ContainerStatus
 	for i := range specs {
@@ -118,8 +117,7 @@ func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStat
 	return out
 }
 
-// ephemeral makes the statuses of ephemeral containers, which are never ready and
-// of no weight in the phase.
+// ephemeral returns the statuses of ephemeral containers, which are never ready and do not affect the phase.
 func (in *Input) ephemeral(old []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var specs []corev1.Container
 	for i := range in.Pod.Spec.EphemeralContainers {
@@ -174,8 +172,7 @@ func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, 
 	return out
 }
 
-// runState fills in what depends on whether the container runs, ended for good,
-// or waits to start again.
+// runState sets the fields that depend on whether the container runs, ended for good, or waits to restart.
 func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev1.Container, regular bool) {
 	switch c.State {
 	case Running:
@@ -204,7 +201,7 @@ func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev
 	}
 }
 
-// absent is the status of a container the runtime knows nothing of.
+// absent is the status of a container that the runtime does not have.
 func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
 	out := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(false)}
 	out.State = waiting(in.whyAbsent(spec))
@@ -259,8 +256,7 @@ func stateOf(c *Container) corev1.ContainerState {
 	return waiting(Waiting{Reason: "ContainerCreating"})
 }
 
-// seconds drops what JSON cannot carry, so that a status equals itself after a
-// round trip.
+// seconds truncates times to JSON's precision, so that a status is equal after a round trip.
 func seconds(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -274,7 +270,7 @@ func waiting(w Waiting) corev1.ContainerState {
 
 func containerID(id string) string { return "containerd://" + id }
 
-// Sidecar says whether an init container keeps running beside the others.
+// Sidecar reports whether an init container keeps running beside the others.
 func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

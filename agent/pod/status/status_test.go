@@ -105,7 +105,7 @@ func TestContainerStates(t *testing.T) {
 		t.Errorf("last state: %+v", last)
 	}
 	child := running("a", 0)
-	child.OOM = true // a child of it was killed; it ended well itself
+	child.OOM = true // a child of it was OOM-killed; it exited with 0
 	child.Exit(0, at(9))
 	if child.Reason != "Completed" {
 		t.Errorf("reason %s", child.Reason)
@@ -134,7 +134,7 @@ func TestLostContainer(t *testing.T) {
 	}
 }
 
-// The same observation again changes nothing, whatever the clock says.
+// The same observation again changes nothing, whatever the time.
 func TestStable(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")

@@ -1,6 +1,5 @@
-// Package statuswriter stores pods' statuses, as kubelet's status manager does: at
-// once, the newest only, one write of a pod at a time, again until it is stored or
-// the pod is gone.
+// Package statuswriter stores pods' statuses, like kubelet's status manager: at once, only the newest, one write
+// of a pod at a time, with retries until it is stored or the pod is gone.
 package statuswriter
 
 import (
@@ -21,8 +20,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Writer stores pods' statuses. It writes on goroutines of its own, as long as the
-// context of the call that made them is alive; Wait for them.
+// Writer stores pods' statuses. It writes on its own goroutines, until the context of the call that started them
+// ends; Wait for them.
 type Writer struct {
 	client client.Client
 	clock  clock.Clock
@@ -33,7 +32,7 @@ type Writer struct {
 	pods map[types.UID]*slot
 }
 
-// slot is what one pod's status should be and whether it is.
+// slot is the desired status of one pod, and whether it is stored.
 type slot struct {
 	pod     *corev1.Pod
 	want    *corev1.PodStatus
@@ -41,15 +40,15 @@ type slot struct {
 	stored  int
 	writing bool
 	gone    bool
-	changed chan struct{} // closed and replaced whenever stored or gone moves
+	changed chan struct{} // closed and replaced whenever stored or gone changes
 }
 
-// New returns a writer of statuses to c.
+// New returns a Writer to c.
 func New(c client.Client, clk clock.Clock, log *zap.Logger) *Writer {
 	return &Writer{client: c, clock: clk, log: log, pods: map[types.UID]*slot{}}
 }
 
-// Set makes want the status of pod, which it equals or will soon.
+// Set makes want the desired status of pod.
 func (w *Writer) Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +61,7 @@ func (w *Writer) Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatu
 	w.renew(ctx, s)
 }
 
-// renew has the slot written, by the writer that it has or a new one. mu is held.
+// renew makes a writer, the running one or a new one, store the slot. The caller holds mu.
 func (w *Writer) renew(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
@@ -71,7 +70,7 @@ func (w *Writer) renew(ctx context.Context, s *slot) {
 	}
 }
 
-// Again stores the status once more: a static pod has got another mirror.
+// Again stores the status again: a static pod has a new mirror pod.
 func (w *Writer) Again(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +80,7 @@ func (w *Writer) Again(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Flush waits until the status last set is stored, or the pod is gone.
+// Flush waits until the last status is stored, or the pod is gone.
 func (w *Writer) Flush(ctx context.Context, uid types.UID) error {
 	for {
 		w.mu.Lock()
@@ -100,7 +99,7 @@ func (w *Writer) Flush(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// Forget drops a pod that is over.
+// Forget removes a pod that is over.
 func (w *Writer) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +109,7 @@ func (w *Writer) Forget(uid types.UID) {
 	}
 }
 
-// Wait waits for writes to end.
+// Wait waits for running writes.
 func (w *Writer) Wait() { w.writes.Wait() }
 
 // write stores the newest status until there is no newer one.
@@ -140,7 +139,7 @@ func (w *Writer) write(ctx context.Context, s *slot) {
 	}
 }
 
-// next is what to write now; false ends the writing.
+// next returns what to write now; false ends the writing.
 func (w *Writer) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,8 +150,8 @@ func (w *Writer) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
 	return s.pod, s.want, s.version, true
 }
 
-// done notes that a version is stored, as part of that pod, or that there is no pod
-// any more. From then on nothing is kept that the store has too.
+// done records that a version is stored as part of that pod, or that the pod is gone. After that nothing is kept
+// that the store has too.
 func (w *Writer) done(s *slot, version int, stored *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +160,7 @@ func (w *Writer) done(s *slot, version int, stored *corev1.Pod) {
 	case version != s.version:
 	case stored == nil:
 		s.gone = true
-	case stored.UID == s.pod.UID: // not a mirror
+	case stored.UID == s.pod.UID: // not a mirror pod
 		s.pod, s.want = stored, &stored.Status
 	}
 	close(s.changed)

@@ -1,5 +1,5 @@
-// Package turns bounds how many do something demanding at a time, without letting
-// those that hang hold up the others for good.
+// Package turns limits how many callers do something demanding at a time, without letting those that hang block
+// others for good.
 package turns
 
 import (
@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// Turns are taken and given back.
+// Turns are taken and returned.
 type Turns struct {
 	longest time.Duration
 	taken   chan struct{}
 }
 
-// New has n turns at a time. Who keeps one longer than longest has lost it to the
-// next in line.
+// New returns n turns at a time. A caller that keeps one for more than longest loses it to the next.
 func New(n int, longest time.Duration) *Turns {
 	return &Turns{longest: longest, taken: make(chan struct{}, n)}
 }
 
-// Take waits for a turn, or for the end of ctx: then there is none to wait for. Who
-// calls back, once, has had it.
+// Take waits for a turn, or for the end of ctx, in which case there is none. The caller returns the turn by one
+// call of done.
 func (t *Turns) Take(ctx context.Context) (back func()) {
 	select {
 	case <-ctx.Done():

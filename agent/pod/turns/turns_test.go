@@ -37,9 +37,9 @@ func TestWhoIsStuckLosesTheTurn(t *testing.T) {
 		begin := time.Now()
 		back := turns.Take(t.Context())
 		if got := time.Since(begin); got != time.Minute {
-			t.Errorf("waited %v for one who is stuck, want a minute", got)
+			t.Errorf("waited %v for a caller that is stuck, want a minute", got)
 		}
-		late() // takes nothing from the one whose turn it is
+		late() // does not affect the current holder
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		turns.Take(ctx)
