@@ -1,9 +1,11 @@
-// Package rootca keeps the cluster's CA certificate in a ConfigMap of every
-// active namespace, where pods find it.
+// Package rootca keeps the cluster's CA certificate in ConfigMaps: in every active
+// namespace, where pods find it, and in kube-system, where API servers of others
+// (metrics-server, adapters of metrics) read whose client certificates to trust.
 package rootca
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"time"
 
@@ -20,12 +22,27 @@ import (
 const Name = "root-ca-cert-publisher"
 
 const (
-	configMap   = "kube-root-ca.crt"
-	file        = "ca.crt"
-	annotation  = "kubernetes.io/description"
-	description = "Holds the CA certificate that the API server's certificate is signed with, " +
-		"for programs in pods that call the API server."
+	rootCA   = "kube-root-ca.crt"
+	clientCA = "extension-apiserver-authentication"
+
+	annotation = "kubernetes.io/description"
 )
+
+// published is a ConfigMap whose only entry is the certificate.
+type published struct {
+	name, file  string
+	description string
+	namespace   string // empty: every one
+}
+
+// all are Kubernetes'. The second has more entries there, for requests that the API
+// server passes on to others, which Monopod's does not.
+var all = []published{
+	{name: rootCA, file: "ca.crt", description: "Holds the CA certificate that the API server's certificate is signed with, " +
+		"for programs in pods that call the API server."},
+	{name: clientCA, file: "client-ca-file", namespace: metav1.NamespaceSystem, description: "Holds the CA certificate that client " +
+		"certificates are signed with, for API servers that authenticate the same users."},
+}
 
 // Config of the controller.
 type Config struct {
@@ -56,21 +73,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []follow.Source[string]{
 			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(follow.OnNew)},
-			{Selector: client.Selector{
-				Resource: client.ConfigMaps,
-				Fields:   fields.OneTermEqualSelector("metadata.name", configMap),
-			}, Keys: follow.Plain(changed)},
+			named(rootCA), named(clientCA),
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
-// changed wakes the namespace whose ConfigMap has changed.
-func changed(old, new client.Object) []string {
-	if new == nil {
-		return []string{old.GetNamespace()}
+// named wakes the namespace whose ConfigMap of that name has changed.
+func named(name string) follow.Source[string] {
+	return follow.Source[string]{
+		Selector: client.Selector{Resource: client.ConfigMaps, Fields: fields.OneTermEqualSelector("metadata.name", name)},
+		Keys: follow.Plain(func(old, new client.Object) []string {
+			if new == nil {
+				return []string{old.GetNamespace()}
+			}
+			return []string{new.GetNamespace()}
+		}),
 	}
-	return []string{new.GetNamespace()}
 }
 
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
@@ -81,33 +100,36 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	current, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, name, configMap)
-	switch {
-	case apierrors.IsNotFound(err):
-		return 0, c.create(ctx, name)
-	case err != nil || maps.Equal(current.Data, c.data()):
-		return 0, err
+	var errs []error
+	for _, p := range all {
+		if p.namespace == "" || p.namespace == name {
+			errs = append(errs, c.publish(ctx, p, name))
+		}
 	}
-	_, err = client.Update(ctx, c.deps.Client, current, "", func(cm *corev1.ConfigMap) error {
-		cm.Data, cm.BinaryData = c.data(), nil
-		return nil
-	})
-	return 0, err
+	return 0, errors.Join(errs...)
 }
 
-func (c *Controller) data() map[string]string { return map[string]string{file: string(c.cfg.CA)} }
-
-func (c *Controller) create(ctx context.Context, namespace string) error {
-	_, err := c.deps.Client.Create(ctx, &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: configMap,
-			Annotations: map[string]string{annotation: description},
-		},
-		Data: c.data(),
-	})
-	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil
+// publish creates a ConfigMap, or makes its content right.
+func (c *Controller) publish(ctx context.Context, p published, namespace string) error {
+	data := map[string]string{p.file: string(c.cfg.CA)}
+	current, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, namespace, p.name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = c.deps.Client.Create(ctx, &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.name, Annotations: map[string]string{annotation: p.description}},
+			Data:       data,
+		})
+		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil
+		}
+		return err
+	case err != nil || maps.Equal(current.Data, data):
+		return err
 	}
+	_, err = client.Update(ctx, c.deps.Client, current, "", func(cm *corev1.ConfigMap) error {
+		cm.Data, cm.BinaryData = data, nil
+		return nil
+	})
 	return err
 }

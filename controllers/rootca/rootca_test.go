@@ -22,13 +22,19 @@ func TestPublishesAndRepairs(t *testing.T) {
 		published := func(when string) {
 			t.Helper()
 			synctest.Wait()
-			if cm, ok := apitest.Get[*corev1.ConfigMap](api, "new", configMap); !ok || cm.Data[file] != "pem" || len(cm.Data) != 1 {
+			if cm, ok := apitest.Get[*corev1.ConfigMap](api, "new", rootCA); !ok || cm.Data["ca.crt"] != "pem" || len(cm.Data) != 1 {
 				t.Errorf("%s: %v %+v", when, ok, cm)
 			}
 		}
 		published("new namespace")
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: configMap}}
-		apitest.Change(api, cm, "", func(c *corev1.ConfigMap) { c.Data = map[string]string{file: "forged", "x": "y"} })
+		if cm, ok := apitest.Get[*corev1.ConfigMap](api, metav1.NamespaceSystem, clientCA); !ok || cm.Data["client-ca-file"] != "pem" {
+			t.Errorf("for other API servers: %v %+v", ok, cm)
+		}
+		if _, ok := apitest.Get[*corev1.ConfigMap](api, "new", clientCA); ok {
+			t.Error("every namespace has the ConfigMap for other API servers")
+		}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: rootCA}}
+		apitest.Change(api, cm, "", func(c *corev1.ConfigMap) { c.Data = map[string]string{"ca.crt": "forged", "x": "y"} })
 		published("after it was changed")
 		api.Delete(cm, "")
 		published("after it was deleted")
