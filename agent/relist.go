@@ -45,7 +45,7 @@ type list struct {
 
 // connect waits for the runtime to answer and subscribes to its events.
 func (r *relister) connect(ctx context.Context) (<-chan runtime.Event, bool) {
-	for delay := 5 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
 		var events <-chan runtime.Event
 		err := r.guard.Call("events", func() (err error) {
 			if _, err = r.runtime.Version(ctx); err == nil {
@@ -57,6 +57,7 @@ func (r *relister) connect(ctx context.Context) (<-chan runtime.Event, bool) {
 			r.streaming(true)
 			return events, true
 		}
+		delay := retry.Next()
 		if delay >= time.Second && ctx.Err() == nil {
 			r.log.Warn("container runtime does not respond", zap.Error(err))
 		}
@@ -91,14 +92,14 @@ func (r *relister) reconnect(ctx context.Context) {
 
 // first waits for the first list.
 func (r *relister) first(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
-	for delay := 50 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+	for retry := (backoff.Retry{First: 50 * time.Millisecond, Most: time.Second}); ; {
 		l := r.ask(ctx)
 		if l.err == nil {
 			r.found(l.containers)
 			return inventory.ByPod(l.sandboxes, l.containers), true
 		}
 		r.log.Warn("failed to list the pods of the runtime", zap.Error(l.err))
-		if !backoff.Sleep(ctx, r.clock, delay) {
+		if !retry.Wait(ctx, r.clock) {
 			return nil, false
 		}
 	}

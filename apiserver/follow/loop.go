@@ -11,8 +11,10 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -66,7 +68,8 @@ type Deps struct {
 
 // Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
 // exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. A key
-// that is woken again and again by its own writes waits longer each time.
+// that is woken again and again by its own writes waits longer each time. ctx ends with the call, or before it at
+// the Deadline of the Config.
 //
 // If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
 // Reconcile: what a Source's Keys keeps is at least as new as the change that woke the key.
@@ -79,7 +82,24 @@ type Config[K comparable] struct {
 	Sources   []Source[K]
 	Start     []K // keys to reconcile once, after the first full lists
 	Reconcile Reconcile[K]
+
+	// Deadline ends the context of a Reconcile that takes longer, so that a call that hangs does not block the
+	// worker; 0: 5 min. The key is then retried.
+	Deadline time.Duration
+	// MinRetry and MaxRetry are the first and the longest pause of a key that fails again and again; each is
+	// twice the one before. 0: 5 ms and 1000 s.
+	MinRetry, MaxRetry time.Duration
 }
+
+// Defaults of a Config; client-go's for the retries.
+const (
+	deadline = 5 * time.Minute
+	minRetry = 5 * time.Millisecond
+	maxRetry = 1000 * time.Second
+)
+
+// errDeadline is the cause that ends the context of a Reconcile after its deadline.
+var errDeadline = errors.New("reconcile took too long")
 
 // Loop passes the keys that its sources wake to Reconcile: not before every source has listed once, and never
 // the same key to two workers at a time.
@@ -95,8 +115,10 @@ type Loop[K comparable] struct {
 // New returns a Loop for one Run.
 func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.Workers = max(cfg.Workers, 1)
+	cfg.Deadline = cmp.Or(cfg.Deadline, deadline)
+	cfg.MinRetry, cfg.MaxRetry = cmp.Or(cfg.MinRetry, minRetry), cmp.Or(cfg.MaxRetry, maxRetry)
 	l := &Loop[K]{deps: deps, cfg: cfg}
-	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, l.slowed)
+	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, retries[K](cfg.MinRetry, cfg.MaxRetry), l.slowed)
 	kinds := make([]schema.GroupVersionResource, len(cfg.Sources))
 	for i, src := range cfg.Sources {
 		kinds[i] = src.Selector.Resource
@@ -207,9 +229,20 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	again, err := l.cfg.Reconcile(ctx, key)
+	again, err := l.reconcile(ctx, key)
 	l.settle(ctx, key, again, err)
 	return true
+}
+
+// reconcile calls Reconcile with its deadline. A Reconcile that fails because of it says so in its error.
+func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Deadline, errDeadline)
+	defer cancel()
+	again, err := l.cfg.Reconcile(ctx, key)
+	if err != nil && context.Cause(ctx) == errDeadline {
+		err = fmt.Errorf("%w: %w", errDeadline, err)
+	}
+	return again, err
 }
 
 // settle decides when key runs again.

@@ -283,6 +283,40 @@ func TestErrorsBackOffAndSuccessForgets(t *testing.T) {
 	})
 }
 
+// A Reconcile that hangs is ended, and its key retried after the first pause.
+func TestDeadlineAndPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		begin := time.Now()
+		start(t, New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"x"},
+			Deadline: time.Minute, MinRetry: time.Second, MaxRetry: 3 * time.Second,
+			Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
+				at = append(at, time.Since(begin))
+				switch len(at) {
+				case 1:
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), errDeadline) {
+						t.Error(context.Cause(ctx))
+					}
+					return 0, ctx.Err()
+				case 2, 3:
+					return 0, errors.New("again")
+				}
+				return 0, nil
+			}}))
+		settle(time.Hour)
+		want := []time.Duration{0, 61 * time.Second, 63 * time.Second, 66 * time.Second}
+		if len(at) != len(want) {
+			t.Fatalf("ran at %v, want %v", at, want)
+		}
+		for i := range want {
+			if d := at[i] - want[i]; d < 0 || d > time.Millisecond {
+				t.Errorf("run %d at %v, want %v", i, at[i], want[i])
+			}
+		}
+	})
+}
+
 // flaky panics, then fails, then runs.
 type flaky struct{ runs atomic.Int64 }
 

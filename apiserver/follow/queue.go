@@ -3,12 +3,13 @@ package follow
 import (
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 )
 
-// queue is client-go's rate limited queue: exponential backoff of 5 ms to 1000 s for each key that failed, and
-// at most 10 retries a second with a burst of 100 for all keys. It also delays keys that wake themselves.
+// queue is client-go's rate limited queue: exponential backoff for each key that failed, and at most 10 retries a
+// second with a burst of 100 for all keys. It also delays keys that wake themselves.
 type queue[K comparable] struct {
 	workqueue.TypedRateLimitingInterface[K]
 	pace   *pace[K]
@@ -17,13 +18,20 @@ type queue[K comparable] struct {
 
 // newQueue returns an empty queue. It calls slowed for each delayed wake. The queue gets no metrics provider,
 // which would wake the process twice a second for each queue; the fifo inside measures instead.
-func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, slowed func(key K, by time.Duration)) *queue[K] {
+func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, limit workqueue.TypedRateLimiter[K], slowed func(key K, by time.Duration)) *queue[K] {
 	items := &fifo[K]{since: map[K]time.Time{}, clock: clk, metrics: m, name: name}
 	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Clock: clk, Queue: items})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Clock: clk, Queue: inner})
-	limited := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[K](),
+	limited := workqueue.NewTypedRateLimitingQueueWithConfig(limit,
 		workqueue.TypedRateLimitingQueueConfig[K]{Clock: clk, DelayingQueue: delaying})
 	return &queue[K]{TypedRateLimitingInterface: limited, pace: newPace[K](clk), slowed: slowed}
+}
+
+// retries is client-go's default limiter with other pauses for each key.
+func retries[K comparable](first, most time.Duration) workqueue.TypedRateLimiter[K] {
+	return workqueue.NewTypedMaxOfRateLimiter(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, most),
+		&workqueue.TypedBucketRateLimiter[K]{Limiter: rate.NewLimiter(rate.Limit(10), 100)})
 }
 
 // Add wakes a key: at once, unless it has not rested for long.

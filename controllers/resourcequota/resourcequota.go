@@ -57,7 +57,7 @@ func (c *Controller) Name() string { return Name }
 // Run implements follow.Controller.
 func (c *Controller) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
-	r := &run{Controller: c, failed: cancel, counted: map[string]time.Time{}, followed: map[schema.GroupVersionResource]context.CancelFunc{}}
+	r := &run{Controller: c, life: ctx, failed: cancel, counted: map[string]time.Time{}, followed: map[schema.GroupVersionResource]context.CancelFunc{}}
 	defer r.following.Wait()
 	defer cancel(nil)
 	r.loop = follow.New(c.deps, follow.Config[string]{
@@ -98,6 +98,7 @@ func namespaceOf(old, new client.Object) string {
 type run struct {
 	*Controller
 	loop   *follow.Loop[string]
+	life   context.Context // of the run: what it follows outlives a Reconcile
 	failed context.CancelCauseFunc
 
 	counted   map[string]time.Time // namespaces with quotas, and when last
@@ -114,7 +115,7 @@ func (r *run) reconcile(ctx context.Context, namespace string) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	r.follow(ctx, all)
+	r.follow(all)
 	delete(r.counted, namespace)
 	lists := map[schema.GroupVersionResource][]client.Object{}
 	for _, q := range all {
@@ -180,7 +181,7 @@ func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1
 }
 
 // follow watches what the quotas are about, and nothing else.
-func (r *run) follow(ctx context.Context, all []*corev1.ResourceQuota) {
+func (r *run) follow(all []*corev1.ResourceQuota) {
 	for _, k := range r.kinds {
 		wanted := false
 		for _, q := range all {
@@ -192,14 +193,14 @@ func (r *run) follow(ctx context.Context, all []*corev1.ResourceQuota) {
 			stop()
 			delete(r.followed, k.Resource)
 		case wanted && !following:
-			r.followed[k.Resource] = r.start(ctx, k.Resource)
+			r.followed[k.Resource] = r.start(k.Resource)
 		}
 	}
 }
 
 // start follows one resource until the function it returns is called.
-func (r *run) start(ctx context.Context, gvr schema.GroupVersionResource) context.CancelFunc {
-	ctx, stop := context.WithCancel(ctx)
+func (r *run) start(gvr schema.GroupVersionResource) context.CancelFunc {
+	ctx, stop := context.WithCancel(r.life)
 	changes := follow.New(r.deps, follow.Config[string]{
 		Name: Name + "-" + gvr.GroupResource().String(),
 		Sources: []follow.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: follow.Plain(func(old, new client.Object) []string {

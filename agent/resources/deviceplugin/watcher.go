@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"monopod/agent/node/socket"
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/folder"
 
 	"go.uber.org/zap"
@@ -119,20 +120,15 @@ func (f *found) drop(path string) {
 
 // discover tries a socket until its plugin answers.
 func (m *Manager) discover(ctx context.Context, path string) {
-	pause := discoverPause
+	retry := backoff.Retry{First: discoverPause, Most: discoverPause << discoverTries}
 	for range discoverTries {
 		err := m.introduce(ctx, path)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		m.log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
-		timer := m.cfg.Clock.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !retry.Wait(ctx, m.cfg.Clock) {
 			return
-		case <-timer.C():
-			pause *= 2
 		}
 	}
 }
