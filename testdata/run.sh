@@ -43,8 +43,8 @@ until api -o /dev/null http://x/readyz 2>/dev/null; do
 	fi
 	sleep 0.05
 done
-api -o /dev/null http://x/apis/apps/v1/namespaces/default/replicasets/web 2>/dev/null ||
-	api -o /dev/null -H 'Content-Type: application/yaml' --data-binary @testdata/web.yaml http://x/apis/apps/v1/namespaces/default/replicasets
+api -o /dev/null http://x/apis/apps/v1/namespaces/default/deployments/web 2>/dev/null ||
+	api -o /dev/null -H 'Content-Type: application/yaml' --data-binary @testdata/web.yaml http://x/apis/apps/v1/namespaces/default/deployments
 
 ip=
 n=0
@@ -61,7 +61,10 @@ cat <<EOT
 
 Monopod runs, with three web servers. Try, in another terminal:
 
-  $kubectl --kubeconfig $data/admin.kubeconfig get pods -o wide
+  export KUBECONFIG=$data/admin.kubeconfig
+  $kubectl get pods -o wide
+  $kubectl set env deployment/web COLOR=blue && $kubectl rollout status deployment/web
+  $kubectl rollout undo deployment/web
   curl --unix-socket $socket http://x/api/v1/namespaces/default/pods
   curl http://$ip:8080/
 

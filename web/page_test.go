@@ -306,6 +306,14 @@ func (p page) scale(a *api) {
 	p.replicas(a, 6)
 	p.do(chromedp.SendKeys(chromedp.CSS("[aria-label='Pods wanted for web']"), kb.Escape))
 	p.sees(`%s.querySelector("input").value === "6"`, row("replicasets", "web"))
+
+	// One that a Deployment scales has no control.
+	owned := replicaSet("owned", 4)
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "u", Controller: new(true)}}
+	create(p.t, a, owned)
+	p.sees(`%s === "4"`, cell("replicasets", "owned", "[data-part=fixed]"))
+	p.sees(`document.querySelector("[aria-label='One pod more for owned']")?.checkVisibility() === false`)
+	p.sees(`document.querySelector("[title='Set by Deployment shop']")?.checkVisibility()`)
 }
 
 // replicas waits until the store and the page say so many.

@@ -212,6 +212,11 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	env.Setenv("KUBECONFIG", filepath.Join(dir, "admin.kubeconfig"))
 	env.Setenv("KUBECTL", over.kubectl)
 	env.Setenv("MONOPOD", monopod)
+	sample, err := filepath.Abs("../web.yaml")
+	if err != nil {
+		return err
+	}
+	env.Setenv("SAMPLE", sample)
 	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() { // after those of the script's commands: what they started has ended

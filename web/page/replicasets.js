@@ -34,9 +34,11 @@ function setRow(first, say, may) {
       write(parts.current, replicas);
       write(parts.ready, readyReplicas);
       parts.ready.classList.toggle("short", readyReplicas < desired(obj));
-      const fixed = !may(SCALE, namespace);
+      const owner = obj.metadata.ownerReferences?.find((ref) => ref.controller); // it would set its size again
+      const fixed = owner !== undefined || !may(SCALE, namespace);
       parts.form.hidden = fixed;
       parts.fixed.hidden = !fixed;
+      parts.fixed.title = owner ? `Set by ${owner.kind} ${owner.name}` : "";
       write(parts.fixed, desired(obj));
       scaler.show(obj);
     },
