@@ -22,6 +22,7 @@ import (
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
+	"monopod/controllers/job"
 	"monopod/controllers/namespace"
 	"monopod/controllers/nodelifecycle"
 	"monopod/controllers/persistentvolume"
@@ -33,6 +34,7 @@ import (
 	"monopod/controllers/scheduler"
 	"monopod/controllers/serviceaccount"
 	"monopod/controllers/serviceaccounttoken"
+	"monopod/controllers/ttlafterfinished"
 )
 
 // Config of the controllers. The zero value is upstream's defaults, but for
@@ -49,6 +51,10 @@ type Config struct {
 	ConcurrentDeploymentSyncs int `json:"concurrentDeploymentSyncs"`
 	// ConcurrentDaemonSetSyncs is --concurrent-daemonset-syncs; 0 means 2.
 	ConcurrentDaemonSetSyncs int `json:"concurrentDaemonSetSyncs"`
+	// ConcurrentJobSyncs is --concurrent-job-syncs; 0 means 5.
+	ConcurrentJobSyncs int `json:"concurrentJobSyncs"`
+	// ConcurrentTTLAfterFinishedSyncs is --concurrent-ttl-after-finished-syncs; 0 means 5.
+	ConcurrentTTLAfterFinishedSyncs int `json:"concurrentTTLAfterFinishedSyncs"`
 	// ConcurrentNamespaceSyncs is --concurrent-namespace-syncs; 0 means 10.
 	ConcurrentNamespaceSyncs int `json:"concurrentNamespaceSyncs"`
 	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
@@ -116,6 +122,20 @@ func All() []Entry {
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return daemonset.New(d, e, daemonset.Config{Workers: c.ConcurrentDaemonSetSyncs}), nil
+			}},
+		{Name: job.Name, Aliases: []string{"job-controller"}, Component: job.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentJobSyncs, "concurrent-job-syncs", 5, 1, "Number of Jobs that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return job.New(d, e, job.Config{Workers: c.ConcurrentJobSyncs}), nil
+			}},
+		{Name: ttlafterfinished.Name, Aliases: []string{"ttl-after-finished-controller"},
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentTTLAfterFinishedSyncs, "concurrent-ttl-after-finished-syncs", 5, 1, "Number of finished Jobs with a TTL that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
+				return ttlafterfinished.New(d, ttlafterfinished.Config{Workers: c.ConcurrentTTLAfterFinishedSyncs}), nil
 			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

@@ -19,6 +19,8 @@ type Claims[T client.Object] struct {
 	Client   client.Client
 	Kind     schema.GroupVersionKind // of the owners
 	Adoptive func(obj T) bool        // whether an orphan may be adopted
+	// Finalizer is put on what is adopted and taken from what is released; empty: none.
+	Finalizer string
 }
 
 // Verdict on one object.
@@ -107,6 +109,9 @@ func (c Claims[T]) adopt(ctx context.Context, owner client.Object, obj T, may fu
 			return errNotOrphan
 		}
 		o.SetOwnerReferences(append(o.GetOwnerReferences(), c.Ref(owner)))
+		if c.Finalizer != "" && !slices.Contains(o.GetFinalizers(), c.Finalizer) {
+			o.SetFinalizers(append(o.GetFinalizers(), c.Finalizer))
+		}
 		return nil
 	})
 	if errors.Is(err, errNotOrphan) || apierrors.IsNotFound(err) {
@@ -119,6 +124,9 @@ func (c Claims[T]) adopt(ctx context.Context, owner client.Object, obj T, may fu
 func (c Claims[T]) release(ctx context.Context, owner client.Object, obj T) error {
 	_, err := client.Update(ctx, c.Client, obj, "", func(o T) error {
 		o.SetOwnerReferences(slices.DeleteFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() }))
+		if c.Finalizer != "" {
+			o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == c.Finalizer }))
+		}
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {

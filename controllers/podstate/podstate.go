@@ -1,5 +1,5 @@
 // Package podstate answers what controllers ask about a pod: is it finished,
-// active, ready and since when.
+// active, ready and since when, and which of several goes first.
 package podstate
 
 import (

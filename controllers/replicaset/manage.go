@@ -13,6 +13,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
 	"monopod/controllers/owned"
+	"monopod/controllers/podstate"
 )
 
 // manage makes or deletes pods, at most 500, and returns the active ones that it
@@ -47,7 +48,7 @@ func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
 // scaleDown deletes the n pods that will be missed least.
 func (r *run) scaleDown(ctx context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
 	now := r.deps.Clock.Now()
-	ranked := rank(active, r.perNode(ctx, rs), now)
+	ranked := podstate.Rank(active, r.perNode(ctx, rs), now)
 	victims := ranked[:n]
 	r.observeAges(active, victims, now)
 	keys := make([]string, len(victims))

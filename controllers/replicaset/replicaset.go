@@ -3,7 +3,7 @@
 //   - expectations: creations and deletions whose watch event is still to come;
 //     while there are any, pods are counted but none is made or deleted.
 //   - claim: which pods a ReplicaSet owns, adopts and releases.
-//   - victims: which pods go first when there are too many.
+//   - victims: the metric of which pods went first when there were too many.
 package replicaset
 
 import (

@@ -1,125 +1,13 @@
 package replicaset
 
 import (
-	"cmp"
 	"math"
-	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/controllers/podstate"
 )
-
-// rank orders pods by how soon they go when there are too many, first to go
-// first. perNode counts the related pods on each node. The order is upstream's
-// (ActivePodsWithRanks); pods is not changed.
-func rank(pods []*corev1.Pod, perNode map[string]int, now time.Time) []*corev1.Pod {
-	ranked := slices.Clone(pods)
-	slices.SortStableFunc(ranked, func(a, b *corev1.Pod) int { return compareVictims(a, b, perNode, now) })
-	return ranked
-}
-
-// compareVictims is negative when a goes before b. The first difference decides.
-func compareVictims(a, b *corev1.Pod, perNode map[string]int, now time.Time) int {
-	if c := cmp.Or(
-		compareBool(a.Spec.NodeName != "", b.Spec.NodeName != ""),
-		cmp.Compare(phaseOrder(a), phaseOrder(b)),
-		compareBool(podstate.Ready(a), podstate.Ready(b)),
-		cmp.Compare(deletionCost(a), deletionCost(b)),
-		cmp.Compare(perNode[b.Spec.NodeName], perNode[a.Spec.NodeName]),
-	); c != 0 {
-		return c
-	}
-	if podstate.Ready(a) && podstate.Ready(b) {
-		if c, decided := compareAges(podstate.ReadySince(a), podstate.ReadySince(b), a, b, now); decided {
-			return c
-		}
-	}
-	if c := compareRestarts(a, b); c != 0 {
-		return c
-	}
-	c, _ := compareAges(a.CreationTimestamp.Time, b.CreationTimestamp.Time, a, b, now)
-	return c
-}
-
-// compareBool puts false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-// phaseOrder: what has not started costs least.
-func phaseOrder(p *corev1.Pod) int {
-	switch p.Status.Phase {
-	case corev1.PodPending:
-		return 0
-	case corev1.PodUnknown:
-		return 1
-	}
-	return 2
-}
-
-// deletionCost is the pod-deletion-cost annotation; 0 when absent or no int32.
-func deletionCost(p *corev1.Pod) int32 {
-	cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32)
-	if err != nil {
-		return 0
-	}
-	return int32(cost)
-}
-
-// compareAges puts the younger first, with ages compared by the power of two
-// they reach, so that among pods of about the same age any may go: then the UID
-// decides. An unknown time is the youngest; equal times decide nothing.
-func compareAges(a, b time.Time, podA, podB *corev1.Pod, now time.Time) (c int, decided bool) {
-	if a.Equal(b) {
-		return 0, false
-	}
-	if a.IsZero() || b.IsZero() {
-		return compareBool(!a.IsZero(), !b.IsZero()), true
-	}
-	return cmp.Or(cmp.Compare(magnitude(now.Sub(a)), magnitude(now.Sub(b))), cmp.Compare(podA.UID, podB.UID)), true
-}
-
-// magnitude is ⌊log₂(age in nanoseconds)⌋; 0 for no age.
-func magnitude(age time.Duration) int {
-	if age <= 0 {
-		return 0
-	}
-	return int(math.Floor(math.Log2(float64(age))))
-}
-
-// compareRestarts puts the pod whose containers restarted more often first:
-// those of the app, then sidecars.
-func compareRestarts(a, b *corev1.Pod) int {
-	appA, sideA := maxRestarts(a)
-	appB, sideB := maxRestarts(b)
-	return cmp.Or(cmp.Compare(appB, appA), cmp.Compare(sideB, sideA))
-}
-
-func maxRestarts(p *corev1.Pod) (app, sidecar int32) {
-	for _, s := range p.Status.ContainerStatuses {
-		app = max(app, s.RestartCount)
-	}
-	for _, c := range p.Spec.InitContainers {
-		if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-			continue
-		}
-		for _, s := range p.Status.InitContainerStatuses {
-			if s.Name == c.Name {
-				sidecar = max(sidecar, s.RestartCount)
-			}
-		}
-	}
-	return app, sidecar
-}
 
 // observeAges records how old the victims are against the youngest pod: about 1
 // when the youngest go. Seconds are divided as floats and an age is at least one,

@@ -30,7 +30,7 @@ func jobResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.Jobs,
 		Kind:         "Job",
-		Inert:        "the job controller is not part of this version, so no pod is created",
+		Controller:   "job",
 		Namespaced:   true,
 		Categories:   []string{"all"},
 		Subresources: kind.Parts("status"),

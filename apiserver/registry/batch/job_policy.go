@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/client/indexes"
 	"monopod/apiserver/registry/check"
 )
 
@@ -144,11 +145,11 @@ func successRule(rule *batchv1.SuccessPolicyRule, completions int32, path *field
 		if len(*text) > maxIndexesLetters {
 			errs = append(errs, field.TooLong(at, *text, maxIndexesLetters))
 		}
-		list, err := parseIndexes(*text, completions)
+		list, err := indexes.Parse(*text, completions)
 		if err != nil {
 			errs = append(errs, field.Invalid(at, *text, fmt.Sprintf("error parsing succeededIndexes: %v", err)))
 		}
-		total = list.count()
+		total = list.Count()
 	}
 	if n, at := rule.SucceededCount, path.Child("succeededCount"); n != nil {
 		errs = append(errs, check.NonNegative(at, *n)...)

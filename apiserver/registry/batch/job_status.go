@@ -6,10 +6,10 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/client/indexes"
 	"monopod/apiserver/registry/check"
 )
 
@@ -108,13 +108,15 @@ func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if moved && end != nil && old.Status.CompletionTime != nil {
 		errs = append(errs, field.Invalid(at, end, "completionTime cannot be mutated"))
 	}
-	return append(errs, jobStart(job, start, old.Status.StartTime, path.Child("startTime"))...)
+	return append(errs, jobStart(job, old, path.Child("startTime"))...)
 }
 
-// jobStart: only a suspended job starts anew.
-func jobStart(job *batchv1.Job, start, old *metav1.Time, path *field.Path) field.ErrorList {
+// jobStart: a start stays, unless the job is suspended or is resumed by this change.
+func jobStart(job, old *batchv1.Job, path *field.Path) field.ErrorList {
+	start, was := job.Status.StartTime, old.Status.StartTime
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
-	if old == nil || start.Equal(old) || suspended {
+	resumed := start != nil && hasCondition(old, batchv1.JobSuspended) && !hasCondition(job, batchv1.JobSuspended)
+	if was == nil || start.Equal(was) || suspended || resumed {
 		return nil
 	}
 	return field.ErrorList{field.Required(path, "startTime cannot be removed for unsuspended job")}
@@ -140,7 +142,7 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if lostChanged && status.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
 		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
 	}
-	if at, both := completed.overlap(failed); both && (doneChanged || lostChanged) {
+	if at, both := completed.Overlap(failed); both && (doneChanged || lostChanged) {
 		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
 	}
 	return errs
@@ -148,11 +150,11 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 
 // indexesBelow reads a list of the job's indexes; none where there is no list,
 // or no number of completions to compare with.
-func indexesBelow(spec *batchv1.JobSpec, text *string) (indexes, error) {
+func indexesBelow(spec *batchv1.JobSpec, text *string) (indexes.List, error) {
 	if text == nil || spec.Completions == nil {
 		return nil, nil
 	}
-	return parseIndexes(*text, *spec.Completions)
+	return indexes.Parse(*text, *spec.Completions)
 }
 
 func samePointer[T comparable](a, b *T) bool {

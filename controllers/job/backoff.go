@@ -1,0 +1,132 @@
+package job
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/controllers/podstate"
+)
+
+// A failed pod is replaced after 10 s, and twice as long for each further failure, up to
+// 10 min (upstream DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff).
+const (
+	firstBackoff = 10 * time.Second
+	maxBackoff   = 10 * time.Minute
+)
+
+// backoff is how many pods of a Job have failed since one has last succeeded.
+type backoff struct {
+	failures int32
+	last     time.Time // the end of the last one that failed
+}
+
+// after is the backoff with further pods that have finished.
+func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
+	var success time.Time
+	for _, p := range succeeded {
+		if t := ended(p); t.After(success) {
+			success = t
+		}
+	}
+	if len(succeeded) > 0 {
+		b = backoff{}
+	}
+	for _, p := range failed {
+		t := ended(p)
+		if len(succeeded) > 0 && !t.After(success) {
+			continue
+		}
+		b.failures++
+		if t.After(b.last) {
+			b.last = t
+		}
+	}
+	return b
+}
+
+// left is how long no pod may be created. A clock that went back does not prolong it.
+func (b backoff) left(now time.Time) time.Duration {
+	if b.failures == 0 {
+		return 0
+	}
+	wait := firstBackoff
+	for n := b.failures; n > 1 && wait < maxBackoff; n-- {
+		wait *= 2
+	}
+	return max(0, min(wait, maxBackoff)-max(0, now.Sub(b.last)))
+}
+
+// failures is the backoff of each Job by UID.
+type failures struct {
+	mu sync.Mutex // guards of
+	of map[types.UID]backoff
+}
+
+func newFailures() *failures { return &failures{of: map[types.UID]backoff{}} }
+
+// next is the backoff with the pods that the sync has found finished. A Job that is new
+// to this process starts with all of its pods, counted or not, so that a restart does not
+// end its backoff.
+func (f *failures) next(ro *round) backoff {
+	f.mu.Lock()
+	b, known := f.of[ro.job.UID]
+	f.mu.Unlock()
+	if known {
+		return b.after(ro.fresh(succeeded), ro.fresh(ro.isFailed))
+	}
+	var good, bad []*corev1.Pod
+	for _, p := range ro.pods {
+		switch {
+		case succeeded(p):
+			good = append(good, p)
+		case ro.isFailed(p):
+			bad = append(bad, p)
+		}
+	}
+	return b.after(good, bad)
+}
+
+// keep is for a sync whose pods are in the status: the next one does not find them again.
+func (f *failures) keep(job types.UID, b backoff) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.of[job] = b
+}
+
+func (f *failures) forget(job types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.of, job)
+}
+
+// ended is when a pod finished, as far as that is known: when its last container did, when
+// it stopped being ready, when its deletion was asked for, or when it was created
+// (upstream getFinishedTime).
+func ended(pod *corev1.Pod) time.Time {
+	var last time.Time
+	open := func(s corev1.ContainerStatus) bool {
+		t := s.State.Terminated
+		if t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+		return t == nil || t.FinishedAt.IsZero()
+	}
+	if !slices.ContainsFunc(pod.Status.ContainerStatuses, open) && !last.IsZero() {
+		return last
+	}
+	if c := podstate.Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
+	}
+	if pod.DeletionTimestamp == nil {
+		return pod.CreationTimestamp.Time
+	}
+	grace := int64(0)
+	if pod.DeletionGracePeriodSeconds != nil {
+		grace = *pod.DeletionGracePeriodSeconds
+	}
+	return pod.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
+}

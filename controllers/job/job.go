@@ -1,0 +1,161 @@
+// Package job runs the pods of each Job until enough of them have succeeded or too many
+// have failed, and counts every pod once.
+//
+//   - round: what one sync knows of a Job and its pods.
+//   - verdict: whether the Job ends, and why; pure functions.
+//   - policy: what podFailurePolicy and successPolicy say; pure functions.
+//   - manage: which pods are created and deleted.
+//   - pods: what the pods look like.
+//   - backoff: how long a failed pod is not replaced.
+//   - track: how pods are counted, with the finalizer that keeps a pod until it is.
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+// Name of the controller.
+const Name = "job"
+
+// Component is the source of its events.
+const Component = "job-controller"
+
+const kind = "Job"
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-job-syncs, 0 means upstream's 5
+}
+
+// Controller runs Jobs.
+type Controller struct {
+	deps   follow.Deps
+	events record.Eventer
+	cfg    Config
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+	if cfg.Workers == 0 {
+		cfg.Workers = 5
+	}
+	return &Controller{deps: deps, events: events, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// key is a Job, or a pod whose finalizer may be of no use any more.
+type key struct {
+	follow.Key
+	pod bool
+}
+
+// Run implements follow.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := newRun(c)
+	return follow.New(c.deps, follow.Config[key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []follow.Source[key]{
+			{Selector: client.Selector{Resource: client.Jobs}, Keys: r.onJob},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+		},
+		Reconcile: func(ctx context.Context, k key) (time.Duration, error) {
+			if k.pod {
+				return 0, r.reconcilePod(ctx, k.Key)
+			}
+			return r.reconcile(ctx, k.Key)
+		},
+	}).Run(ctx)
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	claims   owned.Claims[*corev1.Pod]
+	control  owned.Pods
+	failures *failures
+}
+
+func newRun(c *Controller) *run {
+	return &run{Controller: c, failures: newFailures(), control: owned.Pods{Client: c.deps.Client, Events: c.events}, claims: owned.Claims[*corev1.Pod]{
+		Client: c.deps.Client, Kind: batchv1.SchemeGroupVersion.WithKind(kind), Finalizer: batchv1.JobTrackingFinalizer,
+		Adoptive: func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil },
+	}}
+}
+
+// reconcile is one sync of a Job: whether it ends, its pods, its status. It works on what
+// the API has, not on what the sources have brought: a pod that was counted must not be
+// seen as it was before.
+func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error) {
+	job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, k.Namespace, k.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if finished(job) || foreign(job) {
+		r.failures.forget(job.UID)
+		return 0, nil
+	}
+	pods, err := r.podsOf(ctx, job)
+	if err != nil {
+		return 0, err
+	}
+	ro := newRound(job, pods, r.deps.Clock.Now())
+	ro.backoff = r.failures.next(ro)
+	ro.judge()
+	var actErr error
+	switch {
+	case ro.end != nil:
+		actErr = r.stop(ctx, ro)
+	case job.DeletionTimestamp == nil:
+		actErr = r.manage(ctx, ro)
+		r.settle(ro)
+	}
+	return ro.again, errors.Join(actErr, r.track(ctx, ro))
+}
+
+// podsOf returns the pods of the Job, after adopting and releasing what must be.
+func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
+	if err != nil {
+		return nil, nil //nolint:nilerr // cannot be stored; trying again would not help
+	}
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: job.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	return r.claims.Of(ctx, job, selector, pods)
+}
+
+// reconcilePod takes the finalizer from a pod that no Job will count.
+func (r *run) reconcilePod(ctx context.Context, k follow.Key) error {
+	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, k.Namespace, k.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if lost, err := r.uncountable(ctx, pod); !lost || err != nil {
+		return err
+	}
+	return r.free(ctx, pod)
+}

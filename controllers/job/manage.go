@@ -1,0 +1,207 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client/indexes"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+	"monopod/controllers/podstate"
+)
+
+// burst is the most pods that are created or deleted in one sync (upstream
+// MaxPodCreateDeletePerSync).
+const burst = 500
+
+// parallel is how many requests of a sync are made at a time.
+const parallel = 50
+
+// manage brings the number of active pods nearer to what is wanted: it deletes pods, or
+// if none is too many it creates some.
+func (r *run) manage(ctx context.Context, ro *round) error {
+	if suspended(ro.job) {
+		return r.remove(ctx, ro, slices.Clone(ro.active))
+	}
+	want := ro.wanted()
+	if extra := ro.surplus(len(ro.active) - want); len(extra) > 0 {
+		return r.remove(ctx, ro, extra[:min(len(extra), burst)])
+	}
+	missing := want - len(ro.active)
+	if replacesOnlyFailed(ro.job) {
+		missing -= int(ro.terminating)
+	}
+	if missing <= 0 {
+		return nil
+	}
+	if !indexed(ro.job) {
+		if wait := ro.backoff.left(ro.now); wait > 0 {
+			ro.wait(wait)
+			return nil
+		}
+		return r.create(ctx, ro, make([]int32, min(missing, burst)))
+	}
+	return r.create(ctx, ro, ro.pending(min(missing, burst)))
+}
+
+// wanted is how many pods should be active.
+func (ro *round) wanted() int {
+	parallelism := int(*ro.job.Spec.Parallelism)
+	switch n := ro.job.Spec.Completions; {
+	case n != nil:
+		return max(0, min(int(*n-ro.succeeded), parallelism))
+	case ro.succeeded > 0:
+		return len(ro.active) // no more, and those that run may end
+	}
+	return parallelism
+}
+
+// surplus are active pods that must go: of an Indexed Job those without a valid index and
+// all but one of each index, and as many more as it takes for n.
+func (ro *round) surplus(n int) []*corev1.Pod {
+	ranked := podstate.Rank(ro.active, nil, ro.now)
+	if !indexed(ro.job) {
+		return ranked[:max(0, n)]
+	}
+	var extra, left []*corev1.Pod
+	kept := map[int32]bool{}
+	for _, p := range slices.Backward(ranked) { // of one index the pod stays that would go last
+		if i, ok := ro.index(p); !ok || kept[i] {
+			extra = append(extra, p)
+		} else {
+			kept[i] = true
+			left = append(left, p)
+		}
+	}
+	slices.Reverse(left)
+	if more := n - len(extra); more > 0 {
+		extra = append(extra, left[:min(more, len(left))]...)
+	}
+	return extra
+}
+
+// pending are the first n indexes that need a pod and may have one now.
+func (ro *round) pending(n int) []int32 {
+	taken := ro.done.Merge(ro.lost)
+	var have []int32
+	for _, p := range ro.pods {
+		if i, ok := ro.index(p); ok && (podstate.Active(p) || terminating(p) && replacesOnlyFailed(ro.job)) {
+			have = append(have, i)
+		}
+	}
+	missing := taken.Merge(indexes.Of(have...)).Missing(n, *ro.job.Spec.Completions)
+	if ro.job.Spec.BackoffLimitPerIndex == nil {
+		if wait := ro.backoff.left(ro.now); wait > 0 {
+			ro.wait(wait)
+			return nil
+		}
+		return missing
+	}
+	return slices.DeleteFunc(missing, func(i int32) bool {
+		wait := ro.indexBackoff(i)
+		if wait > 0 {
+			ro.wait(wait)
+		}
+		return wait > 0
+	})
+}
+
+// indexBackoff is how long the failed pod of an index is not replaced.
+func (ro *round) indexBackoff(index int32) time.Duration {
+	failed := ro.replaced[index]
+	if failed == nil {
+		return 0
+	}
+	return backoff{failures: attempts(failed) + 1, last: ended(failed)}.left(ro.now)
+}
+
+// create creates a pod for each item: its index in an Indexed Job.
+func (r *run) create(ctx context.Context, ro *round, items []int32) error {
+	var made atomic.Int32
+	_, err := owned.SlowStart(len(items), func(i int) error {
+		err := r.control.Create(ctx, ro.stored, r.podFor(ro, items[i]))
+		switch {
+		case err == nil:
+			made.Add(1)
+		case owned.Ending(err):
+			return nil // it ends with its namespace
+		}
+		return err
+	})
+	ro.created = int(made.Load())
+	return err
+}
+
+// remove deletes active pods that shall count neither as succeeded nor as failed.
+func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
+	gone, err := r.each(pods, func(p *corev1.Pod) error {
+		if err := r.free(ctx, p); err != nil {
+			return err
+		}
+		return r.delete(ctx, ro, p)
+	})
+	for _, p := range gone {
+		ro.drop(p)
+	}
+	return err
+}
+
+// stop deletes the active pods of a Job that ends. They keep the finalizer until they are
+// counted. The end is put off if one of them cannot be deleted.
+func (r *run) stop(ctx context.Context, ro *round) error {
+	gone, err := r.each(ro.active, func(p *corev1.Pod) error { return r.delete(ctx, ro, p) })
+	for _, p := range gone {
+		ro.deleted(p)
+	}
+	if err != nil {
+		ro.end = nil
+	}
+	return err
+}
+
+// each calls f for the pods, and returns those for which it succeeded.
+func (r *run) each(pods []*corev1.Pod, f func(*corev1.Pod) error) ([]*corev1.Pod, error) {
+	done := make([]atomic.Bool, len(pods))
+	at := make([]int, len(pods))
+	for i := range at {
+		at[i] = i
+	}
+	errs := follow.Each(parallel, at, func(i int) error {
+		err := f(pods[i])
+		done[i].Store(err == nil)
+		return err
+	})
+	var good []*corev1.Pod
+	for i, p := range pods {
+		if done[i].Load() {
+			good = append(good, p)
+		}
+	}
+	return good, errors.Join(errs...)
+}
+
+func (r *run) delete(ctx context.Context, ro *round, pod *corev1.Pod) error {
+	err := r.control.Delete(ctx, ro.stored, pod)
+	if owned.Gone(err) {
+		return nil
+	}
+	return err
+}
+
+// byIndex orders pods by their completion index, those without one first.
+func (ro *round) byIndex(a, b *corev1.Pod) int {
+	of := func(p *corev1.Pod) int32 {
+		if i, ok := number(p, batchv1.JobCompletionIndexAnnotation); ok {
+			return i
+		}
+		return -1
+	}
+	return cmp.Compare(of(a), of(b))
+}

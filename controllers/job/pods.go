@@ -1,0 +1,75 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/owned"
+)
+
+const (
+	// indexEnv tells a container the index of its pod.
+	indexEnv = "JOB_COMPLETION_INDEX"
+	// maxBase is the longest generateName that stays whole: 63 letters of a label less
+	// five random ones (upstream names.MaxGeneratedNameLength).
+	maxBase = 63 - 5
+)
+
+// podFor is a new pod of the Job, for an index if the Job is Indexed.
+func (r *run) podFor(ro *round, index int32) *corev1.Pod {
+	job, pod := ro.job, owned.NewPod(ro.job, r.claims.Ref(ro.job), &ro.job.Spec.Template)
+	if !tracked(pod) {
+		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
+	}
+	if !indexed(job) {
+		return pod
+	}
+	text := strconv.Itoa(int(index))
+	suffix := "-" + text + "-"
+	pod.GenerateName = job.Name[:min(len(job.Name), maxBase-len(suffix))] + suffix
+	pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, text)
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, text)
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			addIndex(&containers[i])
+		}
+	}
+	if job.Spec.BackoffLimitPerIndex != nil {
+		ro.inherit(pod, ro.replaced[index])
+	}
+	return pod
+}
+
+// addIndex gives a container the index of its pod, unless it has a variable of that name.
+func addIndex(c *corev1.Container) {
+	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexEnv }) {
+		return
+	}
+	c.Env = append(c.Env, corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.labels['%s']", batchv1.JobCompletionIndexAnnotation)},
+	}})
+}
+
+// inherit takes over how often its index has failed from the pod that it replaces.
+func (ro *round) inherit(pod, failed *corev1.Pod) {
+	var count, ignored int32
+	if failed != nil {
+		count, _ = number(failed, batchv1.JobIndexFailureCountAnnotation)
+		ignored, _ = number(failed, batchv1.JobIndexIgnoredFailureCountAnnotation)
+		if _, action := ro.matchFailure(failed); action == batchv1.PodFailurePolicyActionIgnore {
+			ignored++
+		} else {
+			count++
+		}
+	}
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(count)))
+	if ignored > 0 {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+	}
+}

@@ -1,0 +1,150 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client/indexes"
+)
+
+// matchFailure finds the first rule of podFailurePolicy that a failed pod matches. It
+// returns the rule's action, Count if there is none, and for FailJob the text for the
+// Job's condition.
+func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
+	policy := ro.job.Spec.PodFailurePolicy
+	if policy == nil {
+		return "", batchv1.PodFailurePolicyActionCount
+	}
+	for i, rule := range policy.Rules {
+		why := ""
+		if rule.OnExitCodes != nil {
+			if s := exited(&pod.Status, rule.OnExitCodes); s != nil {
+				why = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", s.Name, pod.Namespace, pod.Name, s.State.Terminated.ExitCode)
+			}
+		} else if c := matched(&pod.Status, rule.OnPodConditions); c != nil {
+			why = fmt.Sprintf("Pod %s/%s has condition %s", pod.Namespace, pod.Name, c.Type)
+		}
+		switch {
+		case why == "":
+		case rule.Action == batchv1.PodFailurePolicyActionFailJob:
+			return fmt.Sprintf("%s matching %s rule at index %d", why, rule.Action, i), rule.Action
+		default:
+			return "", rule.Action
+		}
+	}
+	return "", batchv1.PodFailurePolicyActionCount
+}
+
+// exited returns the first container whose exit code the rule wants; containers of the
+// app come before init containers, and success never matches.
+func exited(status *corev1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
+	for _, s := range slices.Concat(status.ContainerStatuses, status.InitContainerStatuses) {
+		end := s.State.Terminated
+		if end == nil || end.ExitCode == 0 || rule.ContainerName != nil && *rule.ContainerName != s.Name {
+			continue
+		}
+		if slices.Contains(rule.Values, end.ExitCode) == (rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn) {
+			return &s
+		}
+	}
+	return nil
+}
+
+// matched returns the first condition of the pod that a pattern wants.
+func matched(status *corev1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) *corev1.PodCondition {
+	for _, c := range status.Conditions {
+		for _, p := range patterns {
+			if c.Type == p.Type && c.Status == p.Status {
+				return &c
+			}
+		}
+	}
+	return nil
+}
+
+// failingPod is the message of the first failed pod that fails the whole Job.
+func (ro *round) failingPod() string {
+	if ro.job.Spec.PodFailurePolicy == nil {
+		return ""
+	}
+	for _, p := range ro.pods {
+		if ro.isFailed(p) {
+			if message, _ := ro.matchFailure(p); message != "" {
+				return message
+			}
+		}
+	}
+	return ""
+}
+
+// isIndexFailed reports whether the failure of a pod is the last one that its index may
+// have.
+func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
+	if !ro.isFailed(pod) {
+		return false
+	}
+	switch _, action := ro.matchFailure(pod); action {
+	case batchv1.PodFailurePolicyActionFailIndex:
+		return true
+	case batchv1.PodFailurePolicyActionIgnore:
+		return false
+	}
+	count, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
+	return count >= *ro.job.Spec.BackoffLimitPerIndex
+}
+
+// replacements are the failed pods whose index has to get another pod, by index: of
+// several the last one that failed.
+func (ro *round) replacements() map[int32]*corev1.Pod {
+	taken := map[int32]bool{}
+	for _, p := range ro.active {
+		if i, ok := ro.index(p); ok {
+			taken[i] = true
+		}
+	}
+	last := map[int32]*corev1.Pod{}
+	for _, p := range ro.pods {
+		i, ok := ro.index(p)
+		if !ok || !tracked(p) || !ro.isFailed(p) || taken[i] || ro.done.Has(i) || ro.lost.Has(i) {
+			continue
+		}
+		if was := last[i]; was == nil || attempts(was) <= attempts(p) && !ended(p).Before(ended(was)) {
+			last[i] = p
+		}
+	}
+	return last
+}
+
+// attempts is how many pods of the index had failed before this one, counted or ignored.
+func attempts(pod *corev1.Pod) int32 {
+	counted, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
+	ignored, _ := number(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
+	return counted + ignored
+}
+
+// successMessage names the first rule that the completed indexes satisfy; empty: none.
+func successMessage(policy *batchv1.SuccessPolicy, done indexes.List) string {
+	if policy == nil || len(done) == 0 {
+		return ""
+	}
+	for i, rule := range policy.Rules {
+		have, met := done.Count(), false
+		if rule.SucceededIndexes != nil {
+			want, err := indexes.Parse(*rule.SucceededIndexes, math.MaxInt32)
+			if err != nil || len(want) == 0 {
+				continue
+			}
+			want = want.Merge(nil)
+			have = done.Common(want)
+			met = have == want.Count()
+		}
+		if met || rule.SucceededCount != nil && have >= *rule.SucceededCount {
+			return fmt.Sprintf("Matched rules at index %d", i)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,225 @@
+package job
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client/indexes"
+	"monopod/controllers/podstate"
+)
+
+// round is what one sync knows of a Job and its pods.
+type round struct {
+	stored *batchv1.Job // as the API has it
+	job    *batchv1.Job // a copy, whose status becomes the next one
+	now    time.Time
+
+	resumed bool // from being suspended, since the last sync
+
+	pods        []*corev1.Pod // all of them, but for those that the sync has deleted for good
+	active      []*corev1.Pod // neither finished nor terminating
+	created     int           // by this sync
+	ready       int32         // of the active ones
+	terminating int32
+	counted     map[types.UID]bool // in uncountedTerminatedPods: counted, but for the sum
+
+	// With what is not in the status yet.
+	succeeded, failed int32
+	done              indexes.List // of an Indexed Job
+	lost              indexes.List // with backoffLimitPerIndex
+
+	// replaced are failed pods of indexes that have no other pod yet, by index. They keep
+	// the finalizer, since the next pod of the index takes their count of failures over.
+	replaced map[int32]*corev1.Pod
+
+	backoff backoff
+	end     *batchv1.JobCondition // SuccessCriteriaMet or FailureTarget; nil: the Job goes on
+	again   time.Duration
+}
+
+func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
+	ro := &round{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods), counted: map[types.UID]bool{}}
+	s := &ro.job.Status
+	if s.UncountedTerminatedPods == nil {
+		s.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
+	}
+	for _, uid := range slices.Concat(s.UncountedTerminatedPods.Succeeded, s.UncountedTerminatedPods.Failed) {
+		ro.counted[uid] = true
+	}
+	for _, p := range pods {
+		switch {
+		case podstate.Active(p):
+			ro.active = append(ro.active, p)
+			if podstate.Ready(p) {
+				ro.ready++
+			}
+		case terminating(p):
+			ro.terminating++
+		}
+	}
+	ro.start()
+	ro.sum()
+	return ro
+}
+
+// start notes the first start, or that a suspended Job was resumed:
+// activeDeadlineSeconds begin anew then.
+func (ro *round) start() {
+	if suspended(ro.job) {
+		return
+	}
+	ro.resumed = isTrue(ro.job, batchv1.JobSuspended) != nil
+	if ro.resumed {
+		ro.set(ro.condition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed"))
+	}
+	if s := &ro.job.Status; ro.resumed || s.StartTime == nil {
+		s.StartTime = &metav1.Time{Time: ro.now}
+	}
+}
+
+// sum counts what has finished, in the status or not.
+func (ro *round) sum() {
+	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
+	ro.succeeded = s.Succeeded + int32(len(u.Succeeded)+len(ro.fresh(succeeded)))
+	ro.failed = s.Failed + int32(len(u.Failed))
+	for _, p := range ro.fresh(ro.isFailed) {
+		if _, action := ro.matchFailure(p); action != batchv1.PodFailurePolicyActionIgnore {
+			ro.failed++
+		}
+	}
+	if !indexed(ro.job) {
+		return
+	}
+	ro.done = ro.listed(s.CompletedIndexes).Merge(ro.indexesOf(succeeded))
+	ro.succeeded = ro.done.Count()
+	if ro.job.Spec.BackoffLimitPerIndex != nil {
+		if s.FailedIndexes != nil {
+			ro.lost = ro.listed(*s.FailedIndexes)
+		}
+		ro.lost = ro.lost.Merge(ro.indexesOf(ro.isIndexFailed))
+		ro.replaced = ro.replacements()
+	}
+}
+
+// listed reads a list of the status; what an elastic Job has no more is left out.
+func (ro *round) listed(text string) indexes.List {
+	list, err := indexes.Parse(text, math.MaxInt32)
+	if err != nil {
+		return nil // cannot be stored
+	}
+	return list.Below(*ro.job.Spec.Completions).Merge(nil)
+}
+
+// indexesOf are those of the pods that are not counted yet, and that f accepts.
+func (ro *round) indexesOf(f func(*corev1.Pod) bool) indexes.List {
+	var found []int32
+	for _, p := range ro.pods {
+		if i, ok := ro.index(p); ok && tracked(p) && f(p) {
+			found = append(found, i)
+		}
+	}
+	return indexes.Of(found...)
+}
+
+// fresh are the pods that nothing in the status stands for yet, and that f accepts.
+func (ro *round) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
+	var found []*corev1.Pod
+	for _, p := range ro.pods {
+		if tracked(p) && !ro.counted[p.UID] && ro.valid(p) && f(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// valid reports whether the pod counts: in an Indexed Job it has an index below
+// completions.
+func (ro *round) valid(pod *corev1.Pod) bool {
+	_, ok := ro.index(pod)
+	return ok || !indexed(ro.job)
+}
+
+// index is the completion index of a pod of an Indexed Job.
+func (ro *round) index(pod *corev1.Pod) (int32, bool) {
+	if !indexed(ro.job) {
+		return 0, false
+	}
+	i, ok := number(pod, batchv1.JobCompletionIndexAnnotation)
+	return i, ok && i < *ro.job.Spec.Completions
+}
+
+// number reads an annotation; false if it is missing or is not a number from 0 on.
+func number(pod *corev1.Pod, annotation string) (int32, bool) {
+	n, err := strconv.ParseInt(pod.Annotations[annotation], 10, 32)
+	return int32(n), err == nil && n >= 0
+}
+
+// isFailed reports whether the pod counts as failed. Unless only failed pods are
+// replaced, a terminating pod does: it may never get to its end.
+func (ro *round) isFailed(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(ro.job)
+}
+
+// drop forgets a pod that the sync has deleted, and that counts no more.
+func (ro *round) drop(pod *corev1.Pod) {
+	same := func(p *corev1.Pod) bool { return p.UID == pod.UID }
+	ro.pods = slices.DeleteFunc(ro.pods, same)
+	ro.deleted(pod)
+}
+
+// deleted notes that an active pod is terminating now.
+func (ro *round) deleted(pod *corev1.Pod) {
+	ro.active = slices.DeleteFunc(ro.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
+	ro.terminating++
+	if podstate.Ready(pod) {
+		ro.ready--
+	}
+}
+
+func succeeded(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded }
+
+func terminating(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && !podstate.Finished(pod)
+}
+
+func tracked(pod *corev1.Pod) bool {
+	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
+}
+
+func indexed(job *batchv1.Job) bool {
+	return job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion
+}
+
+func suspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
+
+// foreign reports whether another controller runs the Job.
+func foreign(job *batchv1.Job) bool {
+	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
+}
+
+// replacesOnlyFailed reports whether a terminating pod keeps its place until it has ended.
+func replacesOnlyFailed(job *batchv1.Job) bool {
+	return job.Spec.PodFailurePolicy != nil || job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
+}
+
+// finished reports whether the Job is Complete or Failed.
+func finished(job *batchv1.Job) bool {
+	return isTrue(job, batchv1.JobComplete) != nil || isTrue(job, batchv1.JobFailed) != nil
+}
+
+// isTrue returns the condition of the type if it is True.
+func isTrue(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
+	for i, c := range job.Status.Conditions {
+		if c.Type == t && c.Status == corev1.ConditionTrue {
+			return &job.Status.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package job
+
+import (
+	"context"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+// onJob wakes the Job, and if it is gone the pods that still wait to be counted.
+func (r *run) onJob(ctx context.Context, old, new client.Object) ([]key, error) {
+	if new != nil {
+		return []key{{Key: follow.KeyOf(new)}}, nil
+	}
+	r.failures.forget(old.GetUID())
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: old.GetNamespace()})
+	if err != nil {
+		return nil, err
+	}
+	var keys []key
+	for _, pod := range pods {
+		if metav1.IsControlledBy(pod, old) && tracked(pod) {
+			keys = append(keys, key{follow.KeyOf(pod), true})
+		}
+	}
+	return keys, nil
+}
+
+// onPod wakes the Jobs that own the pod, owned it, or may adopt it, and the pod itself if
+// nothing will count it. It may be called again after an error.
+func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
+	jobs, err := owned.Changed(ctx, r.deps.Client, kind, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector }, old, new)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]key, 0, len(jobs)+1)
+	for _, k := range jobs {
+		keys = append(keys, key{Key: k})
+	}
+	if new == nil {
+		return keys, nil
+	}
+	lost, err := r.uncountable(ctx, new.(*corev1.Pod))
+	if lost {
+		keys = append(keys, key{follow.KeyOf(new), true})
+	}
+	return keys, err
+}
+
+// uncountable reports whether the pod waits to be counted by a Job that is gone or has
+// finished.
+func (r *run) uncountable(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	if !tracked(pod) {
+		return false, nil
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != kind {
+		return true, nil
+	}
+	job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, pod.Namespace, owner.Name)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return job.UID != owner.UID || finished(job) && !foreign(job), nil
+}

@@ -1,0 +1,107 @@
+// Package ttlafterfinished deletes each Job that has been finished for as long as its
+// ttlSecondsAfterFinished say.
+package ttlafterfinished
+
+import (
+	"context"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+)
+
+// Name of the controller.
+const Name = "ttl-after-finished"
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-ttl-after-finished-syncs, 0 means upstream's 5
+}
+
+// Controller deletes finished Jobs.
+type Controller struct {
+	deps follow.Deps
+	cfg  Config
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, cfg Config) *Controller {
+	if cfg.Workers == 0 {
+		cfg.Workers = 5
+	}
+	return &Controller{deps: deps, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements follow.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	return follow.New(c.deps, follow.Config[follow.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.Jobs}, Keys: follow.Plain(onJob)},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+// onJob wakes Jobs that are to be deleted at some time.
+func onJob(_, new client.Object) []follow.Key {
+	if new == nil {
+		return nil
+	}
+	if _, ok := expiry(new.(*batchv1.Job)); !ok {
+		return nil
+	}
+	return []follow.Key{follow.KeyOf(new)}
+}
+
+// reconcile deletes the Job and its pods if it is time, or comes back when it is.
+func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	job, err := client.Get[*batchv1.Job](ctx, c.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	at, ok := expiry(job)
+	if !ok {
+		return 0, nil
+	}
+	if left := at.Sub(c.deps.Clock.Now()); left > 0 {
+		return left, nil
+	}
+	// The resourceVersion makes it conflict if the time was changed meanwhile.
+	_, err = c.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationForeground),
+		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	return 0, err
+}
+
+// expiry is when the Job is to be deleted; false: never, not yet known, or already asked
+// for.
+func expiry(job *batchv1.Job) (time.Time, bool) {
+	if job.Spec.TTLSecondsAfterFinished == nil || job.DeletionTimestamp != nil {
+		return time.Time{}, false
+	}
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,73 @@
+package ttlafterfinished
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func job(name string, ttl *int32) *batchv1.Job {
+	return &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: batchv1.JobSpec{TTLSecondsAfterFinished: ttl, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "image"}},
+		}}},
+	}
+}
+
+func finish(api *apitest.API, name string) {
+	apitest.Change(api, job(name, nil), "status", func(j *batchv1.Job) {
+		now := metav1.Now()
+		j.Status.StartTime = &now
+		for _, t := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed} {
+			j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: now})
+		}
+	})
+}
+
+func TestTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(New(api.Deps(), Config{}))
+		deleted := func(name string) bool {
+			j, ok := apitest.Get[*batchv1.Job](api, "default", name)
+			return !ok || j.DeletionTimestamp != nil
+		}
+		api.Create(job("minute", new(int32(60))), job("kept", nil), job("runs", new(int32(0))), job("later", new(int32(60))), job("never", new(int32(60))))
+		for _, name := range []string{"minute", "kept", "later", "never"} {
+			finish(api, name)
+		}
+		apitest.Settle(30 * time.Second)
+		apitest.Change(api, job("later", nil), "", func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = new(int32(120)) })
+		apitest.Change(api, job("never", nil), "", func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = nil })
+		for _, step := range []struct {
+			wait time.Duration
+			want map[string]bool
+		}{
+			{29 * time.Second, map[string]bool{"minute": false, "kept": false, "runs": false, "later": false, "never": false}},
+			{2 * time.Second, map[string]bool{"minute": true, "kept": false, "runs": false, "later": false, "never": false}},
+			{time.Hour, map[string]bool{"minute": true, "kept": false, "runs": false, "later": true, "never": false}},
+		} {
+			apitest.Settle(step.wait)
+			for name, want := range step.want {
+				if got := deleted(name); got != want {
+					t.Errorf("%s: deleted is %v, want %v", name, got, want)
+				}
+			}
+		}
+		if j, ok := apitest.Get[*batchv1.Job](api, "default", "minute"); !ok || len(j.Finalizers) != 1 || j.Finalizers[0] != metav1.FinalizerDeleteDependents {
+			t.Error("the pods are not deleted with it")
+		}
+	})
+}
