@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/client"
 	metricsapi "monopod/apiserver/client/metrics"
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 )
 
@@ -143,16 +144,16 @@ func (a *Agent) written() iter.Seq[logs.Written] {
 // ends.
 func (a *Agent) provideVolumes(ctx context.Context) {
 	d, cfg := &a.deps, &a.cfg
-	p := provision.New(provision.Deps{
-		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("volumes"), Busy: a.pods.usesClaim,
+	metrics, err := follow.NewMetrics(d.Metrics)
+	if err != nil {
+		d.Log.Error("no volumes are made or removed on this node", zap.Error(err))
+		return
+	}
+	guard.Raise(provision.New(provision.Deps{
+		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("volumes"), Metrics: metrics, Busy: a.pods.usesClaim, Bound: a.pods.wakeForClaim,
 		Event: func(obj client.Object, eventType, reason, format string, args ...any) {
 			d.Recorder.Reference(record.ReferenceTo(obj), eventType, reason, format, args...)
 		},
 		Remove: func(path string) error { return mount.RemoveAll(path, d.Mounter) },
-	}, provision.Config{Dir: cfg.volumesDir(), Node: cfg.NodeName})
-	guard.Together(ctx, provision.NewFeed(a.source.Follower, p, a.pods.wakeForClaim).Run, func(ctx context.Context) {
-		if err := p.Run(ctx); err != nil {
-			d.Log.Error("volumes are neither created nor removed on this node", zap.Error(err))
-		}
-	})
+	}, provision.Config{Dir: cfg.volumesDir(), Node: cfg.NodeName}).Run(ctx))
 }

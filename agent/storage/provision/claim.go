@@ -14,6 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
+	"monopod/apiserver/follow"
 )
 
 // nameFor is the name of the volume made for a claim: the same each time.
@@ -55,7 +56,7 @@ func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeCla
 	if _, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", nameFor(c)); !apierrors.IsNotFound(err) {
 		return err // it is there, and will be bound
 	}
-	t := task{c.Namespace, c.Name}.String()
+	t := follow.KeyOf(c)
 	if why := problem(c, class); why != "" {
 		if p.told[t] != string(c.UID)+why {
 			p.refuse(c, why)
@@ -64,7 +65,7 @@ func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeCla
 		return nil
 	}
 	delete(p.told, t)
-	p.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", t)
+	p.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", t.String())
 	if err := p.make(ctx, c, class); err != nil {
 		p.refuse(c, err.Error())
 		return err

@@ -2,7 +2,6 @@
 // is monopod.io/local, lets them grow, and removes them: each is a folder on this
 // node, named after its volume.
 //
-//   - queue: what has to be looked at, one at a time, and again later what failed.
 //   - claim: a folder and a PersistentVolume for a claim; more room for it.
 //   - volume: the end of a volume: its content first, then its object.
 //
@@ -14,11 +13,11 @@ package provision
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -28,18 +27,22 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
+	"monopod/apiserver/follow"
 )
 
 // Deps of a Provisioner; all are required.
 type Deps struct {
-	Client client.Client
-	Clock  clock.Clock
-	Log    *zap.Logger
+	Client  client.Client
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics *follow.Metrics
 	// Event tells of a claim or a volume.
 	Event func(obj client.Object, eventType, reason, format string, args ...any)
 	// Busy says that a pod on this node still uses the claim, though the API may know
 	// of none any more.
 	Busy func(namespace, claim string) bool
+	// Bound is called for each change of a claim that is bound, on any goroutine.
+	Bound func(namespace, claim string)
 	// Remove removes a folder with all in it; it follows no symlink and does not
 	// remove through mounts. What is not there is no error.
 	Remove func(path string) error
@@ -55,27 +58,56 @@ type Config struct {
 type Provisioner struct {
 	Deps
 	Config
-	queue queue
-	told  map[string]string // of claims that get no volume: why; run's own
+	told map[task]string // of claims that get no volume: why; reconcile's own
 }
 
 // New prepares a provisioner; Run does the work.
 func New(deps Deps, cfg Config) *Provisioner {
-	return &Provisioner{Deps: deps, Config: cfg, queue: newQueue(), told: map[string]string{}}
+	return &Provisioner{Deps: deps, Config: cfg, told: map[task]string{}}
 }
 
-// Claim tells of a claim that is new or has changed. It does not block.
-func (p *Provisioner) Claim(c *corev1.PersistentVolumeClaim) {
-	if p.concerns(c) {
-		p.queue.add(task{namespace: c.Namespace, name: c.Name})
+// task is a claim, or a volume, which has no namespace; the zero one is the start.
+type task = follow.Key
+
+// A task that failed is tried again after a second, twice that, and so on up to five minutes.
+const (
+	retryFirst = time.Second
+	retryMax   = 5 * time.Minute
+)
+
+// Run works until ctx ends.
+func (p *Provisioner) Run(ctx context.Context) error {
+	if err := p.open(); err != nil {
+		p.Log.Error("no volumes are made on this node", zap.Error(err))
 	}
+	return follow.New(follow.Deps{Client: p.Client, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics}, follow.Config[task]{
+		Name: "provisioner", Start: []task{{}}, MinRetry: retryFirst, MaxRetry: retryMax, Reconcile: p.reconcile,
+		Sources: []follow.Source[task]{
+			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(p.onVolume)},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(p.onClaim)},
+		},
+	}).Run(ctx)
 }
 
-// Volume tells of a volume that is new or has changed. It does not block.
-func (p *Provisioner) Volume(v *corev1.PersistentVolume) {
-	if p.mine(v) {
-		p.queue.add(task{name: v.Name})
+func (p *Provisioner) onVolume(_, new client.Object) []task {
+	if v, ok := new.(*corev1.PersistentVolume); ok && p.mine(v) {
+		return []task{{Name: v.Name}}
 	}
+	return nil
+}
+
+func (p *Provisioner) onClaim(_, new client.Object) []task {
+	c, ok := new.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return nil
+	}
+	if c.Status.Phase == corev1.ClaimBound {
+		p.Bound(c.Namespace, c.Name)
+	}
+	if !p.concerns(c) {
+		return nil
+	}
+	return []task{follow.KeyOf(c)}
 }
 
 // mine: the volume was made here.
@@ -85,26 +117,6 @@ func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
 }
 
 func (p *Provisioner) path(volume string) string { return filepath.Join(p.Dir, volume) }
-
-// Run works until ctx ends.
-func (p *Provisioner) Run(ctx context.Context) error {
-	if err := p.open(); err != nil {
-		return fmt.Errorf("provision: %w", err)
-	}
-	for {
-		t, ok := p.queue.next(ctx, p.Clock)
-		if !ok {
-			return nil
-		}
-		err := p.do(ctx, t)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errAnother) && !apierrors.IsNotFound(err) {
-			p.Log.Warn("volume not handled", zap.String("namespace", t.namespace), zap.String("name", t.name), zap.Error(err))
-			p.queue.again(t, p.Clock.Now())
-			continue
-		}
-		p.queue.forget(t)
-	}
-}
 
 // folderMode is of the folder of the folders: those are open to all who get there.
 const folderMode = 0o700
@@ -123,20 +135,48 @@ func (p *Provisioner) open() error {
 // errAnother ends a write that is about another object of the same name.
 var errAnother = errors.New("another has its name")
 
+func (p *Provisioner) reconcile(ctx context.Context, t task) (time.Duration, error) {
+	err := p.do(ctx, t)
+	if errors.Is(err, errAnother) || apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return 0, err
+}
+
 func (p *Provisioner) do(ctx context.Context, t task) error {
-	if t.namespace == "" {
-		v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", t.name)
+	switch {
+	case t == task{}:
+		return p.leftovers(ctx)
+	case t.Namespace == "":
+		v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", t.Name)
 		if err != nil {
 			return err
 		}
 		return p.volume(ctx, v)
 	}
-	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, p.Client, t.namespace, t.name)
+	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, p.Client, t.Namespace, t.Name)
 	if err != nil {
-		delete(p.told, t.String())
+		delete(p.told, t)
 		return err
 	}
 	return p.claim(ctx, c)
+}
+
+// leftovers reports folders that nobody has.
+func (p *Provisioner) leftovers(ctx context.Context) error {
+	volumes, err := client.List[*corev1.PersistentVolume](ctx, p.Client, client.Selector{})
+	if err != nil {
+		return err
+	}
+	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, p.Client, client.Selector{})
+	if err != nil {
+		return err
+	}
+	names, err := p.Leftovers(volumes, claims)
+	if len(names) > 0 {
+		p.Log.Warn("folders that no PersistentVolume stands for are left as they are", zap.String("dir", p.Dir), zap.Strings("folders", names))
+	}
+	return err
 }
 
 // Leftovers are the folders that none of the volumes and claims stands for.

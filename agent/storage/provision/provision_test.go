@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,7 @@ import (
 	"monopod/agent/storage/provision"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -39,9 +41,11 @@ type node struct {
 	t    *testing.T
 	dir  string
 	stop func()
+	logs *observer.ObservedLogs
 
 	mu     sync.Mutex // guards what follows
 	events []string
+	bound  []string
 	busy   bool
 	broken error
 	cut    int // writes that are still let through; negative: all
@@ -103,8 +107,14 @@ func within(t *testing.T, test func(t *testing.T, n *node)) {
 }
 
 func (n *node) start() {
-	n.Provisioner = provision.New(provision.Deps{Client: n, Clock: clock.RealClock{}, Log: zap.NewNop(),
-		Event: n.event, Busy: n.isBusy, Remove: n.remove}, provision.Config{Dir: n.dir, Node: "n"})
+	metrics, err := follow.NewMetrics(nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	core, logs := observer.New(zap.WarnLevel)
+	n.logs = logs
+	n.Provisioner = provision.New(provision.Deps{Client: n, Clock: clock.RealClock{}, Log: zap.New(core), Metrics: metrics,
+		Event: n.event, Busy: n.isBusy, Bound: n.isBound, Remove: n.remove}, provision.Config{Dir: n.dir, Node: "n"})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- n.Run(ctx) }()
@@ -126,6 +136,12 @@ func (n *node) isBusy(string, string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.busy
+}
+
+func (n *node) isBound(string, claim string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bound = append(n.bound, claim)
 }
 
 func (n *node) remove(path string) error {
@@ -180,14 +196,13 @@ func newClaim(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentV
 	return c
 }
 
-// claimed tells of the claim and returns its volume and folder.
+// claimed waits for the claim and returns its volume and folder.
 func (n *node) claimed() (*corev1.PersistentVolume, string) {
 	n.t.Helper()
 	c, err := client.Get[*corev1.PersistentVolumeClaim](n.t.Context(), n, "default", "c")
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.Claim(c)
 	synctest.Wait()
 	name := "pvc-" + string(c.UID)
 	v, err := client.Get[*corev1.PersistentVolume](n.t.Context(), n, "", name)
@@ -197,14 +212,13 @@ func (n *node) claimed() (*corev1.PersistentVolume, string) {
 	return v, filepath.Join(n.dir, name)
 }
 
-// phase writes the volume's phase, as the binder does, and tells of it.
+// phase writes the volume's phase, as the binder does.
 func (n *node) phase(v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) {
 	n.t.Helper()
-	v, err := client.Update(n.t.Context(), n, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = phase; return nil })
+	_, err := client.Update(n.t.Context(), n, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = phase; return nil })
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.Volume(v)
 	synctest.Wait()
 }
 
@@ -283,14 +297,12 @@ func TestRetainKeepsTheData(t *testing.T) {
 		if !exists(dir) || !n.there(v) {
 			t.Fatal("removed under Retain")
 		}
-		changed, err := client.Update(t.Context(), n, v, "", func(v *corev1.PersistentVolume) error {
+		if _, err := client.Update(t.Context(), n, v, "", func(v *corev1.PersistentVolume) error {
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 			return nil
-		})
-		if err != nil {
+		}); err != nil {
 			t.Fatal(err)
 		}
-		n.Volume(changed)
 		synctest.Wait()
 		if exists(dir) {
 			t.Error("kept after the policy became Delete")
@@ -448,6 +460,9 @@ func TestGrows(t *testing.T) {
 		if has, is := c.Status.Capacity["storage"], v.Spec.Capacity["storage"]; has.String() != "3Gi" || is.String() != "3Gi" {
 			t.Errorf("claim has %s, volume %s", has.String(), is.String())
 		}
+		if n.will(func() {}); len(n.bound) == 0 || n.bound[0] != "c" {
+			t.Errorf("bound: %v", n.bound)
+		}
 	})
 }
 
@@ -464,6 +479,13 @@ func TestLeftovers(t *testing.T) {
 		got, err := n.Leftovers([]*corev1.PersistentVolume{v}, []*corev1.PersistentVolumeClaim{waits})
 		if err != nil || strings.Join(got, " ") != "pvc-old" {
 			t.Errorf("%v, %v", got, err)
+		}
+		n.stop()
+		n.start()
+		synctest.Wait()
+		logged := n.logs.FilterMessageSnippet("left as they are").All()
+		if len(logged) != 1 || fmt.Sprint(logged[0].ContextMap()["folders"]) != "[pvc-made-for-u pvc-old]" {
+			t.Errorf("logged: %v", logged)
 		}
 	})
 }
@@ -496,17 +518,13 @@ func TestPowerCuts(t *testing.T) {
 				}
 				fill(t, dir)
 				n.will(func() { n.cut = -1 })
-				released, err := client.Update(t.Context(), n.Client, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil })
-				if err != nil {
+				synctest.Wait()
+				n.will(func() { n.cut = cut })
+				if _, err := client.Update(t.Context(), n.Client, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
 					t.Fatal(err)
 				}
-				n.will(func() { n.cut = cut })
-				n.Volume(released)
 				synctest.Wait()
 				restart()
-				if left, err := client.Get[*corev1.PersistentVolume](t.Context(), n, "", v.Name); err == nil {
-					n.Volume(left)
-				}
 				synctest.Wait()
 				n.unprotect(v)
 				if exists(dir) || n.there(v) {
