@@ -54,7 +54,7 @@ func benchCluster(b *testing.B) client.Client {
 	return r
 }
 
-// BenchmarkCreateToBound is one pod from its creation to its binding.
+// BenchmarkCreateToBound measures one pod from its creation to its binding.
 func BenchmarkCreateToBound(b *testing.B) {
 	c := benchCluster(b)
 	_, from, err := c.List(b.Context(), client.Selector{Resource: client.Pods})
@@ -79,7 +79,7 @@ func BenchmarkCreateToBound(b *testing.B) {
 	}
 }
 
-// BenchmarkTenThousandPods is 20 ReplicaSets from nothing to 500 bound pods each.
+// BenchmarkTenThousandPods measures 20 ReplicaSets from creation to 500 bound pods each.
 func BenchmarkTenThousandPods(b *testing.B) {
 	for b.Loop() {
 		c := benchCluster(b)

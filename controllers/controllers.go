@@ -1,9 +1,8 @@
-// Package controllers runs the controllers: which ones, in what order, how they
-// are doing.
+// Package controllers starts the controllers and reports their health.
 //
-// All is the table of them. A Manager starts those that Config names, restarts the
-// ones that fail, and reports health, metrics and configuration. Adding a controller
-// is one folder and one entry in All, with its flags.
+// All is the table of controllers. A Manager starts those that Config enables, restarts the ones that fail, and
+// reports health, metrics and configuration. Adding a controller is one folder and one entry in All, with its
+// flags.
 package controllers
 
 import (
@@ -37,11 +36,11 @@ import (
 	"monopod/controllers/ttlafterfinished"
 )
 
-// Config of the controllers. The zero value is upstream's defaults, but for
-// TerminatedPodGCThreshold: see Default. It is what /configz shows.
+// Config of the controllers. The zero value has upstream's defaults, except TerminatedPodGCThreshold: see
+// Default. /configz shows it.
 type Config struct {
-	// Controllers is --controllers: "*" all that are on by default, "foo" on,
-	// "-foo" off; nil means "*".
+	// Controllers is --controllers: "*" enables all that are on by default, "foo" enables foo, "-foo" disables
+	// it; nil means "*".
 	Controllers []string `json:"controllers"`
 	// TerminatedPodGCThreshold is --terminated-pod-gc-threshold; 0 or less: never.
 	TerminatedPodGCThreshold int `json:"terminatedPodGCThreshold"`
@@ -65,13 +64,13 @@ type Config struct {
 	EventTTL  metav1.Duration `json:"eventTTL"`
 	MaxEvents int             `json:"maxEvents"`
 
-	// RootCA is published in every namespace, PEM; empty: none is.
+	// RootCA is published in every namespace, PEM; empty: not published.
 	RootCA []byte `json:"-"`
-	// Kinds are what is served.
+	// Kinds are the served kinds.
 	Kinds []client.Kind `json:"-"`
 }
 
-// Default is upstream's defaults.
+// Default returns upstream's defaults.
 func Default() Config {
 	c := Config{Controllers: []string{"*"}, MaxEvents: 4096}
 	for _, setting := range c.settings(All()) {
@@ -80,22 +79,22 @@ func Default() Config {
 	return c
 }
 
-// Entry is one line of All.
+// Entry is one controller.
 type Entry struct {
 	Name string
-	// Aliases are upstream's other names for it, taken by --controllers too.
+	// Aliases are upstream's other names of it, which --controllers accepts.
 	Aliases []string
-	// Off: not started by "*".
+	// Off: "*" does not enable it.
 	Off bool
-	// Component is the source of the controller's events; empty: it has none.
+	// Component is the source of the controller's events; empty: it writes none.
 	Component string
-	// Settings are its flags, each a value in c; nil: it has none.
+	// Settings returns its flags, each for a value in c; nil: none.
 	Settings func(c *Config) []Setting
 
 	New func(deps follow.Deps, events record.Eventer, cfg Config) (follow.Controller, error)
 }
 
-// All are the controllers, in the order they start.
+// All lists the controllers in the order of their start.
 func All() []Entry {
 	return []Entry{
 		{Name: scheduler.Name, Aliases: []string{"default-scheduler"}, Component: scheduler.Component,

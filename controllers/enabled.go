@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// enabled picks from all what the --controllers list names. The first mention of
-// a name decides and wins over "*"; without "*" only what is named runs. An
-// unknown name is an error that lists the known ones.
+// enabled returns the controllers that the --controllers list enables. The first mention of a name decides and
+// takes precedence over "*"; without "*" only named ones run. An unknown name is an error that lists the known
+// ones.
 func enabled(all []Entry, list []string) ([]Entry, error) {
 	if list == nil {
 		list = []string{"*"}
@@ -35,8 +35,8 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 	}), nil
 }
 
-// Off reports whether the controller of that name does not run with this configuration. A
-// mistake in it is for New to tell.
+// Off reports whether the controller of that name is disabled in this configuration. New reports an invalid
+// configuration.
 func (c Config) Off(name string) bool {
 	on, err := enabled(All(), c.Controllers)
 	return err == nil && !slices.ContainsFunc(on, func(e Entry) bool { return e.Name == name })

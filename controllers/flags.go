@@ -4,17 +4,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are kube-controller-manager's; the values of c are their defaults.
+// Flags adds kube-controller-manager's flags; the values of c are their defaults.
 func (c *Config) Flags(f *pflag.FlagSet) { c.flags(f, All()) }
 
 func (c *Config) flags(f *pflag.FlagSet, entries []Entry) {
-	f.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "Controllers to run: * for all that are on by default, NAME to switch one on, -NAME to switch one off.")
+	f.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "Controllers to run: * for all that are on by default, NAME to enable one, -NAME to disable one.")
 	for _, setting := range c.settings(entries) {
 		setting.add(f)
 	}
 }
 
-// Check says what is wrong with values from the command line.
+// Check returns an error for invalid values.
 func (c *Config) Check() error { return c.check(All()) }
 
 func (c *Config) check(entries []Entry) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A flag that a comment names can be given.
+// Every flag that a comment names exists.
 func TestFlagsExist(t *testing.T) {
 	t.Parallel()
 	cfg := Default()

@@ -19,12 +19,12 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// startJitter is the most time between the starts of two controllers; upstream
-// spreads them over seconds, which would be most of our start.
+// startJitter is the maximum time between the starts of two controllers; upstream spreads them over seconds,
+// which would be most of our start.
 const startJitter = 2 * time.Millisecond
 
-// Deps of a Manager. Client is required; without the others time is the real
-// one, nothing is logged, and metrics are not shown.
+// Deps of a Manager. Client is required; without the others the real clock is used, nothing is logged, and
+// metrics are not registered.
 type Deps struct {
 	Client  client.Client
 	Clock   clock.WithTicker
@@ -32,13 +32,13 @@ type Deps struct {
 	Metrics prometheus.Registerer
 }
 
-// Check is the health of one controller; nil means well.
+// Check is the health check of one controller.
 type Check struct {
 	Name  string
 	Check func(ctx context.Context) error
 }
 
-// Debugger is a controller that shows its state at /debug/controllers/<name>.
+// Debugger is a controller that serves its state at /debug/controllers/<name>.
 type Debugger interface {
 	DebuggingHandler() http.Handler
 }
@@ -55,16 +55,16 @@ type Manager struct {
 	events    *record.Metrics
 }
 
-// New makes the controllers that cfg names, without starting them.
+// New creates the controllers that cfg enables, without starting them.
 func New(deps Deps, cfg Config) (*Manager, error) { return newManager(deps, cfg, All()) }
 
-// newManager is New for the controllers all.
+// newManager is New with a given table of controllers.
 func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 	if deps.Client == nil {
 		return nil, errors.New("controllers: Deps.Client is missing")
 	}
 	if len(cfg.Kinds) == 0 {
-		return nil, errors.New("controllers: Config.Kinds is missing: the garbage collector would let everything be")
+		return nil, errors.New("controllers: Config.Kinds is required: without it the garbage collector would collect nothing")
 	}
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
@@ -118,16 +118,15 @@ func (m *Manager) make() error {
 	return nil
 }
 
-// Supervise returns a supervisor of what new makes: something that is no controller, and
-// that the manager does not run, but that fails and starts again in the same way.
+// Supervise returns a supervisor of what new returns: something that is not a controller and that the manager
+// does not run, but that is restarted in the same way.
 func (m *Manager) Supervise(name string, new func(deps follow.Deps) follow.Controller) *follow.Supervisor {
 	deps := m.deps
 	deps.Log = deps.Log.Named(name)
 	return follow.Supervise(new(deps), deps)
 }
 
-// Checks are the health of every controller that is on, by name, in the order
-// they start.
+// Checks returns the health checks of every enabled controller, by name, in the order of their start.
 func (m *Manager) Checks() []Check {
 	out := make([]Check, len(m.running))
 	for i, s := range m.running {
@@ -136,18 +135,18 @@ func (m *Manager) Checks() []Check {
 	return out
 }
 
-// Configz is the effective configuration, for /configz.
+// Configz returns the effective configuration, for /configz.
 func (m *Manager) Configz() Config {
 	cfg := m.cfg
 	cfg.Controllers = names(m.entries)
 	return cfg
 }
 
-// DebuggingHandlers are for /debug/controllers/<name>, by name.
+// DebuggingHandlers returns the handlers of /debug/controllers/<name>, by name.
 func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debugging }
 
-// Run starts the controllers in order, a little apart, and returns nil when ctx
-// has ended and all of them have, and their events are written. It may run again.
+// Run starts the controllers in order, a little apart, and returns nil when ctx and all of them have ended, and
+// their events are written. It may run again.
 func (m *Manager) Run(ctx context.Context) error {
 	for component, r := range m.recorders {
 		r.start(record.New(m.deps.Client, component, "", m.deps.Clock, m.events))
@@ -172,7 +171,7 @@ func (m *Manager) pause(ctx context.Context) {
 	}
 }
 
-// lazyRecorder lets controllers be made before the recorder's goroutine runs.
+// lazyRecorder lets controllers be created before the recorder's goroutine runs.
 type lazyRecorder struct {
 	mu sync.RWMutex // guards r
 	r  *record.Recorder

@@ -60,7 +60,7 @@ func TestEnabled(t *testing.T) {
 	}
 }
 
-// The controllers that kinds name exist.
+// The controllers named in the table of kinds exist.
 func TestControllersOfKinds(t *testing.T) {
 	t.Parallel()
 	for _, res := range registry.Resources() {
@@ -147,8 +147,7 @@ func TestAllTogether(t *testing.T) {
 	})
 }
 
-// A manager that has stopped leaves everything alone; started again it makes up
-// for what happened meanwhile.
+// A stopped manager changes nothing; started again, it processes what happened meanwhile.
 func TestRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +196,7 @@ func TestAnIdleDayWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		cfg := served()
-		cfg.NodeMonitorGracePeriod.Duration = 1000 * time.Hour // nobody renews the lease here
+		cfg.NodeMonitorGracePeriod.Duration = 1000 * time.Hour // the lease is not renewed here
 		manage(t, api, cfg)
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)
@@ -236,7 +235,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// served is Default for all kinds that are served.
+// served is Default with all served kinds.
 func served() Config {
 	cfg := Default()
 	cfg.Kinds = apitest.Kinds()

@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// stirrer is a controller that only this file knows: it keeps one ConfigMap.
+// stirrer is a controller that exists only in this file: it maintains one ConfigMap.
 type stirrer struct {
 	deps  follow.Deps
 	spoon string
@@ -29,7 +29,7 @@ func (s *stirrer) Run(ctx context.Context) error {
 	return err
 }
 
-// stirrers is all there is to say about it.
+// stirrers is the whole definition of it.
 func stirrers(spoons *int) Entry {
 	return Entry{
 		Name: "stirrer", Aliases: []string{"stirrer-controller"}, Component: "stirrer",
@@ -42,7 +42,7 @@ func stirrers(spoons *int) Entry {
 	}
 }
 
-// A controller is one entry: its flag, its health and its switch follow.
+// A controller is one entry: its flag, its health check and --controllers are derived from it.
 func TestNewControllerIsOneEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

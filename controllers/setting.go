@@ -8,15 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Setting is one value of Config that a flag sets.
+// Setting is one value of Config with a flag.
 type Setting struct {
 	Flag  string
-	reset func()               // gives it its default
-	add   func(*pflag.FlagSet) // the flag, whose default is the value there is
+	reset func()               // sets its default
+	add   func(*pflag.FlagSet) // adds the flag, whose default is the current value
 	check func() error
 }
 
-// number is a setting that must be at least min.
+// number returns a setting that must be at least min.
 func number(at *int, flag string, value, min int, usage string) Setting {
 	return Setting{
 		Flag:  flag,
@@ -31,7 +31,7 @@ func number(at *int, flag string, value, min int, usage string) Setting {
 	}
 }
 
-// duration is a setting that must be positive.
+// duration returns a setting that must be positive.
 func duration(at *metav1.Duration, flag string, value time.Duration, usage string) Setting {
 	return Setting{
 		Flag:  flag,
@@ -46,7 +46,7 @@ func duration(at *metav1.Duration, flag string, value time.Duration, usage strin
 	}
 }
 
-// settings are those of all entries.
+// settings returns those of all entries.
 func (c *Config) settings(entries []Entry) []Setting {
 	var all []Setting
 	for _, e := range entries {

@@ -16,7 +16,7 @@ import (
 	"monopod/store"
 )
 
-// pod is a pod of about 1.5 KB of JSON, as people write them.
+// pod is a typical pod of about 1.5 KB of JSON.
 func pod(name string) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
@@ -63,7 +63,7 @@ func heap() float64 {
 	return float64(m.HeapInuse + m.StackInuse)
 }
 
-// BenchmarkList is 10,000 pods by label.
+// BenchmarkList lists 10,000 pods by label.
 func BenchmarkList(b *testing.B) {
 	s := filled(b, 10000)
 	sel := store.Selector{Resource: "pods", Match: func(o store.Object) bool { return o.GetLabels()["app"] == "web" }}
@@ -74,7 +74,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkGet is one of 10,000 pods.
+// BenchmarkGet gets one of 10,000 pods.
 func BenchmarkGet(b *testing.B) {
 	s := filled(b, 10000)
 	for b.Loop() {
@@ -84,7 +84,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkHeapPerPod is what a stored pod keeps in memory, history aside.
+// BenchmarkHeapPerPod measures the memory of a stored pod, without history.
 func BenchmarkHeapPerPod(b *testing.B) {
 	before := heap()
 	s := filled(b, 10000)
@@ -101,8 +101,8 @@ func BenchmarkHeapPerPod(b *testing.B) {
 	runtime.KeepAlive(s)
 }
 
-// BenchmarkWatchers is 1,000 watches of one namespace at 50 updates a second,
-// for four seconds: from the write's return to the event.
+// BenchmarkWatchers measures 1,000 watches of one namespace at 50 updates a second, for four seconds: from the
+// end of the write to the event.
 func BenchmarkWatchers(b *testing.B) {
 	const watchers, updates = 1000, 200
 	s := filled(b, 1)

@@ -20,8 +20,8 @@ func NewEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 // Encodes reports whether the entry's object was encoded as plain.
 func (e *Entry) Encodes(plain []byte) bool { return samePlain(plain, e.JSON) }
 
-// Verify checks that nobody modified the shared object: it still encodes to its
-// JSON and names its revision. For tests.
+// Verify checks that the shared object was not modified: it still encodes to its JSON and has its revision. For
+// tests.
 func (e *Entry) Verify() error {
 	plain, err := Encode(e.Object.DeepCopyObject().(Object))
 	if err != nil {

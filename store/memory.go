@@ -49,14 +49,13 @@ type Log interface {
 // volatile writes, which are never logged, do not reuse one after a crash.
 const reserveBlock = 1 << 20
 
-// Memory is a Store that holds everything in memory and, given a Log, writes
-// every durable change to it before anybody sees it.
+// Memory is a Store that holds everything in memory and, given a Log, writes every durable change to it before
+// the change is visible.
 //
-// Callers compute and encode the next object on their own goroutines and queue it for
-// the writer, which is the first caller that gets the turn. The writer takes all
-// waiting writes, drops those whose object changed meanwhile (their callers retry),
-// commits the rest at once, publishes them in order and answers. No lock except the
-// turn is held during the commit.
+// Callers compute and encode the next object on their own goroutines and queue it for the writer, which is the
+// first caller that gets the turn. The writer takes all waiting writes, drops those whose object changed
+// meanwhile (their callers retry), commits the rest at once, publishes them in order and answers. No lock except
+// the turn is held during the commit.
 type Memory struct {
 	cfg    Config
 	log    Log // nil: nothing is durable
@@ -184,8 +183,8 @@ func (m *Memory) Revision() int64 {
 	return m.rev
 }
 
-// Newest is the revision of the last change of a resource, 0 before the first one. A
-// watch of it has nothing more to send once it has sent, or passed over, that change.
+// Newest returns the revision of the last change of a resource, 0 before the first one. A watch of it has
+// nothing more to send once it has sent, or skipped, that change.
 func (m *Memory) Newest(resource string) int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -375,8 +374,7 @@ func (m *Memory) Close() error {
 	return m.closeErr
 }
 
-// Verify checks that nobody modified a shared object: every object still
-// encodes to its JSON. For tests.
+// Verify checks that no shared object was modified: every object still encodes to its JSON. For tests.
 func (m *Memory) Verify() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -36,8 +36,7 @@ func (c *counting) Check() error                        { return nil }
 func (c *counting) Rewrite([]store.Record, int64) error { return nil }
 func (c *counting) Close() error                        { return nil }
 
-// Volatile writes, a week of leases and events, cost the log one reservation of
-// revisions and nothing else.
+// A week of volatile writes, leases and events, cost the log one reservation of revisions and nothing else.
 func TestVolatileWritesReachNoDisk(t *testing.T) {
 	t.Parallel()
 	log := &counting{}
@@ -57,7 +56,7 @@ func TestVolatileWritesReachNoDisk(t *testing.T) {
 	}
 }
 
-// A selector that panics ends its own watch, and nothing else.
+// A selector that panics ends only its own watch.
 func TestWatchWhoseSelectorPanics(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)
@@ -82,7 +81,7 @@ func TestWatchWhoseSelectorPanics(t *testing.T) {
 	}
 }
 
-// What is forgotten cannot be watched from any more; who has read it goes on.
+// A watch cannot start in forgotten history; a reader that has read everything continues.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)
@@ -114,7 +113,7 @@ func TestForget(t *testing.T) {
 	s.Forget(third)
 	s.Forget(s.Revision())
 	if fourth := storetest.Put(t, s, k, "4").Rev; (<-reader).Rev != fourth {
-		t.Error("who had read everything lost the next event")
+		t.Error("a reader that had read everything lost the next event")
 	}
 }
 
@@ -138,14 +137,14 @@ func (l *explosiveLog) Commit(records []store.Record, reserved int64) error {
 	return l.counting.Commit(records, reserved)
 }
 
-// panics calls f and says whether it panicked.
+// panics reports whether f panicked.
 func panics(f func()) (did bool) {
 	defer func() { did = recover() != nil }()
 	f()
 	return false
 }
 
-// A panic in a change, in an object or in the log ends one write, and no other one.
+// A panic in a change, in an object or in the log fails only one write.
 func TestPanicsStopNobody(t *testing.T) {
 	t.Parallel()
 	log := &explosiveLog{}
@@ -173,7 +172,7 @@ func TestPanicsStopNobody(t *testing.T) {
 	}
 }
 
-// Writes that share a batch with one that panics are answered.
+// Writes in the same batch as one that panics are answered.
 func TestPanicAnswersTheBatch(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)
@@ -199,7 +198,7 @@ func TestPanicAnswersTheBatch(t *testing.T) {
 	storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: "last"}, "1")
 }
 
-// TestNewest is the last change of each resource, also of what was there at the start.
+// TestNewest: the last change of each resource, including changes before the start.
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	m := store.NewMemory(storetest.Config(), nil, nil, 0)

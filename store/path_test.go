@@ -6,8 +6,8 @@ import (
 	"monopod/store"
 )
 
-// The paths are those under which etcd holds the objects of a kube-apiserver
-// (upstream: test/integration/etcd/data.go lists them).
+// The paths are those of a kube-apiserver's objects in etcd (upstream: test/integration/etcd/data.go lists
+// them).
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for resource, dir := range map[string]string{

@@ -15,8 +15,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// Many writes to one key at a time are each prepared about twice, however many
-// there are, and none is lost.
+// Each of many concurrent writes to one key is prepared about twice, however many there are, and none is lost.
 func TestWritesToOneKeyTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +53,7 @@ func TestWritesToOneKeyTakeTurns(t *testing.T) {
 	})
 }
 
-// Who waits for a turn gives up when its time is over.
+// A caller gives up waiting for a turn when its context ends.
 func TestATurnIsWaitedForAsLongAsThereIsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

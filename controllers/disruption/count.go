@@ -12,19 +12,18 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// deletionTimeout is how long an evicted pod may take to be seen as deleted before
-// it counts again (upstream: 2 min).
+// deletionTimeout is how long the deletion of an evicted pod may take to be observed before the pod counts again
+// (upstream: 2 min).
 const deletionTimeout = 2 * time.Minute
 
-// demand is what a budget asks for.
+// demand is what a budget requires.
 type demand struct {
-	expected  int32 // pods that there should be
-	healthy   int32 // and of those healthy
-	unmanaged int   // pods whose number nobody answers for
+	expected  int32 // expected pods
+	healthy   int32 // required healthy pods
+	unmanaged int   // pods without a controller that has a scale
 }
 
-// ask reads minAvailable or maxUnavailable of so many pods. Fractions of a pod
-// count as one.
+// ask computes minAvailable or maxUnavailable of a number of pods, rounded up.
 func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
 	d := demand{expected: expected}
 	switch {
@@ -40,14 +39,13 @@ func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
 	return d, nil
 }
 
-// byScale reports whether the pods' controllers tell how many there should be; else
-// those count that there are.
+// byScale reports whether the expected number comes from the pods' controllers; otherwise the existing pods are
+// counted.
 func byScale(s *policyv1.PodDisruptionBudgetSpec) bool {
 	return s.MaxUnavailable != nil || s.MinAvailable != nil && s.MinAvailable.Type == intstr.String
 }
 
-// settle makes the status what it should be; again is when an evicted pod that is
-// still waited for is overdue, 0: there is none.
+// settle computes the status; again is when the deletion of an evicted pod is overdue, 0: there is none.
 func settle(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, now time.Time) (again time.Duration) {
 	s := &b.Status
 	waited := map[string]metav1.Time{}
@@ -82,7 +80,7 @@ func settle(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, no
 	return again
 }
 
-// overdue are the pods that were evicted and never deleted.
+// overdue returns the pods that were evicted and not deleted in time.
 func overdue(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (out []*corev1.Pod) {
 	for _, p := range pods {
 		if at, ok := b.Status.DisruptedPods[p.Name]; ok && p.DeletionTimestamp == nil && !at.Add(deletionTimeout).After(now) {

@@ -1,7 +1,6 @@
-// Package disruption keeps the status of PodDisruptionBudgets: how many of the
-// pods they guard are healthy, how many must be, and so how many may be evicted.
-// The eviction subresource spends what it allows. Pods that were to be disrupted
-// and stayed are no longer said to be.
+// Package disruption computes the status of PodDisruptionBudgets: how many of their pods are healthy, how many
+// must be, and how many disruptions are allowed, which the eviction subresource uses up. It also resets the
+// condition DisruptionTarget of pods that were not deleted.
 package disruption
 
 import (
@@ -28,13 +27,13 @@ const Name = "disruption"
 // Component is the source of its events.
 const Component = "controllermanager"
 
-// Controller counts again when a guarded pod or a budget changes.
+// Controller counts again when a matching pod or a budget changes.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 }
 
-// key is a budget to count for, or a pod whose condition may be stale.
+// key is a budget, or a pod whose condition may be stale.
 type key struct {
 	follow.Key
 	pod bool
@@ -42,7 +41,7 @@ type key struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer) *Controller { return &Controller{deps, events} }
 
 // Name implements follow.Controller.
@@ -65,8 +64,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// onBudget wakes a budget; its own status, which the eviction of a pod changes too,
-// only when disruptions were spent.
+// onBudget wakes a budget; after a change of only its status, which evictions change too, only if disruptions
+// were used up.
 func onBudget(old, new client.Object) []key {
 	was, _ := old.(*policyv1.PodDisruptionBudget)
 	is, _ := new.(*policyv1.PodDisruptionBudget)
@@ -76,8 +75,7 @@ func onBudget(old, new client.Object) []key {
 	return []key{{Key: follow.KeyOf(is)}}
 }
 
-// onPod wakes a pod with the condition DisruptionTarget, and the budgets that guard
-// it, or did.
+// onPod wakes a pod with the condition DisruptionTarget, and the budgets that match it, or did.
 func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
 	out := onCondition(new)
 	pods := make([]*corev1.Pod, 0, 2)
@@ -111,8 +109,7 @@ func onCondition(new client.Object) []key {
 	return nil
 }
 
-// guards reports whether the budget picks one of the pods. One whose selector is
-// wrong, or not there, picks none.
+// guards reports whether the budget matches one of the pods. One with an invalid or no selector matches none.
 func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
@@ -126,8 +123,7 @@ func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	return false
 }
 
-// reconcile counts for one budget, and comes back when an evicted pod should be
-// gone.
+// reconcile updates one budget, and again when the deletion of an evicted pod is overdue.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	b, err := client.Get[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -154,7 +150,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	return again, err
 }
 
-// guarded are the pods that the budget picks.
+// guarded returns the pods that the budget matches.
 func (c *Controller) guarded(ctx context.Context, b *policyv1.PodDisruptionBudget) ([]*corev1.Pod, error) {
 	all, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: b.Namespace})
 	if err != nil {
@@ -169,7 +165,7 @@ func (c *Controller) guarded(ctx context.Context, b *policyv1.PodDisruptionBudge
 	return out, nil
 }
 
-// tell records Events about unusual pods of the budget.
+// tell writes Events about unusual pods of the budget.
 func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
 	if len(pods) == 0 {
 		c.events.Eventf(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
@@ -184,7 +180,7 @@ func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, w
 	}
 }
 
-// failed allows no evictions while the count is unknown.
+// failed allows no disruptions while the count is unknown.
 func (c *Controller) failed(ctx context.Context, b *policyv1.PodDisruptionBudget, why error) error {
 	return c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
 		cur.Status.DisruptionsAllowed, cur.Status.ObservedGeneration = 0, cur.Generation
@@ -195,7 +191,7 @@ func (c *Controller) failed(ctx context.Context, b *policyv1.PodDisruptionBudget
 	})
 }
 
-// write changes the status; what is right already is not written.
+// write updates the status if it has changed.
 func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget, change func(*policyv1.PodDisruptionBudget)) error {
 	asItIs := errors.New("status is right")
 	_, err := client.Update(ctx, c.deps.Client, b, "status", func(cur *policyv1.PodDisruptionBudget) error {

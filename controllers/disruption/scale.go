@@ -15,12 +15,12 @@ import (
 	"monopod/apiserver/client"
 )
 
-// demand is what the budget asks for of these pods.
+// demand returns what the budget requires for these pods.
 func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (demand, error) {
 	if !byScale(&b.Spec) {
 		return ask(&b.Spec, int32(len(pods)))
 	}
-	scales := map[types.UID]int32{} // of the pods' controllers
+	scales := map[types.UID]int32{} // by the pods' controllers
 	unmanaged := 0
 	for _, p := range pods {
 		owner := metav1.GetControllerOfNoCopy(p)
@@ -46,8 +46,8 @@ func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget
 	return d, err
 }
 
-// scale is how many pods the controller wants that is behind an owner: for a
-// ReplicaSet of a Deployment that. An empty uid: it is not there any more.
+// scale returns the desired number of pods of the controller of an owner: for a ReplicaSet of a Deployment the
+// Deployment's. An empty uid: it does not exist any more.
 func (c *Controller) scale(ctx context.Context, namespace string, owner *metav1.OwnerReference) (uid types.UID, replicas int32, err error) {
 	gv, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Controller) scale(ctx context.Context, namespace string, owner *metav1.
 	return "", 0, fmt.Errorf("%s %s does not implement the scale subresource", owner.APIVersion, owner.Kind)
 }
 
-// found is what was got, if it is the owner meant.
+// found returns the result of a get, if it is the owner with the UID.
 func found(obj client.Object, err error, owner *metav1.OwnerReference, replicas func() *int32) (types.UID, int32, error) {
 	switch {
 	case apierrors.IsNotFound(err):

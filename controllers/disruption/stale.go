@@ -14,13 +14,12 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// staleTimeout is how long a pod may be said to be disrupted and not be deleted
-// (upstream: 2 min).
+// staleTimeout is how long the condition may be True without a deletion (upstream: 2 min).
 const staleTimeout = 2 * time.Minute
 
-// staleIn is how long until a pod's condition DisruptionTarget is stale, 0 or less:
-// it is; false for a pod whose condition stays. Kubelet's own may precede the end
-// by any time, and a finished pod's is its history.
+// staleIn returns how long until a pod's condition DisruptionTarget is stale, 0 or less if it is; false for a
+// pod whose condition stays. Kubelet's condition may precede the end by any time, and that of a finished pod is
+// final.
 func staleIn(p *corev1.Pod, now time.Time) (time.Duration, bool) {
 	c := podstate.Condition(p, corev1.DisruptionTarget)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !podstate.Active(p) {
@@ -29,7 +28,7 @@ func staleIn(p *corev1.Pod, now time.Time) (time.Duration, bool) {
 	return c.LastTransitionTime.Add(staleTimeout).Sub(now), true
 }
 
-// recheck takes the condition back of a pod that was to go and did not.
+// recheck resets the condition of a pod that was not deleted in time.
 func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, error) {
 	p, err := client.Get[*corev1.Pod](ctx, c.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {
@@ -45,7 +44,7 @@ func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, 
 	_, err = client.Update(ctx, c.deps.Client, p, "status", func(cur *corev1.Pod) error {
 		now := c.deps.Clock.Now()
 		if left, waits := staleIn(cur, now); !waits || left > 0 {
-			return notStale // what made it so wakes this pod
+			return notStale // the change wakes this pod
 		}
 		podstate.SetCondition(cur, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse,

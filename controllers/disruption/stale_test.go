@@ -39,7 +39,7 @@ func TestStaleConditions(t *testing.T) {
 		disrupted("failed", "EvictionByEvictionAPI", corev1.PodFailed)
 		apitest.Settle(time.Minute)
 		disrupted("later", "PreemptionByScheduler", corev1.PodPending)
-		apitest.Settle(staleTimeout - time.Minute - 2*time.Second) // times have seconds
+		apitest.Settle(staleTimeout - time.Minute - 2*time.Second) // times in the API have seconds
 		expect("stays", corev1.ConditionTrue)
 		apitest.Settle(4 * time.Second)
 		expect("stays", corev1.ConditionFalse)

@@ -1,5 +1,5 @@
-// Package eventttl forgets Events: an hour after they happened last, and the
-// oldest ones when there are too many.
+// Package eventttl deletes Events: an hour after their last occurrence, and the oldest ones if there are too
+// many.
 package eventttl
 
 import (
@@ -20,14 +20,14 @@ import (
 // Name of the controller.
 const Name = "eventttl"
 
-// minSweep is the least time between two sweeps for age: events that expire soon
-// after each other go together.
+// minSweep is the minimum time between two sweeps for age, so that events that expire shortly after each other
+// are deleted together.
 const minSweep = time.Minute
 
 // Config of the controller.
 type Config struct {
 	TTL time.Duration // --event-ttl, 0 means upstream's 1 h
-	Max int           // most events kept, 0 means 4096
+	Max int           // maximum number of events, 0 means 4096
 }
 
 // Controller deletes old events.
@@ -38,7 +38,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
 	cfg.TTL = cmp.Or(cfg.TTL, time.Hour)
 	cfg.Max = cmp.Or(cfg.Max, 4096)
@@ -50,7 +50,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	var count atomic.Int64 // of events, as the watch has told
+	var count atomic.Int64 // number of events according to the watch
 	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
 		Sources: []follow.Source[string]{{
@@ -61,8 +61,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// counted wakes the sweep for the first event, which then knows when to come
-// back by itself, and when there are too many.
+// counted wakes the sweep for the first event, after which it schedules itself, and when there are too many
+// events.
 func (c *Controller) counted(count *atomic.Int64, old, new client.Object) []string {
 	switch {
 	case new == nil:
@@ -75,8 +75,7 @@ func (c *Controller) counted(count *atomic.Int64, old, new client.Object) []stri
 	return nil
 }
 
-// sweep deletes what has expired and what is too much, and comes back when the
-// oldest event that is left expires.
+// sweep deletes expired and excess events, and runs again when the oldest remaining one expires.
 func (c *Controller) sweep(ctx context.Context, _ string) (time.Duration, error) {
 	events, err := client.List[*corev1.Event](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
@@ -118,7 +117,7 @@ func divide(events []*corev1.Event, limit time.Time, most int) (goes, stays []*c
 	return sorted[:n], sorted[n:]
 }
 
-// happened is when the event happened last.
+// happened returns the time of the event's last occurrence.
 func happened(e *corev1.Event) time.Time {
 	last := e.CreationTimestamp.Time
 	times := []time.Time{e.LastTimestamp.Time, e.EventTime.Time}

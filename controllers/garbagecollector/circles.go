@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owners that wait for each other in a circle would wait for ever: upstream tells
-// their references to block no more; here one of them goes first.
+// Owners that wait for each other in a cycle would wait forever: upstream sets their references to not block;
+// here one of them is removed first.
 
-// circlesAfter is how long after an owner was found blocked circles are looked for,
-// for all owners at once: few passes, however many owners wait.
+// circlesAfter is how long after an owner was found blocked the controller looks for cycles, for all owners at
+// once: few passes, however many owners wait.
 const circlesAfter = 200 * time.Millisecond
 
-// circles is the key that looks for them.
+// circles is the key that looks for cycles.
 var circles = item{}
 
-// untie lets one owner of each circle go.
+// untie releases one owner of each cycle.
 func (r *run) untie(ctx context.Context) error {
 	var errs []error
 	for _, owner := range r.index.circles() {
@@ -28,13 +28,13 @@ func (r *run) untie(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// circles returns one owner of each circle in which all wait for another. What
-// waits, by way of others, for an object that goes by itself is in none.
+// circles returns one owner of each cycle in which all wait for another. An owner that waits, through others,
+// for an object that is about to go is in none.
 func (x *index) circles() []item {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	waitsFor := x.stuck()
-	seen := map[types.UID]types.UID{} // and in the walk from where
+	seen := map[types.UID]types.UID{} // and the walk in which it was reached
 	var out []item
 	for start := range waitsFor {
 		at := start
@@ -42,18 +42,17 @@ func (x *index) circles() []item {
 			seen[at] = start
 			at = waitsFor[at]
 		}
-		if seen[at] == start { // this walk came back to itself
+		if seen[at] == start { // this walk has reached itself
 			out = append(out, x.waiting[at])
 		}
 	}
 	return out
 }
 
-// stuck are the owners that wait for nothing but others that do, each with one of
-// those. The caller holds mu.
+// stuck returns the owners that wait only for others that wait, each with one of those. The caller holds mu.
 func (x *index) stuck() map[types.UID]types.UID {
 	waitsFor := map[types.UID]types.UID{}
-	waiters := map[types.UID][]types.UID{} // the same the other way round, all of it
+	waiters := map[types.UID][]types.UID{} // the reverse, with all of them
 	var free []types.UID
 	for owner := range x.waiting {
 		ends := x.ends(owner)
@@ -79,8 +78,8 @@ func (x *index) stuck() map[types.UID]types.UID {
 	return waitsFor
 }
 
-// ends are the dependents that block the owner, if all of them wait themselves; nil:
-// one goes by itself, or there are none. The caller holds mu.
+// ends returns the dependents that block the owner, if all of them wait themselves; nil if one does not, or
+// there are none. The caller holds mu.
 func (x *index) ends(owner types.UID) []types.UID {
 	d := x.of[owner]
 	if d == nil {

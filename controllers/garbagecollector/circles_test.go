@@ -41,7 +41,7 @@ func own(api *apitest.API, owner, obj client.Object) {
 	}
 }
 
-// ring makes size objects, each of which owns the next and the last the first.
+// ring creates size objects, each of which owns the next and the last the first.
 func ring(api *apitest.API, size int) {
 	for n := range size {
 		api.Create(member(n))
@@ -52,7 +52,7 @@ func ring(api *apitest.API, size int) {
 	synctest.Wait()
 }
 
-// left are the names of the members that are there.
+// left returns the names of the remaining members.
 func left(api *apitest.API) string {
 	out := there(api)
 	for _, s := range apitest.List[*corev1.Secret](api, "default") {
@@ -84,7 +84,7 @@ func TestRingsOfOwners(t *testing.T) {
 	}
 }
 
-// TestRingWaitsForOthers: who waits for a ring, and for what holds it, waits on.
+// TestRingWaitsForOthers: an object that depends on a ring, and one that keeps it, are not affected.
 func TestRingWaitsForOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 4)
@@ -108,7 +108,7 @@ func TestRingWaitsForOthers(t *testing.T) {
 	})
 }
 
-// TestRingThatNobodyDeletes stays, and so does one whose members own themselves only.
+// TestRingThatNobodyDeletes: it stays, and so does one whose members own only themselves.
 func TestRingThatNobodyDeletes(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 3)
@@ -120,7 +120,7 @@ func TestRingThatNobodyDeletes(t *testing.T) {
 	})
 }
 
-// TestOwnerElsewhere: an owner of another namespace is none, and an Event says so.
+// TestOwnerElsewhere: an owner in another namespace does not count, and an Event says so.
 func TestOwnerElsewhere(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Events.Watch()
@@ -128,7 +128,7 @@ func TestOwnerElsewhere(t *testing.T) {
 		for _, late := range []bool{false, true} {
 			foreign := configMap(api, fmt.Sprint("foreign-", late), "a")
 			foreign.Namespace = "kube-public"
-			if late { // it names nobody yet
+			if late { // its reference is not set yet
 				foreign.OwnerReferences = nil
 			}
 			api.Create(foreign)
@@ -152,7 +152,7 @@ func TestOwnerElsewhere(t *testing.T) {
 	})
 }
 
-// TestManyDependents: the work is in proportion.
+// TestManyDependents: the work is proportional to their number.
 func TestManyDependents(t *testing.T) {
 	const many = 1000
 	within(t, func(t *testing.T, api *apitest.API) {

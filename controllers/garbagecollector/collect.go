@@ -15,13 +15,13 @@ import (
 	"monopod/apiserver/follow"
 )
 
-const parallel = 10 // dependents released at a time
+const parallel = 10 // dependents released concurrently
 
-// owners of an object, by what has become of them.
+// owners of an object, by their state.
 type ownership struct {
-	solid   int         // there, or of a kind that is not served
-	absent  []types.UID // gone, or replaced by another of the same name
-	waiting []types.UID // being deleted in the foreground: waiting for their dependents
+	solid   int         // it exists, or its kind is not served
+	absent  []types.UID // it is gone, or was replaced by another of the same name
+	waiting []types.UID // in foreground deletion: waiting for their dependents
 }
 
 func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, error) {
@@ -47,8 +47,7 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 	return o, nil
 }
 
-// collect deletes an object that had owners and has none left. One that still
-// has an owner loses the references to the others.
+// collect deletes an object whose owners are all gone. If one remains, it removes the references to the others.
 func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	r.warn(obj)
 	o, err := r.ownership(ctx, obj)
@@ -72,8 +71,8 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	return r.delete(ctx, i, obj, policy)
 }
 
-// warn reports owners in another namespace: such references are ignored, and the
-// object is deleted with the last valid owner.
+// warn reports owners in another namespace: such references are ignored, and the object is deleted with the last
+// valid owner.
 func (r *run) warn(obj client.Object) {
 	for _, ref := range obj.GetOwnerReferences() {
 		if ns, ok := r.index.namespace(ref.UID); ok && ns != obj.GetNamespace() {
@@ -84,8 +83,7 @@ func (r *run) warn(obj client.Object) {
 	}
 }
 
-// delete removes the object as it was judged: one that has changed since is
-// judged again.
+// delete deletes the object in the state that was examined: one that has changed since is examined again.
 func (r *run) delete(ctx context.Context, i item, obj client.Object, policy metav1.DeletionPropagation) error {
 	_, err := r.deps.Client.Delete(ctx, i.ref(), metav1.DeleteOptions{
 		PropagationPolicy: &policy,
@@ -101,10 +99,10 @@ func (r *run) delete(ctx context.Context, i item, obj client.Object, policy meta
 	return err
 }
 
-// errOther stops a change of an object that has replaced the one meant.
+// errOther stops an update of an object that was replaced.
 var errOther = errors.New("another object of the same name")
 
-// update changes the object that i is; one that is gone needs no change.
+// update updates the object of i; one that is gone needs no update.
 func (r *run) update(ctx context.Context, i item, change func(client.Object)) error {
 	_, err := r.deps.Client.Update(ctx, i.ref(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != i.uid {
@@ -129,15 +127,15 @@ func (r *run) disown(ctx context.Context, i item, owners []types.UID) error {
 	})
 }
 
-// unfinalize lets go of an object's deletion.
+// unfinalize removes the finalizer, so that the object can go.
 func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 	return r.update(ctx, i, func(obj client.Object) {
 		obj.SetFinalizers(slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == finalizer }))
 	})
 }
 
-// foreground waits until no dependent blocks the owner's deletion. They were woken
-// when it began, or are when their watch tells of them.
+// foreground waits until no dependent blocks the owner's deletion. Dependents were woken when it began, or their
+// watch events wake them.
 func (r *run) foreground(ctx context.Context, owner item) error {
 	blocked := r.index.blocked(owner.uid)
 	if !blocked {
@@ -151,12 +149,12 @@ func (r *run) foreground(ctx context.Context, owner item) error {
 	}
 	if blocked {
 		r.loop.AddAfter(circlesAfter, circles)
-		return nil // each wakes the owner as it goes
+		return nil // each wakes the owner when it is gone
 	}
 	return r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents)
 }
 
-// orphan takes the owner out of its dependents, then lets it go.
+// orphan removes the owner from its dependents, then releases it.
 func (r *run) orphan(ctx context.Context, owner item) error {
 	err := r.stored(ctx, owner, func(kind client.Kind, all []client.Object) error {
 		return errors.Join(follow.Each(parallel, all, func(obj client.Object) error {
@@ -172,9 +170,9 @@ func (r *run) orphan(ctx context.Context, owner item) error {
 	return r.unfinalize(ctx, owner, metav1.FinalizerOrphanDependents)
 }
 
-// stored calls f with all objects of each kind that may depend on the owner. They are
-// read from the API, not the index, which may trail, since nothing orders what the
-// watches tell: a dependent that is missed would be deleted, or outlive its owner.
+// stored calls f with all objects of each kind that may depend on the owner. It reads them from the API, not the
+// index, which may lag behind because watches of different kinds are not ordered: a missed dependent would be
+// deleted, or outlive its owner.
 func (r *run) stored(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
 	for _, kind := range r.cfg.Kinds {
 		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
@@ -195,7 +193,7 @@ func owns(owner types.UID, obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner })
 }
 
-// blocks: the object keeps an owner that is deleted in the foreground.
+// blocks reports whether the object blocks the foreground deletion of an owner.
 func blocks(owner types.UID, obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
 		return ref.UID == owner && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion

@@ -1,12 +1,12 @@
-// Package garbagecollector deletes objects whose owners are gone, and carries
-// out the foreground and orphan deletion of owners.
+// Package garbagecollector deletes objects whose owners are gone, and carries out the foreground and orphan
+// deletion of owners.
 //
-//   - index: from an owner's UID to the objects that name it; all else is read from
-//     the API when it is needed.
-//   - collect: what becomes of a dependent, and of an owner that is deleted.
+//   - index: from an owner's UID to its dependents; everything else is read from the API
+//     when needed.
+//   - collect: handles a dependent, and an owner that is deleted.
 //   - circles: owners that wait for each other.
 //
-// It acts on watch events only.
+// It acts only on watch events.
 package garbagecollector
 
 import (
@@ -35,7 +35,7 @@ const Component = "garbage-collector-controller"
 
 // Config of the controller.
 type Config struct {
-	Kinds   []client.Kind // what is served
+	Kinds   []client.Kind // the served kinds
 	Workers int           // --concurrent-gc-syncs, 0 means upstream's 20
 }
 
@@ -46,12 +46,12 @@ type Controller struct {
 	cfg    Config
 	byKind map[schema.GroupKind]client.Kind
 
-	current atomic.Pointer[index] // of the present run, for DebuggingHandler
+	current atomic.Pointer[index] // of the current run, for DebuggingHandler
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	if cfg.Workers == 0 {
 		cfg.Workers = 20
@@ -73,7 +73,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	cfg := follow.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
 	for _, kind := range c.cfg.Kinds {
 		if kind.Resource == client.Events {
-			continue // many, short-lived, and nobody's
+			continue // many, short-lived, and without owners
 		}
 		cfg.Sources = append(cfg.Sources, follow.Source[item]{
 			Selector: client.Selector{Resource: kind.Resource},
@@ -86,7 +86,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// item is one object: not whatever else may come to have its name.
+// item identifies one object, not a later one of the same name.
 type item struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
@@ -106,15 +106,14 @@ func (i item) ref() client.Ref {
 	return client.Ref{Resource: i.resource, Namespace: i.namespace, Name: i.name}
 }
 
-// run is one Run of the controller, with what it knows.
+// run is one Run of the controller, with its state.
 type run struct {
 	*Controller
 	loop  *follow.Loop[item]
 	index *index
 }
 
-// changed keeps the index and wakes what may have become garbage, and the owners
-// that wait for that.
+// changed updates the index and wakes objects that may be garbage, and the owners that wait for them.
 func (r *run) changed(resource schema.GroupVersionResource, old, new client.Object) []item {
 	var before, after []metav1.OwnerReference
 	if old != nil {
@@ -147,7 +146,7 @@ func (r *run) changed(resource schema.GroupVersionResource, old, new client.Obje
 	return wake
 }
 
-// deleting: the object waits for the garbage collector.
+// deleting reports whether the object waits for the garbage collector.
 func deleting(obj client.Object) bool {
 	return obj.GetDeletionTimestamp() != nil &&
 		(has(obj, metav1.FinalizerDeleteDependents) || has(obj, metav1.FinalizerOrphanDependents))
@@ -157,7 +156,7 @@ func has(obj client.Object, finalizer string) bool {
 	return slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-// owner is the item that a reference in an object of namespace means.
+// owner returns the item of an owner reference in an object of namespace.
 func (r *run) owner(namespace string, ref metav1.OwnerReference) (item, bool) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -173,7 +172,7 @@ func (r *run) owner(namespace string, ref metav1.OwnerReference) (item, bool) {
 	return item{kind.Resource, namespace, ref.Name, ref.UID}, true
 }
 
-// get returns the object that item is, or nil when it is gone.
+// get returns the object of item, or nil if it is gone.
 func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	obj, err := r.deps.Client.Get(ctx, i.ref())
 	if apierrors.IsNotFound(err) || (err == nil && obj.GetUID() != i.uid) {
@@ -182,8 +181,7 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	return obj, err
 }
 
-// reconcile carries out an owner's deletion, or deletes a dependent whose owners
-// are gone.
+// reconcile carries out an owner's deletion, or deletes a dependent whose owners are gone.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
 	if i == circles {
 		return 0, r.untie(ctx)

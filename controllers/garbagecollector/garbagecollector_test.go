@@ -88,7 +88,7 @@ func TestForegroundWaitsForDependents(t *testing.T) {
 	})
 }
 
-// A dependent that its watch tells of later than of its owner's deletion counts.
+// A dependent whose watch event comes after its owner's deletion is found.
 func TestForegroundWaitsForDependentsToldLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestAnOwnerOfThatNameIsNotTheOwner(t *testing.T) {
 	})
 }
 
-// adds counts the keys that were woken.
+// adds counts the woken keys.
 func adds(api *apitest.API) float64 {
 	families, err := api.Registry.Gather()
 	if err != nil {

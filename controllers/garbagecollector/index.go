@@ -10,20 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// index is what the watches have told of owners. Each question costs as much as its
-// answer is long.
+// index contains the owner references known from watches. The cost of a query is proportional to its result.
 type index struct {
 	mu      sync.RWMutex // guards what follows
 	of      map[types.UID]*dependents
-	waiting map[types.UID]item   // deleted in the foreground: they wait for their dependents
-	at      map[types.UID]string // the namespace of everything that has one
+	waiting map[types.UID]item   // in foreground deletion: they wait for their dependents
+	at      map[types.UID]string // the namespace of every namespaced object
 }
 
-// dependents are the objects that name one owner, and whether each blocks its
-// deletion in the foreground.
+// dependents are the objects that refer to one owner, and whether each blocks its foreground deletion.
 type dependents struct {
 	blocks   map[item]bool
-	blocking int // how many do
+	blocking int // how many block it
 }
 
 func newIndex() *index {
@@ -41,7 +39,7 @@ func (x *index) change(i item, before, after []metav1.OwnerReference) {
 		x.drop(ref.UID, i)
 	}
 	for _, ref := range after {
-		x.drop(ref.UID, i) // named twice
+		x.drop(ref.UID, i) // a duplicate reference
 		d := x.of[ref.UID]
 		if d == nil {
 			d = &dependents{blocks: map[item]bool{}}
@@ -53,7 +51,7 @@ func (x *index) change(i item, before, after []metav1.OwnerReference) {
 	}
 }
 
-// drop wants mu held.
+// drop requires mu.
 func (x *index) drop(owner types.UID, i item) {
 	d := x.of[owner]
 	if d == nil {
@@ -67,7 +65,7 @@ func (x *index) drop(owner types.UID, i item) {
 	}
 }
 
-// exists notes where i is, and whether it waits for its dependents.
+// exists records the namespace of i, and whether it waits for its dependents.
 func (x *index) exists(i item, waits bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -81,7 +79,7 @@ func (x *index) exists(i item, waits bool) {
 	}
 }
 
-// gone forgets where i was.
+// gone removes i.
 func (x *index) gone(i item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -89,7 +87,7 @@ func (x *index) gone(i item) {
 	delete(x.waiting, i.uid)
 }
 
-// namespace is where the object of that uid is; false: in none, or not known.
+// namespace returns the namespace of the object with the UID; false: none, or unknown.
 func (x *index) namespace(uid types.UID) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -97,12 +95,12 @@ func (x *index) namespace(uid types.UID) (string, bool) {
 	return ns, ok
 }
 
-// dependents of an owner.
+// dependents returns the dependents of an owner.
 func (x *index) dependents(owner types.UID) []item {
 	return x.pick(owner, func(item) bool { return true })
 }
 
-// foreign dependents of an owner in a namespace are those that are not there.
+// foreign returns the dependents of an owner that are in other namespaces.
 func (x *index) foreign(owner item) []item {
 	if owner.namespace == "" {
 		return nil
@@ -140,7 +138,7 @@ func (x *index) blocked(owner types.UID) bool {
 	return d != nil && d.blocking > 0
 }
 
-// waitingFor are the owners that wait for a dependent with these references.
+// waitingFor returns the owners that wait for a dependent with these references.
 func (x *index) waitingFor(refs []metav1.OwnerReference) []item {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -153,7 +151,7 @@ func (x *index) waitingFor(refs []metav1.OwnerReference) []item {
 	return out
 }
 
-// graph is the index as text: each owner's UID with its dependents.
+// graph returns the index as text: each owner's UID with its dependents.
 func (x *index) graph() map[types.UID][]string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -167,7 +165,7 @@ func (x *index) graph() map[types.UID][]string {
 	return out
 }
 
-// DebuggingHandler answers, as JSON, which objects name each owner.
+// DebuggingHandler serves the owners and their dependents as JSON.
 func (c *Controller) DebuggingHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		graph := map[types.UID][]string{}
@@ -175,6 +173,6 @@ func (c *Controller) DebuggingHandler() http.Handler {
 			graph = x.graph()
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(graph) // the reader has gone; nobody to tell
+		_ = json.NewEncoder(w).Encode(graph) // the client may have left
 	})
 }

@@ -14,11 +14,11 @@ import (
 	"monopod/apiserver/client"
 )
 
-// leftover is what a namespace still has of one kind.
+// leftover is what is left of one kind in a namespace.
 type leftover struct {
 	kind       client.Kind
 	count      int
-	finalizers map[string]int // how many objects each holds
+	finalizers map[string]int // number of objects by finalizer
 }
 
 func leftoverOf(kind client.Kind, objs []client.Object) leftover {
@@ -31,8 +31,8 @@ func leftoverOf(kind client.Kind, objs []client.Object) leftover {
 	return l
 }
 
-// report says in the namespace's conditions what it waits for, and returns the
-// namespace with them; a condition that says so already is not written again.
+// report sets in the namespace's conditions what it waits for, and returns the namespace with them; it writes
+// only changed conditions.
 func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover, deleteErr error) (*corev1.Namespace, error) {
 	now := metav1.NewTime(c.deps.Clock.Now())
 	told, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
@@ -51,7 +51,7 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []le
 }
 
 func conditions(left []leftover, deleteErr error) []corev1.NamespaceCondition {
-	// What is served is known here, so that these two never fail.
+	// The served kinds are known in this process, so these two never fail.
 	discovery := condition(corev1.NamespaceDeletionDiscoveryFailure, false, "", "ResourcesDiscovered", "All resources successfully discovered")
 	parsing := condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
 	failure := condition(corev1.NamespaceDeletionContentFailure, deleteErr != nil,
@@ -81,7 +81,7 @@ func condition(t corev1.NamespaceConditionType, is bool, yes, no, message string
 	return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: no, Message: message}
 }
 
-// describe names resources and finalizers with their counts.
+// describe formats resources and finalizers with their counts.
 func describe(left []leftover) (content, finalizers string) {
 	var resources, held []string
 	total := map[string]int{}
@@ -101,8 +101,7 @@ func describe(left []leftover) (content, finalizers string) {
 	return strings.Join(resources, ", "), strings.Join(held, ", ")
 }
 
-// setCondition adds or replaces by type; the transition time moves with the
-// status only.
+// setCondition adds or replaces a condition by type; the transition time changes only with the status.
 func setCondition(all []corev1.NamespaceCondition, c corev1.NamespaceCondition) []corev1.NamespaceCondition {
 	for i := range all {
 		if all[i].Type == c.Type {

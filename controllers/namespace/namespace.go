@@ -1,5 +1,4 @@
-// Package namespace empties namespaces that are being deleted, and then lets
-// them go.
+// Package namespace deletes the contents of terminating namespaces, and then finalizes them.
 package namespace
 
 import (
@@ -20,16 +19,15 @@ import (
 const Name = "namespace"
 
 const (
-	parallel = 20 // deletions at a time
-	// A namespace with contents is looked at again after half the time since
-	// something last changed about it, within these bounds; a pod that goes wakes it
-	// earlier. 15 s are upstream's estimate for what a finalizer holds.
+	parallel = 20 // concurrent deletions
+	// A namespace with contents is checked again after half the time since its last change, within these bounds;
+	// a pod that is gone wakes it earlier. 15 s is upstream's estimate for objects with finalizers.
 	minRecheck, maxRecheck = time.Second, 15 * time.Second
 )
 
 // Config of the controller.
 type Config struct {
-	Kinds   []client.Kind // what is served
+	Kinds   []client.Kind // the served kinds
 	Workers int           // --concurrent-namespace-syncs, 0 means upstream's 10
 }
 
@@ -37,14 +35,14 @@ type Config struct {
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
-	// stages are emptied one after the other: what a pod mounts is there until the
-	// pod is gone (upstream: OrderedNamespaceDeletion).
+	// stages are emptied one after the other: what a pod mounts exists until the pod is gone (upstream:
+	// OrderedNamespaceDeletion).
 	stages [2][]client.Kind
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
 	if cfg.Workers == 0 {
 		cfg.Workers = 10
@@ -85,7 +83,7 @@ func terminating(_, new client.Object) []string {
 	return nil
 }
 
-// podGone wakes the pod's namespace if that is being deleted.
+// podGone wakes the pod's namespace if it is terminating.
 func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]string, error) {
 	if new != nil {
 		return nil, nil
@@ -102,8 +100,7 @@ func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]str
 	return []string{ns.Name}, nil
 }
 
-// reconcile deletes what is there, the pods first, and finalizes when nothing is
-// left.
+// reconcile deletes the contents, pods first, and finalizes the namespace when nothing is left.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	ns, err := client.Get[*corev1.Namespace](ctx, c.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
@@ -132,7 +129,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return 0, c.finalize(ctx, ns)
 }
 
-// recheck grows while nothing changes.
+// recheck returns the time until the next check, which grows while nothing changes.
 func (c *Controller) recheck(ns *corev1.Namespace) time.Duration {
 	last := ns.DeletionTimestamp.Time
 	for _, cond := range ns.Status.Conditions {
@@ -143,7 +140,7 @@ func (c *Controller) recheck(ns *corev1.Namespace) time.Duration {
 	return min(max(c.deps.Clock.Since(last)/2, minRecheck), maxRecheck)
 }
 
-// empty asks for the deletion of everything of these kinds not yet being deleted.
+// empty deletes all objects of these kinds that are not terminating yet.
 func (c *Controller) empty(ctx context.Context, name string, stage []client.Kind) error {
 	var errs []error
 	for _, kind := range stage {
@@ -166,7 +163,7 @@ func (c *Controller) delete(ctx context.Context, kind client.Kind, obj client.Ob
 		Preconditions:     metav1.NewUIDPreconditions(string(obj.GetUID())),
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or another one, which the next round sees
+		return nil // gone or replaced, which the next round sees
 	}
 	return err
 }
@@ -186,7 +183,7 @@ func (c *Controller) remaining(ctx context.Context, name string, stage []client.
 	return left, nil
 }
 
-// finalize removes the finalizer that keeps the empty namespace.
+// finalize removes the finalizer of the empty namespace.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	_, err := client.Update(ctx, c.deps.Client, ns, "finalize", func(n *corev1.Namespace) error {
 		n.UID = ns.UID // another of the same name conflicts

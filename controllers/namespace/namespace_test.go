@@ -73,7 +73,7 @@ func TestEmptiesThenGoes(t *testing.T) {
 	})
 }
 
-// What a finalizer holds is waited for, ever longer while nothing changes.
+// Objects with finalizers are waited for, with growing pauses while nothing changes.
 func TestWaitsForFinalizers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

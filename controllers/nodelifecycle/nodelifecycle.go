@@ -1,10 +1,8 @@
-// Package nodelifecycle notices nodes that no longer report, and keeps taints in
-// step with their conditions.
+// Package nodelifecycle detects nodes that no longer report, and sets taints according to nodes' conditions.
 //
-// A node reports by renewing its Lease or its status. When neither has changed
-// for the grace period, as seen from here with a monotonic clock, its conditions
-// become Unknown. The taints are NoSchedule only: on one machine there is nowhere
-// to evict pods to.
+// A node reports by renewing its Lease or its status. If neither has changed for the grace period, measured here
+// with a monotonic clock, its conditions become Unknown. The taints are only NoSchedule: with one machine there
+// is no other node for evicted pods.
 package nodelifecycle
 
 import (
@@ -38,7 +36,7 @@ type Config struct {
 	GracePeriod time.Duration // --node-monitor-grace-period, 0 means upstream's 50 s
 }
 
-// Controller watches over nodes.
+// Controller watches nodes.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -47,7 +45,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.GracePeriod = cmp.Or(cfg.GracePeriod, 50*time.Second)
 	return &Controller{deps: deps, events: events, cfg: cfg}
@@ -69,11 +67,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// heard is the last sign of life of a node.
+// heard is the last heartbeat of a node.
 type heard struct {
 	renewed metav1.MicroTime // in the lease
 	posted  metav1.Time      // in the Ready condition
-	at      time.Time        // when that was first seen here
+	at      time.Time        // when it was first seen here
 	silent  bool
 }
 
@@ -84,7 +82,7 @@ type run struct {
 	heard map[string]heard
 }
 
-// onNode wakes a node unless only heartbeat times have moved.
+// onNode wakes a node unless only heartbeat times have changed.
 func onNode(old, new client.Object) []string {
 	if new == nil {
 		return []string{old.GetName()}
@@ -98,8 +96,8 @@ func onNode(old, new client.Object) []string {
 	return []string{new.GetName()}
 }
 
-// onLease wakes a node that was silent; the leases of all others are looked at
-// when their time is up.
+// onLease wakes a node that was not reporting; leases of other nodes are checked when their grace period could
+// be over.
 func (r *run) onLease(_, new client.Object) []string {
 	if new == nil {
 		return nil
@@ -112,7 +110,7 @@ func (r *run) onLease(_, new client.Object) []string {
 	return nil
 }
 
-// reconcile judges one node and comes back when its grace period could be over.
+// reconcile checks one node, and again when its grace period could be over.
 func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	node, err := client.Get[*corev1.Node](ctx, r.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
@@ -133,12 +131,12 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 			return 0, err
 		}
 		r.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", name)
-		return 0, nil // its change wakes it for the taints
+		return 0, nil // the change wakes the node again for the taints
 	}
 	return max(left, 0), r.taint(ctx, node)
 }
 
-// patience is how long the node may still be silent.
+// patience returns the rest of the node's grace period.
 func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, error) {
 	now := heard{at: r.deps.Clock.Now()}
 	lease, err := client.Get[*coordinationv1.Lease](ctx, r.deps.Client, corev1.NamespaceNodeLease, node.Name)
@@ -165,7 +163,7 @@ func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, e
 	return left, nil
 }
 
-// unknown makes the conditions that the node reports Unknown.
+// unknown sets the conditions that the node reports to Unknown.
 func (r *run) unknown(ctx context.Context, node *corev1.Node) error {
 	now := metav1.NewTime(r.deps.Clock.Now())
 	_, err := client.Update(ctx, r.deps.Client, node, "status", func(n *corev1.Node) error {
@@ -199,7 +197,7 @@ func forgetCondition(n *corev1.Node, t corev1.NodeConditionType, now metav1.Time
 
 var errAsItIs = errors.New("taints are right")
 
-// taint makes the node's taints say what its conditions do.
+// taint sets the node's taints according to its conditions.
 func (r *run) taint(ctx context.Context, node *corev1.Node) error {
 	if _, changed := taintsFor(node, metav1.Time{}); !changed {
 		return nil

@@ -25,7 +25,7 @@ func lease() *coordinationv1.Lease {
 	}
 }
 
-// state is the node's Ready status and the taint of ours it has.
+// state is the node's Ready status and its taints of this controller.
 func state(api *apitest.API) string {
 	synctest.Wait()
 	n, _ := apitest.Get[*corev1.Node](api, "", "n")

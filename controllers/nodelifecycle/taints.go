@@ -7,15 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// condition calls for a taint while it has this status.
+// condition requires a taint while it has this status.
 type condition struct {
 	is     corev1.NodeConditionType
 	status corev1.ConditionStatus
 	taint  string
 }
 
-// conditions are upstream's, but for Ready not being there at all: that is not
-// ready either.
+// conditions are upstream's; a missing Ready condition counts as not ready too.
 func conditions() []condition {
 	return []condition{
 		{corev1.NodeReady, "", corev1.TaintNodeNotReady},
@@ -28,7 +27,7 @@ func conditions() []condition {
 	}
 }
 
-// called are the taints that the node's state calls for, all of them NoSchedule.
+// called returns the taints for the node's state, all of them NoSchedule.
 func called(n *corev1.Node) []string {
 	var out []string
 	for _, c := range conditions() {
@@ -42,7 +41,7 @@ func called(n *corev1.Node) []string {
 	return out
 }
 
-// statusOf is the status of a condition; empty when there is none.
+// statusOf returns the status of a condition; empty if there is none.
 func statusOf(n *corev1.Node, is corev1.NodeConditionType) corev1.ConditionStatus {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == is {
@@ -52,14 +51,13 @@ func statusOf(n *corev1.Node, is corev1.NodeConditionType) corev1.ConditionStatu
 	return ""
 }
 
-// ours reports whether a taint is one that this controller gives and takes.
+// ours reports whether this controller manages the taint.
 func ours(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnschedulable ||
 		slices.ContainsFunc(conditions(), func(c condition) bool { return c.taint == t.Key }))
 }
 
-// taintsFor are the node's taints with those that its state calls for, and
-// without those of this controller that it does not.
+// taintsFor returns the node's taints with those for its state, and without this controller's other ones.
 func taintsFor(n *corev1.Node, now metav1.Time) (taints []corev1.Taint, changed bool) {
 	missing := called(n)
 	for _, t := range n.Spec.Taints {

@@ -1,4 +1,4 @@
-// Package nodestate answers what controllers ask about a node.
+// Package nodestate contains helpers about the state of nodes.
 package nodestate
 
 import (
@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ReadyStatus is the status of the Ready condition; empty when there is none.
+// ReadyStatus returns the status of the Ready condition; empty if there is none.
 func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == corev1.NodeReady {
@@ -20,8 +20,8 @@ func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
 // Ready reports whether the Ready condition is True.
 func Ready(n *corev1.Node) bool { return ReadyStatus(n) == corev1.ConditionTrue }
 
-// Tolerates asks each toleration: operator Exists or Equal, an empty key with Exists
-// means every taint, an empty effect every effect.
+// Tolerates reports whether a toleration matches the taint: operator Exists or Equal; an empty key with Exists
+// matches every taint, an empty effect every effect.
 func Tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		switch {

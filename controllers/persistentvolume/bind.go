@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// bind makes the claim and the volume each other's: first the volume, which is then
-// taken, then the claim, which pods wait for.
+// bind binds the claim and the volume to each other: first the volume, so that no other claim takes it, then the
+// claim, for which pods wait.
 func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
 	if err := r.bindVolume(ctx, c, v); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (r *run) bindVolume(ctx context.Context, c *corev1.PersistentVolumeClaim, v
 	return r.volumePhase(ctx, v, corev1.VolumeBound, "")
 }
 
-// boundStatus shows what the volume is. The capacity of a claim that is bound
-// already grows with whoever grows the volume.
+// boundStatus copies the volume's properties to the claim's status. The capacity of a bound claim is only
+// changed by the component that expands the volume.
 func boundStatus(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
 		c.Status.Capacity = v.Spec.Capacity.DeepCopy()
@@ -62,7 +62,7 @@ func boundStatus(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
 }
 
-// phase moves a claim that has no volume.
+// phase sets the phase of a claim without a volume.
 func (r *run) phase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase) error {
 	_, err := r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) {
 		if c.Status.Phase != phase {
@@ -72,7 +72,7 @@ func (r *run) phase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase 
 	return err
 }
 
-// changeClaim writes to the claim, unless another has its name by now.
+// changeClaim updates the claim, unless it was replaced.
 func (r *run) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, sub string, change func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim, error) {
 	return client.Update(ctx, r.deps.Client, c, sub, func(cur *corev1.PersistentVolumeClaim) error {
 		if cur.UID != c.UID {

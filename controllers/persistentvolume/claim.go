@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/client/claim"
 )
 
-// Reasons of events, upstream's.
+// Upstream's reasons of events.
 const (
 	reasonFailed       = "FailedBinding"
 	reasonWaitConsumer = "WaitForFirstConsumer"
@@ -36,7 +36,7 @@ func (r *run) syncClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	return r.syncNamed(ctx, c)
 }
 
-// syncOpen finds a volume for a claim that takes any, or has one made.
+// syncOpen finds a volume for a claim that names none, or requests provisioning.
 func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.DeletionTimestamp != nil {
 		return nil
@@ -71,8 +71,8 @@ func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	return r.phase(ctx, c, corev1.ClaimPending)
 }
 
-// defaultClass gives a claim that leaves its class open the default one, which may
-// have come after it.
+// defaultClass sets the default class in a claim that leaves its class open; the class may be newer than the
+// claim.
 func (r *run) defaultClass(ctx context.Context, c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	if claim.SaysClass(c) {
 		return c, nil
@@ -85,7 +85,7 @@ func (r *run) defaultClass(ctx context.Context, c *corev1.PersistentVolumeClaim)
 	return r.changeClaim(ctx, c, "", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new(chosen.Name) })
 }
 
-// class is nil where there is none of the name.
+// class returns the StorageClass; nil if it does not exist.
 func (r *run) class(ctx context.Context, name string) (*storagev1.StorageClass, error) {
 	if name == "" {
 		return nil, nil
@@ -115,7 +115,7 @@ func (r *run) awaitPod(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	return nil
 }
 
-// provision asks the class's provisioner for a volume, by an annotation.
+// provision requests a volume from the class's provisioner by an annotation.
 func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if class == nil {
 		r.tell(c, corev1.EventTypeWarning, reasonNotMade, fmt.Sprintf("storageclass.storage.k8s.io %q not found", claim.Class(c)))
@@ -137,7 +137,7 @@ func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, cl
 	return nil
 }
 
-// syncNamed binds a claim that asks for one volume by its name.
+// syncNamed binds a claim that names its volume.
 func (r *run) syncNamed(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	v, err := client.Get[*corev1.PersistentVolume](ctx, r.deps.Client, "", c.Spec.VolumeName)
 	if apierrors.IsNotFound(err) {
@@ -160,7 +160,7 @@ func (r *run) syncNamed(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	return r.bind(ctx, c, v)
 }
 
-// syncBound sees to it that a claim that was bound still is.
+// syncBound checks that a bound claim is still bound.
 func (r *run) syncBound(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.Spec.VolumeName == "" {
 		return r.lose(ctx, c, reasonLost, "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
@@ -178,8 +178,7 @@ func (r *run) syncBound(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	return r.lose(ctx, c, reasonMisbound, "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-// expansion tells of a claim that asks for more than it has: growing a volume is
-// its provisioner's.
+// expansion reports a claim that requests more than its capacity: its provisioner expands a volume.
 func (r *run) expansion(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	wants, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
 	if c.Status.Phase == corev1.ClaimBound && wants.Cmp(has) > 0 && v.Annotations[claim.ProvisionedBy] != claim.Provisioner {

@@ -1,12 +1,11 @@
 // Package persistentvolume binds claims and volumes to each other, one to one.
 //
-//   - claim: which volume a claim gets, and who is asked to make one.
-//   - bind: the four writes of a binding, each of which can be done again.
-//   - volume: the phase of a volume, and what becomes of it after its claim.
+//   - claim: which volume a claim gets, and which provisioner creates one.
+//   - bind: the four writes of a binding, each of which can be repeated.
+//   - volume: the phase of a volume, and its handling after its claim is deleted.
 //
-// Volumes are made and removed by provisioners: the agent's own is monopod.io/local.
-// One worker does everything, so that no volume is given away twice; it acts on
-// watch events only.
+// Provisioners create and remove volumes: the agent's is monopod.io/local. One worker does everything, so that
+// no volume is bound twice; it acts only on watch events.
 package persistentvolume
 
 import (
@@ -29,7 +28,7 @@ const Name = "persistentvolume-binder"
 // Component is the source of its events.
 const Component = "persistentvolume-controller"
 
-// Controller binds.
+// Controller binds claims and volumes.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -37,7 +36,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer) *Controller {
 	return &Controller{deps: deps, events: events}
 }
@@ -67,13 +66,12 @@ func (c *Controller) Run(ctx context.Context) error {
 type run struct {
 	*Controller
 	loop *follow.Loop[key]
-	// told is the last event of a claim that waits, so that it comes once. It
-	// belongs to the one worker.
+	// told is the last event of a claim that waits, so that it is written once. Only the worker uses it.
 	told map[key]string
 }
 
-// onVolume wakes the volume, the claim that it is meant for, and, when it can be
-// had, the claims that wait for one.
+// onVolume wakes the volume, the claim that it is reserved for, and, if it is available, the claims that wait
+// for one.
 func (r *run) onVolume(ctx context.Context, old, new client.Object) ([]key, error) {
 	was, _ := old.(*corev1.PersistentVolume)
 	is, _ := new.(*corev1.PersistentVolume)
@@ -92,7 +90,7 @@ func (r *run) onVolume(ctx context.Context, old, new client.Object) ([]key, erro
 	return keys, nil
 }
 
-// onClaim wakes the claim and the volume that it has.
+// onClaim wakes the claim and its volume.
 func onClaim(old, new client.Object) []key {
 	obj := new
 	if obj == nil {
@@ -108,8 +106,7 @@ func onClaim(old, new client.Object) []key {
 
 func (r *run) onClass(ctx context.Context, _, _ client.Object) ([]key, error) { return r.waiting(ctx) }
 
-// waiting are the claims without their volume; those of them that name one that
-// is gone are lost.
+// waiting returns the claims without their volume; those that name a volume that is gone are lost.
 func (r *run) waiting(ctx context.Context) ([]key, error) {
 	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, client.Selector{})
 	if err != nil {
@@ -124,13 +121,13 @@ func (r *run) waiting(ctx context.Context) ([]key, error) {
 	return keys, nil
 }
 
-// errOutdated ends a write that is about another object than the one seen.
+// errOutdated ends an update of an object that was replaced.
 var errOutdated = errors.New("replaced meanwhile")
 
 func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	err := r.reconcileOne(ctx, k)
 	if errors.Is(err, errOutdated) || apierrors.IsNotFound(err) {
-		return 0, nil // the watch wakes whom it concerns
+		return 0, nil // the watch wakes the affected keys
 	}
 	return 0, err
 }
@@ -154,8 +151,7 @@ func (r *run) reconcileOne(ctx context.Context, k key) error {
 	return r.syncClaim(ctx, c)
 }
 
-// orphaned wakes the volumes of a claim that is gone: also those that it did not
-// know of.
+// orphaned wakes the volumes of a deleted claim, including those that it did not name.
 func (r *run) orphaned(ctx context.Context, k key) error {
 	volumes, err := client.List[*corev1.PersistentVolume](ctx, r.deps.Client, client.Selector{})
 	for _, v := range volumes {
@@ -166,7 +162,7 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 	return err
 }
 
-// tell records, once, why a claim waits.
+// tell writes an event why a claim waits, once.
 func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
 	k := follow.KeyOf(c)
 	if r.told[k] == string(c.UID)+message {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// within runs a test against a running binder.
+// within runs a test with a running controller.
 func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *stora
 
 func gone(c *corev1.PersistentVolumeClaim) { c.Finalizers = nil }
 
-// phases are "claim's volume" and "volume's": what a user sees of both.
+// phases returns "claim's volume" and "volume's": what a user sees of both.
 func claimOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	synctest.Wait()

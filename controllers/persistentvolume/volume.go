@@ -11,14 +11,14 @@ import (
 	"monopod/apiserver/client/claim"
 )
 
-// Reasons of a volume's events and of its status, upstream's.
+// Upstream's reasons of a volume's events and status.
 const (
 	reasonNotDeleted  = "VolumeFailedDelete"
 	reasonNotRecycled = "VolumeFailedRecycle"
 )
 
-// syncVolume gives a volume its phase, and ends what it was to a claim that is
-// gone, or that got another volume.
+// syncVolume sets a volume's phase, and releases it from a claim that is gone, or that is bound to another
+// volume.
 func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
@@ -37,13 +37,13 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 		r.loop.Add(key{Namespace: c.Namespace, Name: c.Name}) // binds itself to it
 		return nil
 	case v.Annotations[claim.ProvisionedBy] != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
-		return r.release(ctx, v) // made for a claim that had no need of it
+		return r.release(ctx, v) // provisioned for a claim that no longer needs it
 	}
 	return r.unbind(ctx, v)
 }
 
-// unbind takes back a reference to a claim that has another volume: what the
-// controller wrote goes, what a user did stays a wish.
+// unbind removes the reference to a claim that has another volume: what the controller set is removed, what a
+// user set stays as a reservation.
 func (r *run) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	v, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
 		if _, ours := v.Annotations[claim.BoundByController]; ours {
@@ -60,8 +60,7 @@ func (r *run) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	return r.volumePhase(ctx, v, corev1.VolumeAvailable, "")
 }
 
-// release is the end of a volume's claim. Its provisioner waits for that to remove
-// what it has made.
+// release handles a volume whose claim is gone. Its provisioner removes it after that.
 func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	switch policy := v.Spec.PersistentVolumeReclaimPolicy; {
 	case policy == corev1.PersistentVolumeReclaimRecycle:
@@ -72,7 +71,7 @@ func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	return r.volumePhase(ctx, v, corev1.VolumeReleased, "")
 }
 
-// fail says why a volume cannot be what its policy wants.
+// fail sets the phase Failed with the reason why the reclaim policy cannot be carried out.
 func (r *run) fail(ctx context.Context, v *corev1.PersistentVolume, reason, message string) error {
 	if v.Status.Phase != corev1.VolumeFailed {
 		r.events.Eventf(v, corev1.EventTypeWarning, reason, "%s", message)
@@ -80,8 +79,7 @@ func (r *run) fail(ctx context.Context, v *corev1.PersistentVolume, reason, mess
 	return r.volumePhase(ctx, v, corev1.VolumeFailed, message)
 }
 
-// volumePhase moves a volume. Message and reason of one that stays where it is are
-// left to others.
+// volumePhase sets a volume's phase. It does not change message and reason if the phase stays the same.
 func (r *run) volumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) error {
 	if v.Status.Phase == phase {
 		return nil

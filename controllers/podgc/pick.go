@@ -29,8 +29,8 @@ func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	return done[:max(len(done)-threshold, 0)]
 }
 
-// terminated: the phase is none of those of a pod that may still run. An empty
-// phase is one that the API server has not defaulted: not finished.
+// terminated reports whether the phase is final. An empty phase, which the API server has not defaulted yet, is
+// not.
 func terminated(p *corev1.Pod) bool {
 	switch p.Status.Phase {
 	case "", corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
@@ -54,14 +54,13 @@ func evicted(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted"
 }
 
-// gone: deleted with no grace already; only finalizers keep it.
+// gone reports whether the pod was deleted without grace period; only finalizers keep it.
 func gone(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && len(p.Finalizers) > 0 &&
 		p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 }
 
-// outOfService returns the terminating pods of nodes that somebody has declared
-// to be down for good.
+// outOfService returns the terminating pods of nodes with the out-of-service taint.
 func outOfService(pods []*corev1.Pod, nodes map[string]*corev1.Node) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
@@ -78,7 +77,7 @@ func tainted(n *corev1.Node) bool {
 	})
 }
 
-// unscheduled returns the terminating pods that no node will finish.
+// unscheduled returns the terminating pods that have no node.
 func unscheduled(pods []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
@@ -89,8 +88,8 @@ func unscheduled(pods []*corev1.Pod) []*corev1.Pod {
 	return out
 }
 
-// orphans returns the pods of nodes that have been missing for the quarantine
-// and, asked for once more, still are.
+// orphans returns the pods of nodes that have been missing for the quarantine and, after another read, still
+// are.
 func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod, nodes map[string]*corev1.Node) ([]*corev1.Pod, error) {
 	s.update(pods, nodes, c.deps.Clock.Now())
 	lost := map[string]bool{}
@@ -114,7 +113,7 @@ func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod, 
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !lost[p.Spec.NodeName] }), nil
 }
 
-// update makes missing the names that pods carry and no node has.
+// update sets the node names of pods without a node.
 func (s *state) update(pods []*corev1.Pod, nodes map[string]*corev1.Node, now time.Time) {
 	missing := map[string]time.Time{}
 	for _, p := range pods {

@@ -22,11 +22,11 @@ const Name = "podgc"
 
 const (
 	period     = 20 * time.Second // between passes (upstream gcCheckPeriod)
-	quarantine = 40 * time.Second // of a node's name before its pods are orphans
-	parallel   = 10               // deletions at a time; upstream has no bound
+	quarantine = 40 * time.Second // of a node's name before its pods are orphaned
+	parallel   = 10               // concurrent deletions; upstream has no limit
 )
 
-// Why a pod is deleted; label values of the metrics.
+// Reasons for deleting a pod; label values of the metrics.
 const (
 	reasonTerminated   = "terminated"
 	reasonOutOfService = "out-of-service"
@@ -50,7 +50,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metrics.
+// New returns the controller and registers its metrics.
 func New(deps follow.Deps, cfg Config) (*Controller, error) {
 	labels := []string{"namespace", "reason"}
 	c := &Controller{deps: deps, cfg: cfg,
@@ -84,13 +84,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// state is what is remembered from pass to pass.
+// state is kept between passes.
 type state struct {
-	missing    map[string]time.Time // node names without a node, and since when
+	missing    map[string]time.Time // names of missing nodes, and since when they are missing
 	complained map[types.UID]string // the last error logged for a pod
 }
 
-// pass is one round over all pods. A pod is tried once in a pass.
+// pass processes all pods once.
 func (c *Controller) pass(ctx context.Context, s *state) error {
 	pods, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Controller) pass(ctx context.Context, s *state) error {
 	return nil
 }
 
-// forget drops what was remembered of pods that are gone.
+// forget removes the state of pods that are gone.
 func (s *state) forget(pods []*corev1.Pod) {
 	if len(s.complained) == 0 {
 		return
@@ -150,7 +150,7 @@ type outcome struct {
 	err error
 }
 
-// collect deletes victims, those not yet tried in this pass, and waits for all.
+// collect deletes victims that were not tried in this pass, and waits for all.
 func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]bool, reason string, victims []*corev1.Pod) {
 	var todo []*outcome
 	for _, pod := range victims {

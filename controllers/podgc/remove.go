@@ -11,8 +11,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// remove marks a pod as failed unless it has finished, then deletes it with no
-// grace. A pod that is gone, or replaced by another of its name, is a success.
+// remove marks a pod as failed unless it has finished, then deletes it without grace period. A pod that is gone,
+// or replaced, counts as a success.
 func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string) error {
 	if !podstate.Finished(pod) {
 		switch err := c.fail(ctx, pod, reason); {

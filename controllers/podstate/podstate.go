@@ -1,5 +1,4 @@
-// Package podstate answers what controllers ask about a pod: is it finished,
-// active, ready and since when, and which of several goes first.
+// Package podstate contains helpers about the state of pods: finished, active, ready and since when.
 package podstate
 
 import (
@@ -34,7 +33,7 @@ func Ready(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// ReadySince is when the pod became ready; zero when it is not.
+// ReadySince returns when the pod became ready; zero if it is not.
 func ReadySince(pod *corev1.Pod) time.Time {
 	if c := Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
 		return c.LastTransitionTime.Time
@@ -42,8 +41,8 @@ func ReadySince(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// AvailableIn is how long until a ready pod has been ready for minReadySeconds:
-// 0 or less means it is available now. It is false for a pod that is not ready.
+// AvailableIn returns the time until a ready pod has been ready for minReadySeconds: 0 or less means it is
+// available now. It returns false for a pod that is not ready.
 func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) (time.Duration, bool) {
 	if !Ready(pod) {
 		return 0, false
@@ -58,8 +57,8 @@ func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) (time.Du
 	return ready.Add(time.Duration(minReadySeconds) * time.Second).Sub(now), true
 }
 
-// SetCondition adds or replaces a condition in a pod of the caller's own and
-// reports whether that changed it. The transition time moves with the status only.
+// SetCondition adds or replaces a condition of a pod, which must not be shared, and reports whether that changed
+// it. The transition time changes only with the status.
 func SetCondition(pod *corev1.Pod, c corev1.PodCondition) bool {
 	old := Condition(pod, c.Type)
 	if old == nil {

@@ -1,8 +1,7 @@
-// Package resourcequota keeps the status of ResourceQuotas: what is allowed, and
-// what of it is used. Admission does not need it, people do.
+// Package resourcequota computes the status of ResourceQuotas: limits and usage. It is only informative;
+// admission computes the usage itself.
 //
-// It follows the resources that some quota is about, and none when there is no
-// quota.
+// It watches the resources that some quota limits, and none without a quota.
 package resourcequota
 
 import (
@@ -24,23 +23,23 @@ import (
 // Name of the controller.
 const Name = "resourcequota"
 
-// pause is the least time between two counts of a namespace.
+// pause is the minimum time between two counts of a namespace.
 const pause = time.Second
 
 // Config of the controller.
 type Config struct {
-	Kinds []client.Kind // what is served
+	Kinds []client.Kind // the served kinds
 }
 
-// Controller counts again when something in a namespace with quotas changes.
+// Controller counts usage again when something in a namespace with quotas changes.
 type Controller struct {
 	deps  follow.Deps
-	kinds []client.Kind // namespaced, and such as quotas count
+	kinds []client.Kind // the namespaced kinds that quotas count
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
 	c := &Controller{deps: deps}
 	for _, k := range cfg.Kinds {
@@ -74,7 +73,7 @@ func (c *Controller) Run(parent context.Context) error {
 	return nil
 }
 
-// onQuota wakes the namespace unless only the status has changed, which is ours.
+// onQuota wakes the namespace unless only the status has changed, which the controller writes.
 func onQuota(old, new client.Object) []string {
 	was, _ := old.(*corev1.ResourceQuota)
 	is, _ := new.(*corev1.ResourceQuota)
@@ -94,19 +93,19 @@ func namespaceOf(old, new client.Object) string {
 	return new.GetNamespace()
 }
 
-// run is one Run. Its one worker alone touches the maps.
+// run is one Run. Only its one worker uses the maps.
 type run struct {
 	*Controller
 	loop   *follow.Loop[string]
 	life   context.Context // of the run: what it follows outlives a Reconcile
 	failed context.CancelCauseFunc
 
-	counted   map[string]time.Time // namespaces with quotas, and when last
+	counted   map[string]time.Time // namespaces with quotas, and when they were last counted
 	followed  map[schema.GroupVersionResource]context.CancelFunc
 	following sync.WaitGroup
 }
 
-// reconcile counts what the quotas of a namespace are about.
+// reconcile counts the usage of the quotas of a namespace.
 func (r *run) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
 	if wait := pause - r.deps.Clock.Since(r.counted[namespace]); wait > 0 {
 		return wait, nil
@@ -130,8 +129,7 @@ func (r *run) reconcile(ctx context.Context, namespace string) (time.Duration, e
 	return 0, nil
 }
 
-// count brings the status of one quota up to date; lists holds what has been
-// listed already.
+// count updates the status of one quota; lists caches what has been listed.
 func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[schema.GroupVersionResource][]client.Object) error {
 	used := corev1.ResourceList{}
 	for name := range q.Spec.Hard {
@@ -154,7 +152,7 @@ func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[sche
 	return r.report(ctx, q, corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used})
 }
 
-// about: the quota limits something that objects of the resource use.
+// about reports whether the quota limits something that objects of the resource use.
 func about(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
 	for name := range q.Spec.Hard {
 		if quota.Names(gr, name) {
@@ -164,7 +162,7 @@ func about(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
 	return false
 }
 
-// report writes the status if it says something else.
+// report writes the status if it has changed.
 func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1.ResourceQuotaStatus) error {
 	if equality.Semantic.DeepEqual(q.Status, status) {
 		return nil
@@ -175,12 +173,12 @@ func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or another one, which wakes its namespace
+		return nil // gone or replaced, which wakes its namespace
 	}
 	return err
 }
 
-// follow watches what the quotas are about, and nothing else.
+// follow watches only the resources that the quotas limit.
 func (r *run) follow(all []*corev1.ResourceQuota) {
 	for _, k := range r.kinds {
 		wanted := false
@@ -198,7 +196,7 @@ func (r *run) follow(all []*corev1.ResourceQuota) {
 	}
 }
 
-// start follows one resource until the function it returns is called.
+// start watches one resource until the returned function is called.
 func (r *run) start(gvr schema.GroupVersionResource) context.CancelFunc {
 	ctx, stop := context.WithCancel(r.life)
 	changes := follow.New(r.deps, follow.Config[string]{

@@ -1,6 +1,5 @@
-// Package rootca keeps the cluster's CA certificate in ConfigMaps: in every active
-// namespace, where pods find it, and in kube-system, where API servers of others
-// (metrics-server, adapters of metrics) read whose client certificates to trust.
+// Package rootca publishes the cluster's CA certificate in a ConfigMap of every active namespace, where pods
+// find it.
 package rootca
 
 import (
@@ -46,7 +45,7 @@ var all = []published{
 
 // Config of the controller.
 type Config struct {
-	CA []byte // PEM; empty: publish nothing
+	CA []byte // PEM; empty: not published
 }
 
 // Controller publishes the certificate.
@@ -57,7 +56,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
 
 // Name implements follow.Controller.

@@ -26,9 +26,8 @@ func amountsOf(list corev1.ResourceList) amounts {
 	return a
 }
 
-// requests is what a pod takes: its containers together or its largest init
-// container, sidecars and overhead counted in, or what its status says is
-// allocated when that is more.
+// requests returns a pod's requests: the sum of its containers or its largest init container, including sidecars
+// and overhead, or the allocated resources in its status if these are more.
 func requests(pod *corev1.Pod) amounts {
 	return amountsOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 }
@@ -39,19 +38,19 @@ type placed struct {
 	node    string
 	takes   amounts
 	ports   []hostPort
-	assumed bool // decided, not yet seen in the API
+	assumed bool // assumed, not yet seen in the API
 }
 
-// nodeState is a node with what its pods take. Either may come first.
+// nodeState is a node with the requests of its pods. Either may be known first.
 type nodeState struct {
-	cluster *cache       // it is part of
+	cluster *cache       // the cache
 	node    *corev1.Node // nil while unknown
 	has     amounts
 	taken   amounts
 	pods    map[types.UID]*placed
 }
 
-// cache is the scheduler's view of the cluster. Its user locks.
+// cache is the scheduler's view of the cluster. The caller locks it.
 type cache struct {
 	nodes  map[string]*nodeState
 	pods   map[types.UID]*placed
@@ -81,7 +80,7 @@ func (c *cache) dropNode(name string) {
 	c.tidy(name)
 }
 
-// tidy forgets a node that neither exists nor has pods.
+// tidy removes a node that neither exists nor has pods.
 func (c *cache) tidy(name string) {
 	if s := c.nodes[name]; s != nil && s.node == nil && len(s.pods) == 0 {
 		delete(c.nodes, name)
@@ -90,8 +89,8 @@ func (c *cache) tidy(name string) {
 
 func (c *cache) has(uid types.UID) bool { return c.pods[uid] != nil }
 
-// observe updates the cache with a pod from the API and reports whether that made
-// room for others. A pod whose binding is in flight keeps its place.
+// observe updates the cache with a pod from the API and reports whether that freed resources for others. A pod
+// whose binding is in progress stays on its node.
 func (c *cache) observe(pod *corev1.Pod) (freed bool) {
 	old := c.pods[pod.UID]
 	if podstate.Finished(pod) {
@@ -106,7 +105,7 @@ func (c *cache) observe(pod *corev1.Pod) (freed bool) {
 	return old != nil && (old.node != now.node || less(now.takes, old.takes) || !maps.Equal(old.pod.Labels, pod.Labels))
 }
 
-// less: a takes less than b of something.
+// less reports whether a requests less of something than b.
 func less(a, b amounts) bool {
 	for name, v := range b {
 		if a[name] < v {
@@ -116,14 +115,14 @@ func less(a, b amounts) bool {
 	return false
 }
 
-// assume puts a pod on the node chosen for it.
+// assume places a pod on the chosen node.
 func (c *cache) assume(pod *corev1.Pod, node string) {
 	p := place(pod, node)
 	p.assumed = true
 	c.add(p)
 }
 
-// forget takes back an assumption, unless the API has confirmed it.
+// forget removes an assumed pod, unless the API has confirmed it.
 func (c *cache) forget(uid types.UID) {
 	if p := c.pods[uid]; p != nil && p.assumed {
 		c.remove(uid)

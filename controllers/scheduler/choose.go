@@ -10,15 +10,14 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// What a container without requests is taken to use when nodes are compared
-// (upstream DefaultMilliCPURequest, DefaultMemoryRequest); it always fits.
+// Assumed requests of a container without requests, for scoring only (upstream DefaultMilliCPURequest,
+// DefaultMemoryRequest).
 const (
 	assumedCPU    = 100
 	assumedMemory = 200 << 20
 )
 
-// choose returns the best node for a pod, or why there is none. More filters are
-// asked after the usual ones.
+// choose returns the best node for a pod, or why there is none. more are additional filters, which run last.
 func choose(c *cache, pod *corev1.Pod, more ...filter) (node, why string) {
 	var best *nodeState
 	var bestScore int64
@@ -45,7 +44,7 @@ func choose(c *cache, pod *corev1.Pod, more ...filter) (node, why string) {
 	return best.node.Name, ""
 }
 
-// explain sums up why no node would do, in the form that people know.
+// explain summarizes why no node fits, in upstream's form.
 func explain(total int, reasons map[string]int) string {
 	if total == 0 {
 		return "no nodes available to schedule pods"
@@ -58,19 +57,18 @@ func explain(total int, reasons map[string]int) string {
 	return explainAll(total, strings.Join(parts, ", "))
 }
 
-// explainAll gives one reason for all nodes.
+// explainAll returns one reason for all nodes.
 func explainAll(total int, why string) string {
 	return fmt.Sprintf("0/%d nodes are available: %s.", total, why)
 }
 
-// score is higher for a node with more room (0 to 100, upstream's LeastAllocated),
-// less of taints that would rather not have the pod (3 × 100 at most), and more of
-// the pod's preferences (2 × 100 at most).
+// score is higher for a node with more free resources (0 to 100, upstream's LeastAllocated), fewer
+// PreferNoSchedule taints (at most 3 × 100), and more of the pod's preferences (at most 2 × 100).
 func score(pod *corev1.Pod, on *nodeState) int64 {
 	return room(pod, on) + 3*unavoided(pod, on.node) + 2*preferred(pod, on.node)
 }
 
-// room is the mean of the free shares of CPU and memory with the pod there.
+// room is the mean of the free shares of CPU and memory with the pod on the node.
 func room(pod *corev1.Pod, on *nodeState) int64 {
 	takes := requests(pod)
 	free := func(name corev1.ResourceName, assumed int64) int64 {
@@ -83,8 +81,7 @@ func room(pod *corev1.Pod, on *nodeState) int64 {
 	return (free(corev1.ResourceCPU, assumedCPU) + free(corev1.ResourceMemory, assumedMemory)) / 2
 }
 
-// unavoided is 100 without PreferNoSchedule taints that are not tolerated, and
-// halves with each.
+// unavoided is 100 without PreferNoSchedule taints that are not tolerated, and halves with each.
 func unavoided(pod *corev1.Pod, n *corev1.Node) int64 {
 	value := int64(100)
 	for _, t := range n.Spec.Taints {
@@ -95,8 +92,7 @@ func unavoided(pod *corev1.Pod, n *corev1.Node) int64 {
 	return value
 }
 
-// preferred is the share, of 100, of the weights of the preferred terms that the
-// node matches.
+// preferred is the share, in percent, of the weights of the preferred terms that the node matches.
 func preferred(pod *corev1.Pod, n *corev1.Node) int64 {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
 		return 0

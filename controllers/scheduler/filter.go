@@ -10,17 +10,15 @@ import (
 	"monopod/controllers/nodestate"
 )
 
-// filter says why a pod cannot run on a node, in upstream's words; nothing when
-// it can. It is pure.
+// filter returns why a pod cannot run on a node, in upstream's words; nothing if it can. It is pure.
 type filter func(pod *corev1.Pod, on *nodeState) []string
 
-// filters in the order they are asked; the first that objects ends it (upstream's
-// default profile).
+// filters in order; the first that returns a reason ends the evaluation (upstream's default profile).
 func filters() []filter {
 	return []filter{unschedulableNode, nodeName, taints, affinity, ports, fits, podAffinity}
 }
 
-// objections are the reasons of the first filter that has any; more come last.
+// objections returns the reasons of the first filter that has any; more run last.
 func objections(pod *corev1.Pod, on *nodeState, more ...filter) []string {
 	for _, f := range append(filters(), more...) {
 		if why := f(pod, on); len(why) > 0 {
@@ -45,9 +43,8 @@ func nodeName(pod *corev1.Pod, on *nodeState) []string {
 	return nil
 }
 
-// taints objects to the first taint that forbids scheduling and is not
-// tolerated. A node that is not ready counts as tainted so, also before
-// nodelifecycle has done it.
+// taints returns the first taint that forbids scheduling and is not tolerated. A node that is not ready counts
+// as tainted, even before nodelifecycle has added the taint.
 func taints(pod *corev1.Pod, on *nodeState) []string {
 	for _, t := range effectiveTaints(on.node) {
 		if t.Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod, &t) {
@@ -79,14 +76,14 @@ func affinity(pod *corev1.Pod, on *nodeState) []string {
 	return nil
 }
 
-// hostPort is a port of the node that a container asks for.
+// hostPort is a host port that a container requests.
 type hostPort struct {
 	ip       string // 0.0.0.0: all addresses
 	protocol corev1.Protocol
 	port     int32
 }
 
-// hostPorts of the containers and sidecars, which run at the same time.
+// hostPorts returns those of containers and sidecars, which run at the same time.
 func hostPorts(pod *corev1.Pod) []hostPort {
 	var out []hostPort
 	containers := slices.Clone(pod.Spec.Containers)
@@ -132,7 +129,7 @@ func ports(pod *corev1.Pod, on *nodeState) []string {
 	return nil
 }
 
-// fits names every resource that the node has too little of.
+// fits returns every resource that is not sufficient on the node.
 func fits(pod *corev1.Pod, on *nodeState) []string {
 	var why []string
 	if int64(len(on.pods))+1 > on.has[corev1.ResourcePods] {

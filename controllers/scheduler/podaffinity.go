@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// podAffinity asks for the pod's required affinity and anti-affinity to other
-// pods, and for the anti-affinity of those that run already.
+// podAffinity checks the pod's required affinity and anti-affinity to other pods, and the anti-affinity of
+// running pods.
 func podAffinity(pod *corev1.Pod, on *nodeState) []string {
 	for _, term := range antiAffinity(pod) {
 		if on.domainHas(term.TopologyKey, func(p *corev1.Pod) bool { return selects(&term, pod, p) }) {
@@ -41,8 +41,8 @@ func requiredAffinity(pod *corev1.Pod) []corev1.PodAffinityTerm {
 	return nil
 }
 
-// attracted: a pod that the term selects runs in the node's domain, or none runs
-// anywhere and the pod would be the first of its own group.
+// attracted reports whether a pod that the term selects runs in the node's domain, or none runs anywhere and the
+// pod itself matches the term.
 func attracted(term *corev1.PodAffinityTerm, pod *corev1.Pod, on *nodeState) bool {
 	match := func(p *corev1.Pod) bool { return selects(term, pod, p) }
 	if on.domainHas(term.TopologyKey, match) {
@@ -52,8 +52,7 @@ func attracted(term *corev1.PodAffinityTerm, pod *corev1.Pod, on *nodeState) boo
 	return inDomain && selects(term, pod, pod) && !on.cluster.any(match)
 }
 
-// selects reports whether a term of owner's means the pod p. Namespaces have no
-// labels here but their name.
+// selects reports whether a term of owner's selects the pod p. The only label of namespaces here is their name.
 func selects(term *corev1.PodAffinityTerm, owner, p *corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
 	return err == nil && selectsNamespace(term, owner.Namespace, p.Namespace) && selector.Matches(labels.Set(p.Labels))
@@ -70,8 +69,8 @@ func selectsNamespace(term *corev1.PodAffinityTerm, own, namespace string) bool 
 	return err == nil && selector.Matches(labels.Set{corev1.LabelMetadataName: namespace})
 }
 
-// domainHas asks for a pod on any node with the same value of the topology label
-// as this one; a node without the label is in no domain.
+// domainHas reports whether a matching pod is on any node with the same value of the topology label; a node
+// without the label is in no domain.
 func (s *nodeState) domainHas(key string, match func(*corev1.Pod) bool) bool {
 	value, ok := s.node.Labels[key]
 	if !ok {
@@ -90,7 +89,7 @@ func (s *nodeState) domainHas(key string, match func(*corev1.Pod) bool) bool {
 	return false
 }
 
-// any asks for a pod on any node.
+// any reports whether a matching pod is on any node.
 func (c *cache) any(match func(*corev1.Pod) bool) bool {
 	for _, p := range c.pods {
 		if match(p.pod) {
@@ -100,7 +99,7 @@ func (c *cache) any(match func(*corev1.Pod) bool) bool {
 	return false
 }
 
-// repels: a pod in the node's domain does not want this one there.
+// repels reports whether the anti-affinity of a pod in the node's domain excludes this one.
 func (c *cache) repels(pod *corev1.Pod, on *nodeState) bool {
 	for p := range c.loners {
 		other := c.nodes[p.node]

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// bindTime is how long a pod keeps its place on a node while its volumes are bound
-	// there (upstream: VolumeBindingArgs.BindTimeoutSeconds).
+	// bindTime is how long a pod reserves its place on a node while its volumes are bound there (upstream:
+	// VolumeBindingArgs.BindTimeoutSeconds).
 	bindTime = 10 * time.Minute
-	// bindRetry is when a pod that gave up its place looks for one again.
+	// bindRetry is when a pod that lost its reservation is scheduled again.
 	bindRetry = time.Minute
 )
 
@@ -28,7 +28,7 @@ type reservation struct {
 	until time.Time
 }
 
-// onClaim wakes the pods that want a node and name the claim.
+// onClaim wakes the unscheduled pods that use the claim.
 func (r *run) onClaim(old, new client.Object) []follow.Key {
 	obj := new
 	if obj == nil {
@@ -39,7 +39,7 @@ func (r *run) onClaim(old, new client.Object) []follow.Key {
 	})
 }
 
-// onStorage wakes the pods that want a node and have claims.
+// onStorage wakes the unscheduled pods that have claims.
 func (r *run) onStorage(_, _ client.Object) []follow.Key {
 	return r.claimants(func(*corev1.Pod) bool { return true })
 }
@@ -56,8 +56,8 @@ func (r *run) claimants(which func(*corev1.Pod) bool) []follow.Key {
 	return keys
 }
 
-// noteClaims keeps who wants a node and has claims: before those are read, so that
-// no change of one is missed. The caller holds mu.
+// noteClaims records unscheduled pods with claims, before it reads the claims, so that it misses no change. The
+// caller holds mu.
 func (r *run) noteClaims(key follow.Key, pod *corev1.Pod) {
 	if pod != nil && wanted(pod) && len(claim.AllOf(pod)) > 0 {
 		r.claiming[key] = pod
@@ -67,7 +67,7 @@ func (r *run) noteClaims(key follow.Key, pod *corev1.Pod) {
 	delete(r.reserved, key)
 }
 
-// park has a pod wait that no node can have now, and takes back its place.
+// park makes a pod wait that fits no node now, and removes its reservation.
 func (r *run) park(key follow.Key, pod *corev1.Pod, why string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,7 @@ func (r *run) park(key follow.Key, pod *corev1.Pod, why string) string {
 	return explainAll(total, why)
 }
 
-// reserve keeps the pod's place on the node until its claims are bound there, and
-// has them bound.
+// reserve reserves the pod's place on the node until its claims are bound there, and requests their binding.
 func (r *run) reserve(ctx context.Context, key follow.Key, pod *corev1.Pod, vs *volumes, node string) (time.Duration, error) {
 	r.mu.Lock()
 	at, ok := r.reserved[key]
@@ -106,7 +105,7 @@ func (r *run) reserve(ctx context.Context, key follow.Key, pod *corev1.Pod, vs *
 	}
 	r.dropPlace(key)
 	r.giveUp(pod)
-	return 0, err // chooses again
+	return 0, err // schedule again
 }
 
 func (r *run) dropPlace(key follow.Key) {

@@ -1,12 +1,10 @@
-// Package scheduler gives pods a node: the ready one that they fit on and that
-// has the most room left.
+// Package scheduler binds pods to nodes: to the ready node on which they fit that has the most free resources.
 //
-//   - cache: what every node has and what its pods take, bindings in flight
-//     included.
+//   - cache: every node and the requests of its pods, including bindings in progress.
 //   - filter: why a pod cannot run on a node.
-//   - score: which of the nodes that fit is best.
+//   - score: which of the fitting nodes is best.
 //
-// Decisions are made one at a time, bindings are written in parallel.
+// Decisions are made one at a time, bindings are written concurrently.
 package scheduler
 
 import (
@@ -36,7 +34,7 @@ const Component = corev1.DefaultSchedulerName
 
 // Config of the controller.
 type Config struct {
-	Workers int // bindings written at a time; 0 means 8
+	Workers int // concurrent bindings; 0 means 8
 }
 
 // Controller binds pods to nodes.
@@ -50,14 +48,14 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metrics.
+// New returns the controller and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 8
 	}
 	c := &Controller{deps: deps, events: events, cfg: cfg,
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_schedule_attempts_total",
-			Help: "Attempts to schedule a pod, by result: scheduled, unschedulable or error."}, []string{"profile", "result"}),
+			Help: "Number of attempts to schedule a pod, by result: scheduled, unschedulable or error."}, []string{"profile", "result"}),
 		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "scheduler_pending_pods",
 			Help: "Pods that wait for a node."}, []string{"queue"}),
 	}
@@ -91,22 +89,22 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is one Run of the controller, with its state.
 type run struct {
 	*Controller
 	loop *follow.Loop[follow.Key]
 
-	// mu guards what follows. It is held for a whole decision, so that a change of
-	// the cache either is seen by it or wakes the pod after it.
+	// mu guards the fields below. It is held for a whole decision, so that a change of the cache is either seen
+	// by the decision or wakes the pod after it.
 	mu      sync.Mutex
 	cache   *cache
-	waiting map[follow.Key]*corev1.Pod // found no node; retried when that may change
+	waiting map[follow.Key]*corev1.Pod // unschedulable; retried when that may change
 
-	claiming map[follow.Key]*corev1.Pod // want a node and have claims
-	reserved map[follow.Key]reservation // have one, and wait for their claims
+	claiming map[follow.Key]*corev1.Pod // unscheduled, with claims
+	reserved map[follow.Key]reservation // reserved, waiting for their claims
 }
 
-// onNode wakes the waiting pods when a node has become more welcoming.
+// onNode wakes the waiting pods when a node may fit more pods.
 func (r *run) onNode(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Node)
 	is, _ := new.(*corev1.Node)
@@ -123,15 +121,14 @@ func (r *run) onNode(old, new client.Object) []follow.Key {
 	return r.wake()
 }
 
-// sameForPods: nothing that a filter looks at differs, as in a heartbeat.
+// sameForPods reports whether everything that filters read is equal, as after a heartbeat.
 func sameForPods(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) &&
 		nodestate.Ready(a) == nodestate.Ready(b) && a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero()
 }
 
-// onPod keeps the cache; a pod to schedule wakes itself, one that frees room
-// wakes those that wait.
+// onPod updates the cache; a pod to schedule wakes itself, one that frees resources wakes waiting pods.
 func (r *run) onPod(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -162,19 +159,18 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// sameForNodes: nothing that a filter looks at differs, as when only the status
-// was written.
+// sameForNodes reports whether everything that filters read is equal, as when only the status changed.
 func sameForNodes(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-// wanted: the pod is ours to schedule.
+// wanted reports whether this scheduler schedules the pod.
 func wanted(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !podstate.Finished(p) &&
 		(p.Spec.SchedulerName == "" || p.Spec.SchedulerName == Component)
 }
 
-// reconcile finds a node for a pod and binds it, or says why there is none.
+// reconcile chooses a node for a pod and binds it, or reports why there is none.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || (err == nil && !wanted(pod)) {
@@ -215,8 +211,8 @@ func (r *run) forgetWaiting(key follow.Key) {
 	r.countWaiting()
 }
 
-// decide picks a node and assumes the pod there, or has the pod wait and says
-// why. busy: the pod is on its way to a node already.
+// decide chooses a node and assumes the pod there, or makes the pod wait and returns why. busy: the pod is
+// already being bound.
 func (r *run) decide(key follow.Key, pod *corev1.Pod, vs *volumes) (node, why string, busy bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,8 +237,7 @@ func (r *run) decide(key follow.Key, pod *corev1.Pod, vs *volumes) (node, why st
 	return node, "", false
 }
 
-// bind writes the decision. A pod that is gone or bound by somebody else needs
-// none.
+// bind writes the binding. A pod that is gone or already bound needs none.
 func (r *run) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
 		p.UID = pod.UID // a pod of the same name conflicts
@@ -266,7 +261,7 @@ func (r *run) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	return err
 }
 
-// giveUp forgets an assumed pod and wakes pods that wait for room.
+// giveUp removes an assumed pod and wakes pods that wait for resources.
 func (r *run) giveUp(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// within runs a test against a running scheduler.
+// within runs a test with a running scheduler.
 func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/client/claim"
 )
 
-// Why a pod's volumes keep it from a node, or from all, in upstream's words.
+// Upstream's reasons why a pod's volumes exclude a node, or all.
 const (
 	whyImmediate = "pod has unbound immediate PersistentVolumeClaims"
 	whyElsewhere = "node(s) didn't match PersistentVolume's node affinity"
@@ -25,12 +25,11 @@ const (
 	whyAlone     = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 )
 
-// volumes are what a pod has and needs of storage, as it was when they were read;
-// nil for a pod without claims.
+// volumes are a pod's claims and what it needs for them, at the time of reading; nil for a pod without claims.
 type volumes struct {
-	bound []*corev1.PersistentVolume // nil for one that is gone
-	open  []openClaim                // claims that are bound where the pod goes
-	alone []string                   // claims that it must have for itself
+	bound []*corev1.PersistentVolume // nil if it is gone
+	open  []openClaim                // claims that are bound on the pod's node
+	alone []string                   // ReadWriteOncePod claims
 	all   []*corev1.PersistentVolume // of the cluster, for open
 }
 
@@ -40,7 +39,7 @@ type openClaim struct {
 	class *storagev1.StorageClass
 }
 
-// volumesOf reads a pod's claims; why says what keeps it from every node.
+// volumesOf reads a pod's claims; why returns what excludes every node.
 func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (all *volumes, why string, err error) {
 	var vs volumes
 	for i := range pod.Spec.Volumes {
@@ -85,7 +84,7 @@ func (r *run) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, na
 	return r.add(ctx, c, vs)
 }
 
-// add puts a claim where it belongs. One that is bound at once is waited for.
+// add classifies a claim. The pod waits for one that is bound immediately.
 func (r *run) add(ctx context.Context, c *corev1.PersistentVolumeClaim, vs *volumes) (why string, err error) {
 	if claim.Bound(c) {
 		v, err := client.Get[*corev1.PersistentVolume](ctx, r.deps.Client, "", c.Spec.VolumeName)
@@ -106,7 +105,7 @@ func (r *run) add(ctx context.Context, c *corev1.PersistentVolumeClaim, vs *volu
 	return "", nil
 }
 
-// filter is one for the pod whose volumes they are.
+// filter returns a filter for the pod with these volumes.
 func (vs *volumes) filter(pod *corev1.Pod, on *nodeState) []string {
 	switch {
 	case vs.inUse(pod, on.cluster):
@@ -122,7 +121,7 @@ func (vs *volumes) filter(pod *corev1.Pod, on *nodeState) []string {
 	return nil
 }
 
-// inUse: another pod has a claim that must be one pod's alone.
+// inUse reports whether another pod uses a ReadWriteOncePod claim of the pod.
 func (vs *volumes) inUse(pod *corev1.Pod, c *cache) bool {
 	if len(vs.alone) == 0 {
 		return false
@@ -136,8 +135,8 @@ func (vs *volumes) inUse(pod *corev1.Pod, c *cache) bool {
 	return false
 }
 
-// assign gives each open claim a volume that is there, by the claim's name, or none
-// where one can be made on the node; false: neither can be done for all.
+// assign maps each open claim to an existing volume, or to none if one can be provisioned on the node, by the
+// claim's name; false if neither works for all.
 func (vs *volumes) assign(on *nodeState) (map[string]*corev1.PersistentVolume, bool) {
 	assigned, taken := map[string]*corev1.PersistentVolume{}, map[string]bool{}
 	for _, c := range vs.open {
@@ -145,7 +144,7 @@ func (vs *volumes) assign(on *nodeState) (map[string]*corev1.PersistentVolume, b
 			if selected != on.node.Name {
 				return nil, false
 			}
-			continue // it is being made
+			continue // it is being provisioned
 		}
 		v := claim.Best(c.PersistentVolumeClaim, vs.all, on.node, taken, false)
 		if v != nil {
@@ -157,10 +156,10 @@ func (vs *volumes) assign(on *nodeState) (map[string]*corev1.PersistentVolume, b
 	return assigned, true
 }
 
-// knows: there is a node of the name.
+// knows reports whether a node of the name exists.
 func (c *cache) knows(node string) bool { return c.nodes[node] != nil && c.nodes[node].node != nil }
 
-// canBeMade: the class has a provisioner, and does not exclude the node.
+// canBeMade reports whether the class has a provisioner, and does not exclude the node.
 func canBeMade(class *storagev1.StorageClass, node *corev1.Node) bool {
 	if class.Provisioner == "" || class.Provisioner == claim.NoProvisioner {
 		return false
@@ -172,11 +171,11 @@ func canBeMade(class *storagev1.StorageClass, node *corev1.Node) bool {
 	})
 }
 
-// errTaken means that another claim was faster.
-var errTaken = errors.New("the volume was given to another claim meanwhile")
+// errTaken means that another claim took the volume.
+var errTaken = errors.New("the volume was bound to another claim meanwhile")
 
-// settle has the open claims bound on the node: to volumes that are there, or to
-// new ones. The claims wake the pod when that is done.
+// settle requests the binding of the open claims on the node, to existing volumes or new ones. The bound claims
+// wake the pod.
 func (r *run) settle(ctx context.Context, vs *volumes, node string) error {
 	r.mu.Lock()
 	on := r.cache.state(node)

@@ -51,7 +51,7 @@ func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *stora
 	}
 }
 
-// bindTo does what the binder does in the end.
+// bindTo does what the volume controller finally does.
 func bindTo(api *apitest.API, name, volume string) {
 	apitest.Change(api, newClaim(name, ""), "", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.VolumeName = volume
@@ -135,7 +135,7 @@ func TestChoosesTheNodeOfAClaimThatWaits(t *testing.T) {
 		}
 		api.Create(apitest.Pod("default", "greedy", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "b"} }, wants("cpu", "3")))
 		if why := whyNot(api, "greedy"); !strings.Contains(why, "Insufficient cpu") {
-			t.Errorf("the place of a pod that waits for its volume was given away: %q", why)
+			t.Errorf("the reservation of a pod that waits for its volume was lost: %q", why)
 		}
 		api.Create(localVolume("v", "later", "b"))
 		bindTo(api, "c", "v")

@@ -31,7 +31,7 @@ func (r *run) wake() []follow.Key {
 	return keys
 }
 
-// wakeAttracted returns those of them that wait for the company of other pods.
+// wakeAttracted returns those of them with an affinity to other pods.
 func (r *run) wakeAttracted() []follow.Key {
 	return slices.DeleteFunc(r.wake(), func(k follow.Key) bool { return len(requiredAffinity(r.waiting[k])) == 0 })
 }
@@ -48,13 +48,12 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// countWaiting moves the gauge; the caller holds mu.
+// countWaiting updates the gauge; the caller holds mu.
 func (r *run) countWaiting() {
 	r.pending.WithLabelValues("unschedulable").Set(float64(len(r.waiting)))
 }
 
-// unschedulable says why in the pod's condition, and in an event when that has
-// changed.
+// unschedulable sets the reason in the pod's condition, and writes an event if it has changed.
 func (r *run) unschedulable(ctx context.Context, pod *corev1.Pod, why string) error {
 	r.attempts.WithLabelValues(Component, "unschedulable").Inc()
 	changed, err := r.condition(ctx, pod, corev1.PodReasonUnschedulable, why)
@@ -70,8 +69,7 @@ func (r *run) gated(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// condition sets PodScheduled to False, unless it says the same already or the
-// pod has been bound or replaced.
+// condition sets PodScheduled to False, unless it is set already or the pod was bound or replaced.
 func (r *run) condition(ctx context.Context, pod *corev1.Pod, reason, message string) (changed bool, err error) {
 	_, err = client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
 		if p.UID != pod.UID || p.Spec.NodeName != "" {

@@ -1,5 +1,4 @@
-// Package serviceaccount keeps a ServiceAccount "default" in every active
-// namespace.
+// Package serviceaccount creates a ServiceAccount "default" in every active namespace.
 package serviceaccount
 
 import (
@@ -20,12 +19,12 @@ const Name = "serviceaccount"
 
 const account = "default"
 
-// Controller makes what is missing.
+// Controller creates missing accounts.
 type Controller struct{ deps follow.Deps }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps) *Controller { return &Controller{deps: deps} }
 
 // Name implements follow.Controller.

@@ -35,10 +35,10 @@ func TestEveryNamespaceHasItsAccount(t *testing.T) {
 			t.Error("a deleted one does not come back")
 		}
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
-		api.Delete(ns, "") // stays terminating: nobody empties it here
+		api.Delete(ns, "") // stays terminating: there is no namespace controller here
 		api.Delete(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: account}}, "")
 		if has("new") {
-			t.Error("made again in a namespace that is being deleted")
+			t.Error("recreated in a terminating namespace")
 		}
 	})
 }

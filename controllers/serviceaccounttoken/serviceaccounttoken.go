@@ -1,6 +1,5 @@
-// Package serviceaccounttoken fills Secrets of type
-// kubernetes.io/service-account-token with a token of the service account that
-// they name, and removes those whose account is gone.
+// Package serviceaccounttoken adds a token of the named service account to Secrets of type
+// kubernetes.io/service-account-token, and removes those whose account is gone.
 package serviceaccounttoken
 
 import (
@@ -22,7 +21,7 @@ import (
 // Name of the controller, upstream's.
 const Name = "serviceaccount-token-controller"
 
-// life is how long a token lasts at most, in seconds: it ends with its Secret.
+// life is the maximum validity of a token, in seconds: it becomes invalid with its Secret.
 const life = 1 << 32
 
 // Config of the controller.
@@ -30,7 +29,7 @@ type Config struct {
 	CA []byte // PEM, for the Secrets' ca.crt
 }
 
-// Controller fills the Secrets.
+// Controller adds the tokens.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
@@ -38,13 +37,13 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
 
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// account is a service account that a Secret names.
+// account is the service account of a Secret.
 type account struct {
 	follow.Key
 	secret string // empty: all of the account's
@@ -73,7 +72,7 @@ func ofSecret(_, next client.Object) []account {
 	return []account{{secret: next.GetName(), Key: follow.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
 }
 
-// ofAccount wakes the Secrets of an account that came or went.
+// ofAccount wakes the Secrets of an account that was created or deleted.
 func ofAccount(old, next client.Object) []account {
 	switch {
 	case old == nil:
@@ -100,7 +99,7 @@ func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, 
 	return 0, nil
 }
 
-// settle fills one Secret, or removes it when it is another account's.
+// settle completes one Secret, or removes it if its account was replaced.
 func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key) error {
 	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, of.Namespace, of.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -117,7 +116,7 @@ func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key
 	return c.fill(ctx, s, sa)
 }
 
-// filled also says no after the authority has changed.
+// filled also returns false after the authority has changed.
 func (c *Controller) filled(s *corev1.Secret) bool {
 	return len(s.Data[corev1.ServiceAccountTokenKey]) > 0 && len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 &&
 		(len(c.cfg.CA) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.cfg.CA))

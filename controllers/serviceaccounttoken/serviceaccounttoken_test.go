@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// issuing answers requests for tokens with what they are bound to.
+// issuing answers requests for tokens with the object that they are bound to.
 type issuing struct{ client.Client }
 
 func (i issuing) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {

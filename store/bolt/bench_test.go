@@ -40,8 +40,8 @@ func put(b *testing.B, s store.Store, name string) {
 	}
 }
 
-// rawCommit is the least that one durable write costs here: an object in a bare
-// bbolt file with the same options, committed.
+// rawCommit measures the lower bound of a durable write: one object in a bare bbolt file with the same options,
+// committed.
 func rawCommit(b *testing.B, objects, rounds int) time.Duration {
 	b.Helper()
 	db, err := bbolt.Open(filepath.Join(b.TempDir(), "raw.db"), 0o600, &bbolt.Options{
@@ -73,7 +73,7 @@ func rawCommit(b *testing.B, objects, rounds int) time.Duration {
 	return time.Since(from) / time.Duration(rounds)
 }
 
-// twoSyncs is what two fdatasyncs of a page each cost here.
+// twoSyncs measures two fdatasyncs of a page each.
 func twoSyncs(b *testing.B, rounds int) time.Duration {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "sync"))
@@ -94,8 +94,7 @@ func twoSyncs(b *testing.B, rounds int) time.Duration {
 	return time.Since(from) / time.Duration(rounds)
 }
 
-// BenchmarkOneWriter is a durable create after the other, beside a bare bbolt
-// commit of the same object.
+// BenchmarkOneWriter measures consecutive durable creates, compared with a bare bbolt commit of the same object.
 func BenchmarkOneWriter(b *testing.B) {
 	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), storetest.Config())
 	if err != nil {
@@ -109,7 +108,7 @@ func BenchmarkOneWriter(b *testing.B) {
 		put(b, s, fmt.Sprintf("%09d", i))
 	}
 	ours := time.Since(from) / rounds
-	for b.Loop() { // the figures are of a fixed number of writes
+	for b.Loop() { // for a fixed number of writes
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(ours.Microseconds()), "µs/write")
@@ -117,8 +116,7 @@ func BenchmarkOneWriter(b *testing.B) {
 	b.ReportMetric(float64(ours)/float64(raw), "ratio")
 }
 
-// cpuTime is what this process has used of the processors: unlike the time that
-// passes it is the same on a busy machine.
+// cpuTime is the CPU time of this process, which does not depend on the load of the machine.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -128,8 +126,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkManyWriters is 64 callers at once, beside what the disk allows: the
-// objects of a batch times the rate of two fdatasyncs.
+// BenchmarkManyWriters measures 64 concurrent callers, compared with what the disk allows: the objects of a
+// batch times the rate of two fdatasyncs.
 func BenchmarkManyWriters(b *testing.B) {
 	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), storetest.Config())
 	if err != nil {
@@ -163,7 +161,7 @@ func BenchmarkManyWriters(b *testing.B) {
 	b.ReportMetric(float64(raw.Nanoseconds())/1000/writers/each, "cpu-µs/bare")
 }
 
-// BenchmarkHeap is what a stored object of 1.5 KB keeps on the heap.
+// BenchmarkHeap measures the heap of a stored object of 1.5 KB.
 func BenchmarkHeap(b *testing.B) {
 	const n = 10000
 	before := heap()

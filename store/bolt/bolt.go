@@ -130,11 +130,10 @@ type Report struct {
 	Problems []error
 }
 
-// Open loads the file into a DB, and creates it if there is none. It migrates a file
-// in an older format and compacts one that is mostly free space. It sets a damaged
-// file aside and replaces it by the newest good snapshot; without a snapshot it fails
-// and changes nothing. A file that has gone missing is created anew if there are no
-// snapshots. The folder is locked until Close.
+// Open loads the file into a DB, and creates it if there is none. It migrates a file in an older format and
+// compacts one that is mostly free space. It sets a damaged file aside and replaces it by the newest good
+// snapshot; without a snapshot it fails and changes nothing. A file that has gone missing is created empty if
+// there are no snapshots. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
 	folder, err := flock.Dir(p.dir())
 	if err != nil {
@@ -173,9 +172,8 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 // reserve is the path of the file that reserves space for deletions.
 func (p *Place) reserve() string { return filepath.Join(p.dir(), "reserve") }
 
-// openOrCreate opens the file. A missing file counts as damaged if there are
-// snapshots of it. If there are only other traces of it, it is created anew and the
-// report says so.
+// openOrCreate opens the file. A missing file counts as damaged if there are snapshots of it. If there are only
+// other traces of it, it is created empty and the report says so.
 func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 	_, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) {

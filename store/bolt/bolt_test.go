@@ -141,7 +141,7 @@ func TestLockedFileIsRefused(t *testing.T) {
 	}
 }
 
-// Who holds the file keeps others from it, whatever is in it, and is kept from it.
+// A process that uses the file excludes others, whatever the file contains.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")

@@ -35,9 +35,8 @@ const (
 	crashNames   = 12 // of each writer
 )
 
-// crashChild writes to the file until it is killed. It says "start NAME VALUE"
-// before each write, and "done NAME REVISION" once it is acknowledged; VALUE "-"
-// is a removal.
+// crashChild writes to the file until it is killed. It prints "start NAME VALUE" before each write, and "done
+// NAME REVISION" once it is acknowledged; VALUE "-" is a removal.
 func crashChild(path string, out io.Writer) error {
 	s, err := bolt.Open(path, storetest.Config())
 	if err != nil {
@@ -68,7 +67,7 @@ func crashWrite(s store.Store, name string, say func(string, ...any)) {
 	}
 	k := key(name)
 	if rand.IntN(10) == 0 {
-		k.Resource = "leases" // volatile: takes a revision, survives nothing
+		k.Resource = "leases" // volatile: uses a revision, does not survive
 	} else {
 		say("start %s %s\n", name, value)
 	}
@@ -92,14 +91,14 @@ func crashWrite(s store.Store, name string, say func(string, ...any)) {
 	}
 }
 
-// model is what must be in the file.
+// model is the expected content of the file.
 type model struct {
 	acknowledged map[string]string // by name; "-": removed
 	underWay     map[string]string
 	revision     int64
 }
 
-// hear takes in what the program said until it was killed.
+// hear processes the output of the program until it was killed.
 func (m *model) hear(t *testing.T, r io.Reader) {
 	t.Helper()
 	before := m.revision
@@ -107,7 +106,7 @@ func (m *model) hear(t *testing.T, r io.Reader) {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return // what is cut off was not said
+			return // an incomplete line does not count
 		}
 		f := strings.Fields(line)
 		switch f[0] {
@@ -117,7 +116,7 @@ func (m *model) hear(t *testing.T, r io.Reader) {
 			var rev int64
 			fmt.Sscan(f[2], &rev)
 			if rev != 0 && rev <= before {
-				t.Errorf("revision %d was handed out, %d was there before the start", rev, before)
+				t.Errorf("revision %d was assigned, but %d existed before the start", rev, before)
 			}
 			m.revision = max(m.revision, rev)
 			if value, ok := m.underWay[f[1]]; ok {
@@ -130,7 +129,7 @@ func (m *model) hear(t *testing.T, r io.Reader) {
 	}
 }
 
-// compare holds the file against the model, and then goes on from what is there.
+// compare compares the file with the model, and then continues from the file's content.
 func (m *model) compare(t *testing.T, s *bolt.DB) {
 	t.Helper()
 	if s.Report.Damage != nil || len(s.Report.Problems) > 0 {
@@ -164,8 +163,8 @@ func (m *model) compare(t *testing.T, s *bolt.DB) {
 	m.acknowledged, m.underWay = found, map[string]string{}
 }
 
-// Killed at any moment, the program leaves a file behind that has every write it
-// acknowledged, and of the others all or nothing.
+// After a kill at any moment the file contains every acknowledged write, and each other write completely or not
+// at all.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -192,8 +191,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killed runs the program until it has said a few words; it returns all that it
-// said.
+// killed runs the program for a moment; it returns its output.
 func killed(t *testing.T, path string) io.Reader {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -17,7 +17,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// contents is every durable object by name, as JSON.
+// contents returns every durable object by name, as JSON.
 func contents(t *testing.T, s store.Store) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -45,10 +45,10 @@ func same(a, b map[string]string) bool {
 	return true
 }
 
-// folder is a data folder, in memory, with a snapshot and a file that is newer.
+// folder is a data folder, in memory, with a snapshot and a newer file.
 type folder struct {
 	files    fstest.MapFS
-	saved    map[string]string // what the snapshot has
+	saved    map[string]string // content of the snapshot
 	previous map[string]string // before the last write
 	last     map[string]string
 	revision int64
@@ -100,7 +100,7 @@ func (f *folder) read(t *testing.T, dir, name string) {
 	f.files[name] = &fstest.MapFile{Data: data, Mode: 0o600}
 }
 
-// place writes the folder to a new one, with another state file.
+// place writes the folder to disk, with another state file.
 func (f *folder) place(t *testing.T, state []byte, snapshots bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,9 +119,8 @@ func (f *folder) place(t *testing.T, state []byte, snapshots bool) string {
 	return filepath.Join(dir, "state.db")
 }
 
-// opensWhole opens a damaged file with snapshots beside it: everything that was
-// written, all but the last write when a meta page is lost, or the snapshot and
-// the damaged file set aside.
+// opensWhole opens a damaged file that has snapshots. The result must be everything that was written, or all but
+// the last write if a meta page is lost, or the snapshot with the damaged file set aside.
 func (f *folder) opensWhole(t *testing.T, state []byte) {
 	t.Helper()
 	path := f.place(t, state, true)
@@ -135,7 +134,7 @@ func (f *folder) opensWhole(t *testing.T, state []byte) {
 	switch {
 	case s.Report.Damage == nil:
 		if !same(got, f.last) && !same(got, f.previous) {
-			t.Errorf("opened with %d objects as if nothing was wrong", len(got))
+			t.Errorf("opened with %d objects without detecting the damage", len(got))
 		}
 	case !same(got, f.saved):
 		t.Errorf("the snapshot has %d objects, %d are there", len(f.saved), len(got))
@@ -150,8 +149,8 @@ func (f *folder) opensWhole(t *testing.T, state []byte) {
 	}
 }
 
-// refuses opens a damaged file without snapshots: it is whole nevertheless, or
-// refused and left alone.
+// refuses opens a damaged file without snapshots: it must be complete nevertheless, or be refused and left
+// unchanged.
 func (f *folder) refuses(t *testing.T, state []byte) {
 	t.Helper()
 	path := f.place(t, state, false)
@@ -159,7 +158,7 @@ func (f *folder) refuses(t *testing.T, state []byte) {
 	if err == nil {
 		defer s.Close()
 		if got := contents(t, s); !same(got, f.last) && !same(got, f.previous) {
-			t.Errorf("opened with %d objects as if nothing was wrong", len(got))
+			t.Errorf("opened with %d objects without detecting the damage", len(got))
 		}
 		return
 	}
@@ -208,8 +207,7 @@ func TestDamageEndsInRecoveryOrRefusal(t *testing.T) {
 	}
 }
 
-// Any bit of the file may flip. What nobody refers to does not matter; all the
-// rest is noticed.
+// Every flipped bit of a page in use is detected.
 func TestFlippedBits(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -225,7 +223,7 @@ func TestFlippedBits(t *testing.T) {
 			continue
 		}
 		if got := contents(t, s); !same(got, f.last) && (at >= 2*4096 || !same(got, f.previous)) {
-			t.Errorf("a flipped bit in byte %d was not noticed", at)
+			t.Errorf("a flipped bit in byte %d was not detected", at)
 		}
 		if err := errors.Join(s.Close(), os.RemoveAll(filepath.Dir(path))); err != nil {
 			t.Error(err)
@@ -236,7 +234,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// A disk may forget that a page was written and give back the one before.
+// A disk may lose the write of a page and return its old content.
 func TestLostPage(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -300,7 +298,7 @@ func TestMissingFileComesFromASnapshot(t *testing.T) {
 	}
 }
 
-// The second damage finds the snapshot that the first recovery left.
+// A second damage is repaired from the snapshot that the first recovery created.
 func TestRevisionsGrowOverManyRecoveries(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

@@ -19,11 +19,11 @@ import (
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: mounting a small file system needs root")
+		t.Skip("skipped: mounting a small file system needs root")
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
-		t.Skipf("left out: no file system can be mounted here: %v", err)
+		t.Skipf("skipped: no file system can be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -47,7 +47,7 @@ func markDeleted(cur store.Object) (store.Object, error) {
 	return next, nil
 }
 
-// fill writes until the disk is full; it returns how many objects are there.
+// fill writes until the disk is full; it returns the number of objects.
 func fill(t *testing.T, s store.Store) int {
 	t.Helper()
 	for n := range 100_000 {
@@ -67,15 +67,15 @@ func fill(t *testing.T, s store.Store) int {
 	return 0
 }
 
-// The disk fills up: reads and deletions go on, other writes fail clearly, and
-// all of them go on when there is space again.
+// On a full disk reads and deletions work and other writes fail with a clear error; all work again when there is
+// space.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t, 8<<20)
 	path := filepath.Join(dir, "state.db")
 	s := open(t, path)
 	n := fill(t, s)
-	ballast := filepath.Join(dir, "ballast") // somebody else takes the rest
+	ballast := filepath.Join(dir, "ballast") // another program uses the rest
 	f, err := os.Create(ballast)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A store on a full disk opens, and deletions go on.
+// A store on a full disk opens, and deletions work.
 func TestFullDiskOpens(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t, 4<<20)

@@ -20,11 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk that tells what it is asked to do: a file system in memory, which notes
-// each change and each fsync in a journal before it answers, and fails them when
-// it is told to. It is another process, this test binary once more: a program
-// that serves a file to itself can wait for itself when it maps it. The protocol
-// is that of linux/fuse.h, version 7.31.
+// A disk that records its operations: a file system in memory that writes each change and each fsync to a
+// journal before it answers, and fails them on request. It runs in another process, this test binary, because a
+// program that serves a file to itself can deadlock when it maps it. The protocol is that of linux/fuse.h,
+// version 7.31.
 
 // fuseMount is the environment variable that makes this test binary that disk.
 const fuseMount = "MONOPOD_TEST_FUSE_MOUNT"
@@ -45,9 +44,8 @@ type fuseDisk struct {
 	fault   atomic.Int32 // errno of writes; negative: of fsyncs
 }
 
-// fuseChild serves the disk until it is unmounted. It begins with what is in the
-// folder "initial" beside the mount point. Each line of in is a fault to go by
-// from then on, and is answered with a line.
+// fuseChild serves the disk until it is unmounted. It starts with the content of the folder "initial" next to
+// the mount point. Each line of in sets a fault, and is answered with a line.
 func fuseChild(mount string, in io.Reader, out io.Writer) error {
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
@@ -75,7 +73,7 @@ func fuseChild(mount string, in io.Reader, out io.Writer) error {
 	return d.serve()
 }
 
-// load makes what is in from, synced.
+// load loads the content of from, as synced.
 func (d *fuseDisk) load(from fs.FS) error {
 	folders := map[string]uint64{".": rootNode}
 	err := fs.WalkDir(from, ".", func(path string, e fs.DirEntry, err error) error {
@@ -169,7 +167,7 @@ func (d *fuseDisk) answer(op uint32, node uint64, in []byte) ([]byte, unix.Errno
 	return d.answerFolder(op, node, in)
 }
 
-// answerFolder answers what is about the entries of a folder.
+// answerFolder answers requests about the entries of a folder.
 func (d *fuseDisk) answerFolder(op uint32, dir uint64, in []byte) ([]byte, unix.Errno) {
 	switch op {
 	case 1: // LOOKUP
@@ -211,7 +209,7 @@ func words(all ...uint64) []byte {
 	return out
 }
 
-// text is what stands before a zero byte.
+// text returns the part before a zero byte.
 func text(b []byte) string {
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return string(before)
@@ -238,7 +236,7 @@ func (d *fuseDisk) attr(node uint64) []byte {
 	return out
 }
 
-// list is what is in the folder from a place on, in at most size bytes.
+// list returns the entries of a folder from an offset on, in at most size bytes.
 func (d *fuseDisk) list(dir, from uint64, size int) (out []byte) {
 	names := slices.Sorted(maps.Keys(d.nodes[dir].entries))
 	for i := from; i < uint64(len(names)); i++ {
@@ -301,7 +299,7 @@ func (d *fuseDisk) note(kind, node, at uint64, data []byte) {
 	d.journal.Write(append(words(kind, node, at, uint64(len(data))), data...))
 }
 
-// disk is the other side: the mounted folder and the journal.
+// disk is the mounted folder and the journal.
 type disk struct {
 	dir     string
 	journal string
@@ -313,7 +311,7 @@ type disk struct {
 func mountDisk(t *testing.T, initial string) *disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: mounting a file system of our own needs root")
+		t.Skip("skipped: mounting a FUSE file system needs root")
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skipf("left out: the kernel has no FUSE: %v", err)
@@ -345,7 +343,7 @@ func mountDisk(t *testing.T, initial string) *disk {
 	d := &disk{dir: mount, journal: filepath.Join(dir, "journal"), control: in, said: bufio.NewReader(out)}
 	if line, err := d.said.ReadString('\n'); err != nil || line != "ready\n" {
 		cmd.Wait()
-		t.Skipf("left out: no disk of our own can be mounted here: %s", complaint.String())
+		t.Skipf("skipped: no FUSE file system can be mounted here: %s", complaint.String())
 	}
 	return d
 }

@@ -18,7 +18,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// lost is a DB whose file a test takes away.
+// lost is a DB whose file a test removes.
 type lost struct {
 	*bolt.DB
 	path   string
@@ -48,7 +48,7 @@ func (l *lost) put(ctx context.Context, name string) error {
 	return err
 }
 
-// survives holds what is in the file, after a crash, against what is in memory.
+// survives compares the file, after a crash, with memory.
 func (l *lost) survives(t *testing.T) {
 	t.Helper()
 	want, rev := contents(t, l), l.Revision()
@@ -70,8 +70,7 @@ func (l *lost) survives(t *testing.T) {
 	}
 }
 
-// takenAway are the ways in which a file gets lost under its user, and whether
-// there is something in its place.
+// takenAway are the ways in which another process removes the file, and whether another file replaces it.
 var takenAway = map[string]struct {
 	do       func(path string) error
 	setAside bool
@@ -88,8 +87,8 @@ var takenAway = map[string]struct {
 	}, false},
 }
 
-// A file that somebody takes away while it is open is there again, with all that
-// was acknowledged, when the next write is answered.
+// A file that is removed while it is open is restored, with every acknowledged write, before the next write is
+// answered.
 func TestLostFileIsWrittenAnewByTheNextWrite(t *testing.T) {
 	t.Parallel()
 	for name, taken := range takenAway {
@@ -120,7 +119,7 @@ func TestLostFileIsWrittenAnewByTheNextWrite(t *testing.T) {
 	}
 }
 
-// It is there again at once, also when nothing is written.
+// It is restored at once, even without a write.
 func TestLostFileIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, taken := range takenAway {
@@ -157,8 +156,7 @@ func guard(t *testing.T, db *bolt.DB) (stop func()) {
 	}
 }
 
-// A state that cannot be written anew refuses writes, says why, and goes on when
-// it can.
+// A state that cannot be rewritten refuses writes with the reason, and continues when it can.
 func TestLostFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := openLost(t)
@@ -194,7 +192,7 @@ func TestLostFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Nothing is written to a folder that took the place of the one that was locked.
+// Nothing is written to a folder that replaced the locked one.
 func TestLostFolder(t *testing.T) {
 	t.Parallel()
 	l := openLost(t)
@@ -225,7 +223,7 @@ func TestLostFolder(t *testing.T) {
 	}
 }
 
-// The folder's lock is held whatever becomes of the file.
+// The folder stays locked, whatever happens to the file.
 func TestLockOutlivesTheFile(t *testing.T) {
 	t.Parallel()
 	l := openLost(t)
@@ -244,8 +242,8 @@ func TestLockOutlivesTheFile(t *testing.T) {
 	}
 }
 
-// A file that is gone, with traces that show that there was one, is made anew, with
-// revisions above all of the old one's, and says so, once.
+// A missing file of which there are traces is created empty, with revisions above all of the old one's, and this
+// is reported once.
 func TestMissingFileWithTraces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

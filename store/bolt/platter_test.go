@@ -21,10 +21,10 @@ const (
 	journalCreate          // a name in the folder for the file at
 	journalMkdir           // a name in the folder for the folder at
 	journalUnlink          // a name out of the folder
-	journalRename          // two names of the folder: the second is the first one's file, at
+	journalRename          // two names in the folder: the second becomes the first one's file, at
 )
 
-// step is one thing a disk was asked to do.
+// step is one operation of a disk.
 type step struct {
 	kind, node uint64
 	at         int64
@@ -32,7 +32,7 @@ type step struct {
 	end        int64 // where the journal goes on after it
 }
 
-// steps reads what the disk did.
+// steps parses the journal.
 func (d *disk) steps(t *testing.T) (steps []step) {
 	t.Helper()
 	all := read(t, d.journal)
@@ -46,12 +46,12 @@ func (d *disk) steps(t *testing.T) (steps []step) {
 	return steps
 }
 
-// sector is what a disk writes whole or not at all.
+// sector is what a disk writes atomically.
 const sector = 512
 
-// platter is what the power cut leaves of a disk: of each file everything up to
-// its last fsync, and of the sectors written since then any; of each folder the
-// entries at its last fsync, and any of the changes since then.
+// platter is what can be on a disk after a power failure: of each file everything up to its last fsync, and any
+// of the sectors written since then; of each folder the entries at its last fsync, and any of the changes since
+// then.
 type platter struct {
 	files   map[uint64]*platterFile
 	folders map[uint64]*platterFolder
@@ -106,7 +106,7 @@ func (p *platter) sync(node uint64) {
 	f.written = nil
 }
 
-// change does a step to a folder's entries.
+// change applies a step to a folder's entries.
 func change(entries map[string]uint64, s step) {
 	name, to, renamed := strings.Cut(string(s.data), "\x00")
 	switch {
@@ -120,7 +120,7 @@ func change(entries map[string]uint64, s step) {
 	}
 }
 
-// onto does a step to an image; keep says which sectors reach the disk, nil: all.
+// onto applies a step to an image; keep selects the sectors that reach the disk, nil: all.
 func onto(image []byte, s step, keep func() bool) []byte {
 	end := s.at + int64(len(s.data))
 	switch {
@@ -137,10 +137,10 @@ func onto(image []byte, s step, keep func() bool) []byte {
 	return image
 }
 
-// chance is how likely something that was not synced is there all the same.
+// chance is the probability that something without fsync is on the disk.
 func chance() float64 { return []float64{0, 0.1, 0.5, 0.9, 1}[rand.IntN(5)] }
 
-// cut writes one disk the power cut may leave behind to the folder dir.
+// cut writes a possible disk after a power failure to the folder dir.
 func (p *platter) cut(t *testing.T, dir string) {
 	t.Helper()
 	c := &powerCut{platter: p, files: chance(), folders: chance(), images: map[uint64][]byte{}}

@@ -20,17 +20,16 @@ import (
 
 var cutTries = flag.Int("cut.tries", 1, "disks that each power cut may leave behind, tried at every step")
 
-// run is a program's life on a disk, and what a power cut in it may show.
+// run is a program's run on a disk, and the possible states after a power failure in it.
 type run struct {
 	file    string // the state file's path on the disk
 	mayHeal bool   // a snapshot may take its place
 
-	acked []acked // what was there, since when
+	acked []acked // the states, and since when
 	saved []savedAt
 }
 
-// acked is what a caller was told: from this place in the journal on the state is
-// at least this one.
+// acked is an acknowledgement: from this position in the journal on the state is at least this one.
 type acked struct {
 	end   int64
 	state map[string]string
@@ -42,12 +41,12 @@ type savedAt struct {
 	name string
 }
 
-// begin is a run on d that begins with a state.
+// begin returns a run on d that starts with a state.
 func begin(state map[string]string, rev int64) *run {
 	return &run{file: "state.db", acked: []acked{{state: state, rev: rev}}}
 }
 
-// did notes that what s holds was acknowledged.
+// did records that the content of s was acknowledged.
 func (r *run) did(t *testing.T, d *disk, s store.Store) {
 	t.Helper()
 	r.acked = append(r.acked, acked{end: size(t, d.journal), state: contents(t, s), rev: s.Revision()})
@@ -60,7 +59,7 @@ func (r *run) works(t *testing.T, d *disk, s store.Store, writes int) {
 	load(t, s, writes, func() { r.did(t, d, s) })
 }
 
-// saves makes a snapshot.
+// saves takes a snapshot.
 func (r *run) saves(t *testing.T, d *disk, s *bolt.DB) {
 	t.Helper()
 	made, err := s.Save()
@@ -74,7 +73,7 @@ func (r *run) place(dir string) *bolt.Place {
 	return bolt.At(filepath.Join(dir, r.file), bolt.Config{Config: storetest.Config(), Keep: 2})
 }
 
-// tryCuts cuts the power after every step behind the first ones.
+// tryCuts simulates a power failure after every step behind the first ones.
 func (r *run) tryCuts(t *testing.T, steps []step, first int64) {
 	t.Helper()
 	p := newPlatter()
@@ -92,7 +91,7 @@ func (r *run) tryCuts(t *testing.T, steps []step, first int64) {
 	}
 }
 
-// tryCut cuts the power when the journal has reached now.
+// tryCut simulates a power failure at this position of the journal.
 func (r *run) tryCut(t *testing.T, p *platter, now int64) {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "")
@@ -108,7 +107,7 @@ func (r *run) tryCut(t *testing.T, p *platter, now int64) {
 	r.opens(t, dir, now)
 }
 
-// hasSnapshot checks that the newest snapshot that was made is there and good.
+// hasSnapshot checks that the newest snapshot exists and is good.
 func (r *run) hasSnapshot(t *testing.T, dir string, now int64) {
 	t.Helper()
 	for i := len(r.saved) - 1; i >= 0; i-- {
@@ -121,8 +120,7 @@ func (r *run) hasSnapshot(t *testing.T, dir string, now int64) {
 	}
 }
 
-// opens checks that the file opens with the last state acknowledged, or the one
-// under way.
+// opens checks that the file opens with the last acknowledged state, or the one in progress.
 func (r *run) opens(t *testing.T, dir string, now int64) {
 	t.Helper()
 	s, err := r.place(dir).Open()
@@ -163,7 +161,7 @@ func load(t *testing.T, s store.Store, writes int, acked func()) {
 	}
 }
 
-// prepared is a folder with a state file, and what is in it.
+// prepared returns a folder with a state file, and its content.
 func prepared(t *testing.T, fill func(path string, s *bolt.DB)) (dir string, r *run) {
 	t.Helper()
 	dir = t.TempDir()
@@ -179,8 +177,8 @@ func prepared(t *testing.T, fill func(path string, s *bolt.DB)) (dir string, r *
 	return dir, r
 }
 
-// The power fails while the program writes, at every step that it asks of the
-// disk. Only what was fsynced is sure to survive, and of the rest any part.
+// The power fails at every disk operation of a program that writes. Only what was synced certainly survives, and
+// any part of the rest.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	dir, r := prepared(t, nil)
@@ -208,8 +206,7 @@ func syncs(t *testing.T, d *disk) (n int) {
 	return n
 }
 
-// The power fails while the first file is made, in a folder that was just made
-// itself.
+// The power fails while the first file is created, in a new folder.
 func TestPowerCutAtFirstStart(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")
@@ -277,7 +274,7 @@ func TestPowerCutInCompaction(t *testing.T) {
 	r.tryCuts(t, d.steps(t), first)
 }
 
-// The power fails while snapshots are made and old ones removed.
+// The power fails while snapshots are taken and old ones removed.
 func TestPowerCutInSnapshots(t *testing.T) {
 	t.Parallel()
 	dir, r := prepared(t, nil)
@@ -294,7 +291,7 @@ func TestPowerCutInSnapshots(t *testing.T) {
 	r.tryCuts(t, d.steps(t), first)
 }
 
-// saveAndGoOn leaves a snapshot behind in s, and a state that is newer.
+// saveAndGoOn takes a snapshot of s and then changes the state.
 func saveAndGoOn(t *testing.T, s *bolt.DB) (name string, state map[string]string) {
 	t.Helper()
 	load(t, s, 5, func() {})
@@ -307,8 +304,7 @@ func saveAndGoOn(t *testing.T, s *bolt.DB) (name string, state map[string]string
 	return made.Name, state
 }
 
-// The power fails while a snapshot is restored: afterwards there is the one state
-// or the other.
+// The power fails while a snapshot is restored: afterwards there is one of the two states.
 func TestPowerCutInRestore(t *testing.T) {
 	t.Parallel()
 	var name string
@@ -329,7 +325,7 @@ func TestPowerCutInRestore(t *testing.T) {
 	r.tryCuts(t, d.steps(t), first)
 }
 
-// The power fails while a snapshot takes the place of a damaged file.
+// The power fails while a snapshot replaces a damaged file.
 func TestPowerCutInRecovery(t *testing.T) {
 	t.Parallel()
 	var state map[string]string
@@ -352,9 +348,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 	r.tryCuts(t, d.steps(t), first)
 }
 
-// The same as TestPowerCut without a file system of our own: the pages that a
-// commit changed are what it writes and syncs first, its meta page is what it
-// writes and syncs then.
+// The same as TestPowerCut without FUSE: a commit first writes and syncs its changed pages, then its meta page.
 func TestPowerCutByPages(t *testing.T) {
 	t.Parallel()
 	dir, r := prepared(t, nil)
@@ -433,8 +427,7 @@ func TestDiskThatFailsToWrite(t *testing.T) {
 	}
 }
 
-// After an fsync that failed nobody knows what is on the disk: no write is
-// acknowledged any more, reads go on.
+// After a failed fsync the content of the disk is unknown: no write is acknowledged any more, reads work.
 func TestDiskThatFailsToSync(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")

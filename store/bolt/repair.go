@@ -37,7 +37,7 @@ func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, e
 		return p.openRestored(report)
 	}
 	return nil, nil, fmt.Errorf("%w\nthere is no good snapshot in %s to replace it; nothing was changed. "+
-		"Put a good copy at %s, or move the file and the snapshots away to begin anew",
+		"Put a good copy at %s, or move the file and the snapshots away to start with an empty state",
 		errors.Join(tried...), p.snapshotDir(), p.path)
 }
 

@@ -173,7 +173,7 @@ func TestSaveOffline(t *testing.T) {
 	}
 }
 
-// One snapshot an interval, none when nothing was written.
+// One snapshot for each interval, none without writes.
 func TestKeepSnapshots(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -273,8 +273,7 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// oldFile is a file that an earlier version wrote: 20 configmaps and 20 nodes,
-// whose key is in their data.
+// oldFile is a file of an earlier version: 20 configmaps and 20 nodes, whose data contains their key.
 func oldFile(t *testing.T, name string) []byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
@@ -293,7 +292,7 @@ func oldFile(t *testing.T, name string) []byte {
 	return data
 }
 
-// Objects move to the keys that etcd has for them.
+// Objects move to their keys in etcd.
 func TestMigrationOfKeys(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
@@ -338,7 +337,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-// bloat leaves a file behind that is mostly free.
+// bloat creates a file that is mostly free space.
 func bloat(t *testing.T, s *bolt.DB) {
 	t.Helper()
 	for i := range 30 {
@@ -349,7 +348,7 @@ func bloat(t *testing.T, s *bolt.DB) {
 	}
 }
 
-// bloated is what is in the file of p, which is mostly free.
+// bloated returns the content of the file of p, which is mostly free space.
 func bloated(t *testing.T, p *bolt.Place) (want map[string]string) {
 	t.Helper()
 	s := openAt(t, p)

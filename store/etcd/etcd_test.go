@@ -51,7 +51,7 @@ func TestEtcd(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return open(t, etcdtest.Start(t)) })
 }
 
-// Without room for decoded objects everything is decoded each time.
+// Without a cache every object is decoded each time.
 func TestNothingKept(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
 		return openWith(t, etcdtest.Start(t), etcd.Config{Config: storetest.Config(), DecodedBytes: 1})
@@ -64,8 +64,7 @@ func key(name string) store.Key {
 
 var all = store.Selector{Resource: "configmaps"}
 
-// What one server writes the other one reads and watches at once, also from a
-// revision before it was there.
+// A server reads and watches another server's writes at once, also from a revision before its start.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -85,7 +84,7 @@ func TestTwoServers(t *testing.T) {
 	}
 	storetest.Put(t, b, key("a"), "4")
 	want(t, events, "3>4")
-	// b knows the newest revision before a has heard of it.
+	// b knows the newest revision before a does
 	if _, err := a.Watch(t.Context(), all, b.Revision()); err != nil {
 		t.Errorf("a watches from b's revision: %v", err)
 	}
@@ -119,8 +118,7 @@ func value(e *store.Entry) string {
 	return e.Object.(*corev1.ConfigMap).Data["v"]
 }
 
-// While etcd is away requests fail in time; when it is back watches go on where
-// they were.
+// While etcd is unavailable requests fail in time; when it is back watches continue.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	dir := etcdtest.Dir(t)
@@ -148,8 +146,7 @@ func TestOutage(t *testing.T) {
 	want(t, events, "2>3")
 }
 
-// Etcd's history is compacted to the round before the last by one of the
-// servers, which all go on.
+// One of the servers compacts etcd's history up to the round before the last, and all continue.
 func TestCompaction(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -173,7 +170,7 @@ func TestCompaction(t *testing.T) {
 			t.Fatal("nothing was compacted in 1000 rounds")
 		}
 		clock.Step(5 * time.Minute)
-		time.Sleep(5 * time.Millisecond) // etcd's part in it takes real time
+		time.Sleep(5 * time.Millisecond) // etcd needs real time
 	}
 	if !errors.Is(err, store.ErrExpired) {
 		t.Errorf("the past: %v", err)
@@ -183,8 +180,7 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// A server that was away for so long that etcd forgot what happened tells those
-// who watch.
+// A server that was away until etcd compacted its changes reports that to watches.
 func TestCompactedWhileAway(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -207,8 +203,7 @@ func TestCompactedWhileAway(t *testing.T) {
 	want(t, events, "3>4")
 }
 
-// Objects with a TTL are bound to a lease of etcd, shared by those written
-// together.
+// Objects with a TTL are attached to a lease of etcd, shared by those written together.
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -246,7 +241,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Several servers that start at once agree, and clients see nothing of it.
+// Several servers that start at the same time use the same keys.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -272,8 +267,7 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// An etcd over its quota is a full disk: writes are refused, reads and deletions
-// go on.
+// An etcd that exceeds its quota is a full disk: writes are refused, reads and deletions work.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	url, _ := etcdtest.StartIn(t, etcdtest.Dir(t), "--quota-backend-bytes", "200000")

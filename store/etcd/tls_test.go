@@ -20,8 +20,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// An etcd that wants certificates gets them, and one that cannot be trusted is
-// not spoken to.
+// An etcd that requires certificates gets them, and one that is not trusted is refused.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	files := certificates(t)
@@ -46,7 +45,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// freeAddress is one where nobody listens.
+// freeAddress is an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +56,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// certificates makes a CA and one certificate for both sides.
+// certificates creates a CA and one certificate for both sides.
 func certificates(t *testing.T) etcd.TLS {
 	t.Helper()
 	dir := t.TempDir()

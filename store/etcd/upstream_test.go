@@ -24,7 +24,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// upstream is what a kube-apiserver decodes values with.
+// upstream is a kube-apiserver's decoder of values.
 func upstream(t *testing.T) (*runtime.Scheme, runtime.Decoder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -84,8 +84,7 @@ func TestUpstreamReads(t *testing.T) {
 	}
 }
 
-// What a kube-apiserver wrote, in protobuf or in JSON, is read as if it had been
-// written here.
+// Values of a kube-apiserver, in protobuf or in JSON, read like our own.
 func TestReadsUpstream(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -133,7 +132,7 @@ func protobufOf(t *testing.T, name string) string {
 	return out.String()
 }
 
-// A value that cannot be read is named, and does not stop the watches.
+// The error names a value that cannot be decoded, and watches continue.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)

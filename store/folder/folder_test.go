@@ -35,7 +35,7 @@ func make(t *testing.T, path string, mode os.FileMode, dir bool) {
 	}
 }
 
-// What becomes of a folder that is there, by its mode and whether it holds anything.
+// How existing folders are handled, by their mode and whether they are empty.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Files that were copied back with wide modes are closed, and folders with secrets.
+// Files that were copied back with wide modes, and folders with secrets, are closed.
 func TestSecretsAreClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

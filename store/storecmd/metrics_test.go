@@ -12,7 +12,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// The metrics count what is stored, in a file and in etcd.
+// The metrics count the stored objects, in a file and in etcd.
 func TestStorageMetrics(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"file": "", "etcd": etcdtest.Start(t)} {
@@ -50,7 +50,7 @@ func TestStorageMetrics(t *testing.T) {
 	}
 }
 
-// gather is each metric's value by its name and labels.
+// gather returns each metric's value by its name and labels.
 func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -172,8 +172,8 @@ func sentence(l bolt.Loss) string {
 	return fmt.Sprintf("%v: the state was written to a new file from memory, nothing is missing%s", l.Why, kept)
 }
 
-// Tell logs what opening the state needed. It returns a description if the state was
-// restored from a snapshot or had to begin anew; "" otherwise.
+// Tell logs what opening the state needed. It returns a description if the state was restored from a snapshot or
+// created empty; "" otherwise.
 func (s *State) Tell(log *zap.Logger) (restored string) {
 	if s.File == nil {
 		return ""
@@ -193,7 +193,7 @@ func (s *State) Tell(log *zap.Logger) (restored string) {
 	}
 	if report.Restored.Name == "" {
 		log.Error("the state was missing without a snapshot of it: starting with an empty state", zap.Error(report.Damage))
-		return fmt.Sprintf("the state was missing and there was no snapshot of it, everything began anew; %v", report.Damage)
+		return fmt.Sprintf("the state was missing and there was no snapshot of it: it was created empty; %v", report.Damage)
 	}
 	log.Error("the state was damaged and a snapshot replaced it: writes after the snapshot are lost",
 		zap.Error(report.Damage), zap.String("snapshot", report.Restored.Name), zap.String("setAside", report.SetAside))

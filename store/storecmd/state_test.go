@@ -17,7 +17,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// watching is a log that a test waits for.
+// watching is a log for which a test can wait.
 func watching() (*zap.Logger, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	return zap.New(core), logs
@@ -33,8 +33,8 @@ func said(logs *observer.ObservedLogs, message string) int {
 	return n
 }
 
-// A state file that is removed while its server runs is there again at once, and
-// the log says so; a folder that goes away is not healthy until it is back.
+// A state file that is removed while its server runs is restored at once, with a log message; without its folder
+// the check fails until the folder is back.
 func TestStateIsGuarded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -54,7 +54,7 @@ func TestStateIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for said(logs, "rewritten from memory") == 0 {
-		time.Sleep(time.Millisecond) // the kernel tells of it
+		time.Sleep(time.Millisecond) // the kernel reports it
 	}
 	if got := <-told; !strings.Contains(got, "nothing is missing") {
 		t.Errorf("told %q", got)
@@ -80,11 +80,11 @@ func TestStateIsGuarded(t *testing.T) {
 	}
 }
 
-// A start without the state that was there says so, in the log and to the node.
+// A start without the previous state is reported in the log and to the node.
 func TestMissingStateIsTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for i, want := range []string{"", "", "everything began anew"} {
+	for i, want := range []string{"", "", "it was created empty"} {
 		if i == 2 { // the reserve for a full disk is still there
 			if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
 				t.Fatal(err)

@@ -39,8 +39,8 @@ func key(name string) store.Key {
 	return store.Key{Resource: "configmaps", Namespace: "ns", Name: name}
 }
 
-// fill makes a state file with two objects, and returns its path and one's JSON
-// without its resourceVersion.
+// fill creates a state file with two objects, and returns its path and the JSON of one without its
+// resourceVersion.
 func fill(t *testing.T) (path, plain string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "state.db")
@@ -60,7 +60,7 @@ func withoutVersion(e *store.Entry) string {
 	return strings.Replace(string(e.JSON), `"resourceVersion":"`+e.Object.GetResourceVersion()+`",`, "", 1)
 }
 
-// A state goes from a file to etcd, and from there to another file.
+// A state is copied from a file to etcd, and from there to another file.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)

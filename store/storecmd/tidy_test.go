@@ -12,7 +12,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// A watch can go on from where it was a few minutes ago, not from an hour ago.
+// A watch can continue from a few minutes ago, not from an hour ago.
 func TestTidy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

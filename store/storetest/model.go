@@ -12,16 +12,15 @@ import (
 	"monopod/store"
 )
 
-// step is one change as a model remembers it; "" stands for no object.
+// step is one change in the model; "" means no object.
 type step struct {
 	rev       int64
 	name      string
 	old, next string
 }
 
-// testModel writes at random and then watches from every revision with random
-// selections: each must get exactly the changes that touch it, as a model that
-// remembers everything says.
+// testModel writes at random and then watches from every revision with random selectors: each watch must get
+// exactly the changes that match it, according to a model.
 func testModel(t *testing.T, s store.Store) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -76,7 +75,7 @@ func randomSubset(random *rand.Rand) map[string]bool {
 	return wanted
 }
 
-// expect is what a watch from a revision should send.
+// expect returns the events of a watch from a revision.
 func expect(steps []step, from int64, name string, wanted map[string]bool) []string {
 	var out []string
 	for _, st := range steps {

@@ -36,8 +36,7 @@ func Config() store.Config {
 	}
 }
 
-// Run tests the stores that open makes: empty, configured with Config. It
-// closes them.
+// Run tests the stores that open returns: empty, configured with Config. It closes them.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	for name, test := range map[string]func(*testing.T, store.Store){
 		"UpdateCreatesReplacesRemoves":    testUpdate,

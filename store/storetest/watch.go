@@ -28,8 +28,7 @@ func watch(t *testing.T, s store.Store, sel store.Selector, rev int64) watching 
 	return watching{t, ch}
 }
 
-// timeout bounds a wait for what must come; it is never reached in a test that
-// passes.
+// timeout limits the wait for an event.
 const timeout = 10 * time.Second
 
 func (w watching) next() *store.Event {

@@ -35,7 +35,7 @@ type command struct {
 	keep int
 }
 
-// New is the command with its subcommands.
+// New returns the command with its subcommands.
 func New(cfg Config) *cobra.Command {
 	c := &command{Config: cfg}
 	root := &cobra.Command{
@@ -43,12 +43,12 @@ func New(cfg Config) *cobra.Command {
 		Short: "Save, list, verify and restore copies of the state",
 	}
 	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "Data folder of the server, as given to serve.")
-	save := c.sub("save", "Make a snapshot, also while monopod runs", cobra.NoArgs, c.save)
+	save := c.sub("save", "Take a snapshot, also while monopod runs", cobra.NoArgs, c.save)
 	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep; a running monopod uses its own flag.")
 	root.AddCommand(save,
 		c.sub("list", "List the snapshots, newest first, and say whether they are good", cobra.NoArgs, c.list),
 		c.sub("verify [NAME...]", "Check snapshots: checksum, pages and objects; all without a name", cobra.ArbitraryArgs, c.verify),
-		c.sub("restore NAME", "Put a snapshot in the place of the state; what was there is kept beside it", cobra.ExactArgs(1), c.restore),
+		c.sub("restore NAME", "Replace the state by a snapshot; the replaced state is kept next to it", cobra.ExactArgs(1), c.restore),
 		c.sub("compact", "Rewrite the state without its free space", cobra.NoArgs, c.compact))
 	return root
 }
@@ -73,7 +73,7 @@ func (c *command) save(cmd *cobra.Command, _ []string) error {
 	}
 	s, err := c.saveRunning(cmd.Context())
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		s, err = place.Save() // nobody listens there
+		s, err = place.Save() // there is no listener
 	}
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *command) save(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// saveRunning asks the monopod that runs on the folder for a snapshot.
+// saveRunning requests a snapshot from the monopod that runs on the folder.
 func (c *command) saveRunning(ctx context.Context) (s bolt.Snapshot, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.DataDir, "monopod.sock"))

@@ -35,7 +35,7 @@ func Start(t testing.TB) string {
 func StartIn(t testing.TB, dir string, args ...string) (url string, stop func()) {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
-		t.Skip("left out: etcd is not installed: apt-get install etcd-server")
+		t.Skip("skipped: etcd is not installed: apt-get install etcd-server")
 	}
 	url, stop, err := Run(t.Context(), dir, args...)
 	if err != nil {
