@@ -13,24 +13,27 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/controllers/garbagecollector"
 	"monopod/controllers/internal/apitest"
 	"monopod/controllers/podstate"
+	"monopod/controllers/replicaset"
 )
 
-// TestRandomSequences does what users and nodes do to a Deployment, in random order and
-// often before the last change has come to rest, over the real API with the controllers of
-// ReplicaSets and the garbage collector. It checks at every change of a pod that there are
+// TestRandomSequences does what users, nodes and crashes do to a Deployment, in random order
+// and often before the last change has come to rest, over the real API with the controllers
+// of ReplicaSets and the garbage collector. It checks at every change of a pod that there are
 // never more pods than replicas and surge, that no fewer are available than the strategy
 // allows, that nothing changes hands between two owners, and at the end that all comes to
 // rest.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
-	seeds := 12
+	seeds := 16
 	if testing.Short() {
 		seeds = 4
 	}
@@ -44,12 +47,26 @@ func TestRandomSequences(t *testing.T) {
 
 func randomSequence(t *testing.T, seed uint64) {
 	api := apitest.New(t)
-	start(t, api, api.Client)
+	api.Events.Watch()
+	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1)), link: &link{Client: api.Client},
+		existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
 	deps := api.Deps()
-	api.Run(garbagecollector.New(deps, &api.Events, garbagecollector.Config{Kinds: apitest.Kinds()}))
-	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1)), existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
+	deps.Client = w.link
+	sets, err := replicaset.New(deps, &apitest.Events{}, replicaset.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.controllers = []follow.Controller{sets, New(deps, &api.Events, Config{}),
+		garbagecollector.New(deps, &api.Events, garbagecollector.Config{Kinds: apitest.Kinds()})}
+	w.start()
 	stop := w.watch()
-	defer stop()
+	defer func() {
+		if names := deps.Metrics.Unsettled(); len(names) > 0 {
+			t.Errorf("does not settle: %v", names)
+		}
+		w.stop()
+		stop()
+	}()
 
 	w.create()
 	for range 30 {
@@ -63,11 +80,59 @@ func randomSequence(t *testing.T, seed uint64) {
 	w.finish()
 }
 
+// start runs the controllers.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, c := range w.controllers {
+		running.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				w.t.Error(err)
+			}
+		})
+	}
+	w.stop = func() { cancel(); running.Wait() }
+}
+
+// link is a client whose watches can be lost.
+type link struct {
+	client.Client
+	mu   sync.Mutex // guards lose
+	lose []context.CancelFunc
+}
+
+var _ client.Ordered = (*link)(nil)
+
+func (l *link) Newest(resource schema.GroupVersionResource) (int64, bool) {
+	return l.Client.(client.Ordered).Newest(resource)
+}
+
+func (l *link) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose = append(l.lose, cancel)
+	return l.Client.Watch(ctx, sel, rv)
+}
+
+// cut ends all watches.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lose := range l.lose {
+		lose()
+	}
+	l.lose = nil
+}
+
 // world is a cluster to which random things happen. A change may break the limits that
 // hold until all is at rest again: they are the widest since then.
 type world struct {
 	cluster
-	rng *rand.Rand
+	rng         *rand.Rand
+	link        *link
+	controllers []follow.Controller
+	stop        func() // ends them
 
 	mu       sync.Mutex                // guards what follows
 	most     int                       // pods that there may be
@@ -227,10 +292,10 @@ func (w *world) act() {
 		return
 	}
 	switch n := w.rng.IntN(100); {
-	case n < 30:
+	case n < 28:
 		image := []string{"v1", "v2", "v3", "v4", "v5", "bad"}[w.rng.IntN(6)]
 		w.edit("image "+image, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image })
-	case n < 50:
+	case n < 46:
 		size := int32(w.rng.IntN(12))
 		if size < desired(d) && !w.atRest() {
 			w.mu.Lock()
@@ -238,22 +303,22 @@ func (w *world) act() {
 			w.mu.Unlock()
 		}
 		w.edit(fmt.Sprint("scale ", size), func(d *appsv1.Deployment) { d.Spec.Replicas = &size })
-	case n < 60:
+	case n < 55:
 		w.edit("pause or resume", func(d *appsv1.Deployment) { d.Spec.Paused = !d.Spec.Paused })
-	case n < 65:
+	case n < 60:
 		change := strategies[w.rng.IntN(len(strategies))]
 		w.edit("strategy", func(d *appsv1.Deployment) { d.Spec.Strategy = appsv1.DeploymentStrategy{}; change(d) })
-	case n < 80:
+	case n < 73:
 		w.pod("kill", func(p *corev1.Pod) error {
 			_, err := w.Client.Delete(w.t.Context(), client.RefOf(p), metav1.DeleteOptions{})
 			return err
 		})
-	case n < 87:
+	case n < 80:
 		w.pod("relabel", func(p *corev1.Pod) error {
 			_, err := client.Update(w.t.Context(), w.Client, p, "", func(p *corev1.Pod) error { p.Labels["app"] = "debug"; return nil })
 			return err
 		})
-	case n < 91:
+	case n < 84:
 		w.set("relabel", func(rs *appsv1.ReplicaSet) error {
 			_, err := client.Update(w.t.Context(), w.Client, rs, "", func(rs *appsv1.ReplicaSet) error {
 				rs.Labels["app"] = map[string]string{"web": "debug", "debug": "web"}[rs.Labels["app"]]
@@ -261,12 +326,20 @@ func (w *world) act() {
 			})
 			return err
 		})
-	case n < 94:
+	case n < 87:
 		w.set("delete", func(rs *appsv1.ReplicaSet) error {
 			_, err := w.Client.Delete(w.t.Context(), client.RefOf(rs), metav1.DeleteOptions{})
 			return err
 		})
+	case n < 93:
+		w.say("restart")
+		w.stop()
+		time.Sleep(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+		w.start()
 	case n < 97:
+		w.say("lost watches")
+		w.link.cut()
+	default:
 		policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
 		w.anything()
 		w.say("delete %s", policy)
