@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // Update is news of the pods this node is to run: all of them, or one.

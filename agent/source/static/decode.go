@@ -10,7 +10,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // decode reads the one pod of a file, in YAML or JSON. Fields that a pod does not

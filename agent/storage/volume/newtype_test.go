@@ -17,7 +17,7 @@ import (
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
-	api "monopod/apiserver/volume"
+	api "monopod/apiserver/registry/volume"
 )
 
 // iscsi is a type of volumes that only this file knows: the API's half.

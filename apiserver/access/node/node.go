@@ -19,7 +19,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/client"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 const role = "system:node"

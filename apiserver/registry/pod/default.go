@@ -8,7 +8,7 @@ import (
 
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // podSpecDefault fills in what upstream's SetDefaults_* do for a pod spec, in a

@@ -12,7 +12,7 @@ import (
 
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // podWarnings are those of new pods: updates come from programs, which do not

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 func persistentVolumeClaimResource() kind.Resource {

@@ -9,7 +9,7 @@ import (
 
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 func sourceDefault(s *corev1.PersistentVolumeSource) {

@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
 	"monopod/apiserver/registry/storage"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // statefulSetMayChange is what an update may change, as upstream says it.

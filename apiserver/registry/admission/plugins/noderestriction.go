@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // nodeRestriction lets an agent, known as system:node:NAME of group system:nodes,

@@ -14,7 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // Upstream's names and figures (plugin/pkg/admission/serviceaccount).

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // AnnotationErrors checks those of a pod or a template that have a meaning for

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // mountsValidate checks a container's mounts against the pod's volumes.

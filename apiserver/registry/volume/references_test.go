@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 func TestReferences(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 func TestPullPolicy(t *testing.T) {

@@ -1,0 +1,205 @@
+// Package launch puts an API server together: its state, the registry on it, and what
+// decides who may do what.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/entry"
+	nodeauth "monopod/apiserver/access/node"
+	"monopod/apiserver/access/rbac"
+	"monopod/apiserver/access/rbac/policy"
+	"monopod/apiserver/access/token"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
+	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/storage"
+	"monopod/store"
+	"monopod/store/storecmd"
+)
+
+// Config of an API.
+type Config struct {
+	Settings
+	DataDir  string
+	Node     string        // name of this process's node
+	Kubelet  string        // address of what a kubelet serves; empty: none
+	Names    []string      // further names and addresses for the server's certificate
+	EventTTL time.Duration // how long events live
+	// Off reports whether --controllers switches a controller off.
+	Off func(controller string) bool
+	Log *zap.Logger
+}
+
+// API is what an API server stands on. The process uses Registry at once; clients come
+// in once the server of New serves.
+type API struct {
+	Registry   *registry.Registry
+	State      *storecmd.State
+	Access     *entry.Entry
+	Advertised netip.AddrPort // where pods and other machines reach the server
+	Restored   string         // which state was restored before this start; empty: none
+
+	cfg     Config
+	metrics *prometheus.Registry
+	roles   *rbac.Authorizer
+	tokens  *token.Issuer
+}
+
+// Stores is what a store must know of the kinds.
+func Stores() store.Config { return store.Config{Kind: registry.Kinds(registry.Resources())} }
+
+// SharedStores is Stores for what may lie in etcd, where events outlive the process that
+// should remove them, after eventTTL.
+func SharedStores(eventTTL time.Duration) storecmd.Config {
+	resources := registry.Resources()
+	cfg := storecmd.Config{
+		Config: store.Config{Kind: registry.Kinds(resources)},
+		TTL:    map[string]time.Duration{client.Events.Resource: eventTTL},
+	}
+	for _, r := range resources {
+		if r.Stored() {
+			cfg.Resources = append(cfg.Resources, r.GVR.Resource)
+		}
+	}
+	return cfg
+}
+
+// Open opens the state, creates what every cluster has, and reads or creates the keys
+// and certificates. Close must follow.
+func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, error) {
+	stores := SharedStores(cfg.EventTTL)
+	stores.Log = cfg.Log.Named("store")
+	state, err := storecmd.Open(ctx, cfg.State, stores)
+	if err != nil {
+		return nil, err
+	}
+	a := &API{State: state, cfg: cfg, metrics: metrics}
+	if err := a.open(ctx); err != nil {
+		return nil, errors.Join(err, state.Close())
+	}
+	return a, nil
+}
+
+func (a *API) open(ctx context.Context) error {
+	log := a.cfg.Log.Named("registry")
+	panics, err := guard.New(log, clock.RealClock{}, a.metrics)
+	if err != nil {
+		return err
+	}
+	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
+	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
+	a.Registry = registry.New(a.State, registry.Resources(), registry.Config{
+		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: panics, Services: a.cfg.services, Off: a.cfg.Off})
+	if err := a.bootstrap(ctx); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	a.Restored = a.State.Tell(a.cfg.Log.Named("store"))
+	if err := a.shareKeys(ctx); err != nil {
+		return err
+	}
+	if err := a.openAccess(); err != nil {
+		return err
+	}
+	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.State.Collector(a.Registry.Stored()))
+	a.Advertised, err = a.Access.Advertised()
+	return err
+}
+
+// bootstrap creates what every cluster has.
+func (a *API) bootstrap(ctx context.Context) error {
+	if err := a.Registry.Bootstrap(ctx); err != nil {
+		return err
+	}
+	group, ctx := guard.With(ctx)
+	group.Do(func() error { return policy.Bootstrap(ctx, a.Registry) })
+	group.Do(func() error { return storage.Bootstrap(ctx, a.Registry) })
+	return group.Wait()
+}
+
+// shareKeys gives the servers that share one etcd one authority and one token.
+func (a *API) shareKeys(ctx context.Context) error {
+	if !a.State.Shared() {
+		return nil
+	}
+	pki := a.cfg.path("pki")
+	differs, err := auth.Share(pki, func(mine []byte) ([]byte, error) { return a.State.Etcd.Agree(ctx, "pki", mine) })
+	if err != nil {
+		return fmt.Errorf("share pki: %w", err)
+	}
+	if differs {
+		a.cfg.Log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", pki))
+	}
+	return nil
+}
+
+func (a *API) openAccess() (err error) {
+	names := append([]string{a.cfg.services.First().String()}, append(a.cfg.Serving.SANs, a.cfg.Names...)...)
+	a.Access, err = entry.Open(entry.Config{
+		Dir: a.cfg.DataDir, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node, Names: names, Clock: clock.RealClock{}})
+	if err != nil {
+		return err
+	}
+	for _, err := range a.Access.Problems {
+		a.cfg.Log.Error("a file was left as it is", zap.Error(err))
+	}
+	return nil
+}
+
+// Close closes the state.
+func (a *API) Close() error { return a.State.Close() }
+
+// New is the server on it. It fills in what an API knows of the
+// server's configuration; closed must be called after the server's end.
+func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.Server, closed func() error, err error) {
+	log, file, err := a.cfg.Audit.Open(clock.RealClock{}, a.cfg.Log.Named("audit"))
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Registry, cfg.Access, cfg.Metrics = a.Registry, a.Access, a.metrics
+	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry), token.Bootstrap(a.Registry, clock.RealClock{}))
+	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
+	cfg.Tokens, cfg.Snapshot = a.tokens, a.State.Save
+	cfg.Profiling, cfg.Limits = a.cfg.Profiling, a.cfg.Limits
+	cfg.Audit, cfg.Log = log, a.cfg.Log.Named("apiserver")
+	server, err = apiserver.New(ctx, cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return server, file.Close, nil
+}
+
+// Roles is the task that follows roles and bindings.
+func (a *API) Roles() follow.Controller {
+	return follow.Task("rbac", func(ctx context.Context) error { return a.roles.Run(ctx, a.Registry) })
+}
+
+// KeepState looks after the state until ctx ends; an Event on the Node reports a file
+// that was lost.
+func (a *API) KeepState(ctx context.Context) error {
+	dropped, err := record.NewMetrics(a.metrics)
+	if err != nil {
+		return err
+	}
+	events := record.New(a.Registry, "monopod", a.cfg.Node, clock.RealClock{}, dropped)
+	defer events.Close()
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.cfg.Node, UID: types.UID(a.cfg.Node)}
+	return a.State.Run(ctx, func(message string) {
+		events.Reference(node, corev1.EventTypeWarning, "StateFileLost", "%s", message)
+	})
+}

@@ -1,0 +1,60 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/access/entry"
+	"monopod/apiserver/flow"
+	"monopod/apiserver/registry/allocate"
+	"monopod/store/storecmd"
+)
+
+// Settings are the API server's flags.
+type Settings struct {
+	Listen    string
+	Profiling bool
+	Serving   entry.Serving
+	Services  allocate.Ranges
+	State     storecmd.Place
+	Limits    flow.Limits
+	Audit     audit.Options
+
+	services allocate.Config // by Complete
+}
+
+// Flags adds the flags to those of each subject.
+func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
+	serving := group("API server")
+	serving.StringVar(&s.Listen, "listen", "127.0.0.1:6443", "Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
+	serving.BoolVar(&s.Profiling, "profiling", true, "Serve Go's profiles at /debug/pprof/, to users who may read that path.")
+	s.Serving.Flags(serving)
+	s.Limits.Flags(serving)
+	s.Services.Flags(serving)
+	s.Audit.Flags(group("audit"))
+	s.State.Flags(group("storage"))
+}
+
+// Complete checks the flags and fills in what they leave out; dataDir is absolute.
+func (s *Settings) Complete(dataDir string) error {
+	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	s.State.DataDir = dataDir
+	s.State.Traces = []string{filepath.Join(dataDir, "pki", "ca.crt")}
+	var err error
+	s.services, err = s.Services.Parse()
+	return errors.Join(err, s.Serving.Check())
+}
+
+// ServiceRange is what Services are given.
+func (s *Settings) ServiceRange() allocate.Config { return s.services }
+
+func (c Config) path(name ...string) string {
+	return filepath.Join(append([]string{c.DataDir}, name...)...)
+}
