@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"monopod/apiserver/client"
 )
@@ -33,6 +34,9 @@ type Subresource struct {
 	// Scale shows and changes the object's number of replicas; nil: the subresource is
 	// not one of a Scale.
 	Scale *Scale
+	// Reset leaves out the fields that a write does not reach, so that nobody owns them by it; nil: all but the
+	// object's status are reached.
+	Reset fieldpath.Filter
 	// Merge makes of next, which is what the client wants, what is stored in the place of
 	// cur; nil: next itself.
 	Merge func(next, cur Object, now metav1.Time) error
@@ -58,11 +62,18 @@ type Registry struct {
 	Now      func() metav1.Time
 }
 
-// Parts are subresources of the object's own kind, such as its status.
+// Parts are subresources of the object's own kind, such as its status. A write of the status reaches neither the
+// spec nor what decides over the life of the object.
 func Parts(names ...string) []Subresource {
 	all := make([]Subresource, len(names))
 	for i, name := range names {
 		all[i] = Subresource{Name: name, Part: true}
+		if name == "status" {
+			all[i].Reset = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(
+				fieldpath.MakePathOrDie("spec"),
+				fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
+				fieldpath.MakePathOrDie("metadata", "ownerReferences")))
+		}
 	}
 	return all
 }

@@ -52,20 +52,8 @@ func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	filter := func(f fieldpath.Filter) map[fieldpath.APIVersion]fieldpath.Filter {
 		return map[fieldpath.APIVersion]fieldpath.Filter{version: f}
 	}
-	switch t.Subresource {
-	case "status":
-		return filter(fieldpath.NewExcludeSetFilter(fieldpath.NewSet(
-			fieldpath.MakePathOrDie("spec"),
-			fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
-			fieldpath.MakePathOrDie("metadata", "ownerReferences"))))
-	case "ephemeralcontainers":
-		return filter(fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers")))
-	case "resize":
-		return filter(fieldpath.NewIncludeMatcherFilter(
-			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
-			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
-			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
-			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy")))
+	if sub := t.Resource.Subresource(t.Subresource); sub != nil && sub.Reset != nil {
+		return filter(sub.Reset)
 	}
 	if t.scales() || t.Resource.Serves("status") {
 		return filter(fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"))))

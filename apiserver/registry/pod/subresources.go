@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/kind"
@@ -15,7 +16,14 @@ import (
 func subresources() []kind.Subresource {
 	binding := kind.Posted("binding", corev1.SchemeGroupVersion.WithKind("Binding"), func() kind.Object { return new(corev1.Binding) })
 	binding.Merge = mergeBinding
-	return append(kind.Parts("status", "ephemeralcontainers", "resize"),
+	return append(kind.Parts("status"),
+		kind.Subresource{Name: "ephemeralcontainers", Part: true,
+			Reset: fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers"))},
+		kind.Subresource{Name: "resize", Part: true, Reset: fieldpath.NewIncludeMatcherFilter(
+			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
+			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
+			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
+			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy"))},
 		kind.Subresource{Name: "log", Verbs: []string{"get"}, Stream: true},
 		kind.Connection("exec", "PodExecOptions"),
 		kind.Connection("attach", "PodAttachOptions"),
