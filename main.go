@@ -45,7 +45,7 @@ import (
 )
 
 func main() {
-	if cni.Invoked(os.Args[0]) { // containerd runs this very program for each sandbox
+	if cni.Invoked(os.Args[0]) { // containerd runs this program for each sandbox
 		os.Exit(cni.Main(os.Args[0]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -81,7 +81,7 @@ func stateConfig() storecmd.Config {
 
 const defaultDataDir = "/var/lib/monopod"
 
-// Config is the settings of `monopod serve`. Each part reads its own.
+// Config is the configuration of `monopod serve`. Each part reads its own section.
 type Config struct {
 	File            string
 	DataDir         string
@@ -111,7 +111,7 @@ func serveCommand() *cobra.Command {
 				return err
 			}
 			for _, name := range commandline.Unknown(cmd, os.Environ()) {
-				log.Warn("environment variable ignored: it stands for no flag", zap.String("variable", name))
+				log.Warn("environment variable ignored: it matches no flag", zap.String("variable", name))
 			}
 			return run(cmd.Context(), cfg, log)
 		},
@@ -125,7 +125,7 @@ func configCommand() *cobra.Command {
 	flags := cfg.flags()
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print a configuration file for serve, with all settings and what they mean",
+		Short: "Print a configuration file for serve, with all settings and their descriptions",
 		Long:  "Print a configuration file for serve: all settings as they are with these flags, the environment\nvariables and --config, with what they mean. It fails where serve would refuse them.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -144,7 +144,7 @@ func configCommand() *cobra.Command {
 	return cmd
 }
 
-// flags are all of serve's, by subject.
+// flags returns all flags of serve, by subject.
 func (c *Config) flags() *commandline.Groups {
 	var g commandline.Groups
 	general := g.Group("general")
@@ -158,7 +158,7 @@ func (c *Config) flags() *commandline.Groups {
 	return &g
 }
 
-// complete checks what the flags say and fills in what they leave out.
+// complete validates the flags and sets defaults.
 func (c *Config) complete() error {
 	dir, err := filepath.Abs(c.DataDir)
 	if err != nil {
@@ -168,8 +168,8 @@ func (c *Config) complete() error {
 	return errors.Join(c.API.Complete(dir), c.Log.Check(), c.Controllers.Check(), c.Settings.Complete())
 }
 
-// run starts every part, in the order in which they need each other, and stops
-// them in the opposite one. It returns when ctx ends or a part fails.
+// run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
+// ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	frugal.Pace()
 	if err := cfg.Possible(); err != nil {
@@ -218,7 +218,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, served *api.API, me
 	return errors.Join(p.run(ctx, server), closed())
 }
 
-// parts are all that run together.
+// parts are the parts that run together.
 type parts struct {
 	*api.API
 	cfg     Config
@@ -262,9 +262,8 @@ func (p *parts) serverConfig() apiserver.Config {
 	}
 }
 
-// run runs them until ctx ends or one of them fails. The server stops last: the
-// parts write their last words through the registry, and clients see them until the
-// end.
+// run runs them until ctx ends or one of them fails. The server stops last: the parts write their last changes
+// through the registry, and clients see them until the end.
 func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	last, stopLast := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLast()
@@ -285,7 +284,7 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	return group.Wait()
 }
 
-// work runs those that work on what the server serves.
+// work runs the parts that use the API.
 func (p *parts) work(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
@@ -302,7 +301,7 @@ func (p *parts) work(ctx context.Context) error {
 
 // tellManager tells systemd, until ctx ends, how far the server is.
 func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger) func() error {
-	socket := notify.Take() // now, before anything else is started
+	socket := notify.Take() // now, before any child process is started
 	return func() error {
 		if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
 			log.Warn("systemd is not told how far monopod is", zap.Error(err))

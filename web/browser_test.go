@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience bounds each wait for the page; a page that works needs far less.
+// patience limits each wait for the page.
 const patience = 3 * time.Minute
 
 // browser finds a Chromium, or skips.
@@ -30,7 +30,7 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// page is the dashboard in a browser of its own.
+// page is the dashboard in its own browser.
 type page struct {
 	t        *testing.T
 	ctx      context.Context
@@ -69,8 +69,8 @@ func open(t *testing.T, url string) page {
 	return p
 }
 
-// load opens the page. The browser drops what it loads whenever the machine's
-// network changes, as it does while other tests set up pods; then again.
+// load opens the page. The browser aborts loading when the machine's network changes, which happens while other
+// tests set up pods; then load tries again.
 func (p page) load(url string) {
 	p.t.Helper()
 	var err error
@@ -88,7 +88,7 @@ func (p page) load(url string) {
 	p.t.Fatalf("the page does not load: %v", err)
 }
 
-// on is the page for another test.
+// on returns the page for another test.
 func (p page) on(t *testing.T) page {
 	t.Helper()
 	p.t = t
@@ -104,8 +104,8 @@ func (p page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// sees waits until a JavaScript expression holds in the page. (chromedp.Poll
-// makes code of strings, which the page's policy forbids.)
+// sees waits until a JavaScript expression is true in the page. (chromedp.Poll evaluates strings as code, which
+// the page's policy forbids.)
 func (p page) sees(format string, args ...any) {
 	p.t.Helper()
 	expression := fmt.Sprintf(format, args...)
@@ -139,12 +139,12 @@ func (p page) fill(selector, text string) {
 	p.do(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
-// text is a JavaScript expression for what an element shows.
+// text returns a JavaScript expression for the text of an element.
 func text(selector string) string {
 	return fmt.Sprintf("document.querySelector(%q)?.innerText", selector)
 }
 
-// row is a JavaScript expression for the row of a table that is about name.
+// row returns a JavaScript expression for the row of a table with this name.
 func row(table, name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].find((r) => r.querySelector("th, .c-object")?.innerText === %q)`, table, name)
 }
@@ -153,15 +153,14 @@ func cell(table, name, class string) string {
 	return row(table, name) + fmt.Sprintf(`?.querySelector(%q)?.innerText`, class)
 }
 
-// openDelete opens the dialog about a pod.
+// openDelete opens the dialog for deleting a pod.
 func (p page) openDelete(name string) {
 	p.t.Helper()
 	p.click(fmt.Sprintf("[aria-label='Delete pod %s']", name))
 	p.sees(`document.querySelector("#delete").open && %s === %q`, text("#delete-name"), name)
 }
 
-// problems are what the browser complained about: errors in scripts, and what
-// the page's own policy refused.
+// problems are the browser's errors: those in scripts, and what the page's policy refused.
 type problems struct {
 	mu  sync.Mutex // guards all
 	all []string
@@ -176,7 +175,7 @@ func (p *problems) listen(ev any) {
 			text += " " + e.Description
 		}
 	case *log.EventEntryAdded:
-		if ev.Entry.Source != log.EntrySourceNetwork { // 401 and 404 are asked for
+		if ev.Entry.Source != log.EntrySourceNetwork { // 401 and 404 are expected
 			text = ev.Entry.Text
 		}
 	}
@@ -188,7 +187,7 @@ func (p *problems) listen(ev any) {
 	p.all = append(p.all, text)
 }
 
-// clean fails the test when the browser complained about anything.
+// clean fails the test if the browser reported an error.
 func (p page) clean() {
 	p.t.Helper()
 	p.problems.mu.Lock()

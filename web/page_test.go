@@ -31,14 +31,14 @@ const (
 	token      = "0123456789abcdef"
 	viewToken  = "view-456789abcdef"
 	robotToken = "robot-56789abcdef"
-	robot      = "robot" // a user without any role
+	robot      = "robot" // a user without roles
 )
 
-// history is how many changes the server remembers.
+// history is the number of changes in the server's history.
 const history = 200
 
-// The whole page in a real browser, against the real API: what a user sees and
-// does, from the sign-in form to the sign-out.
+// The whole page in a real browser, with the real API: everything that a user sees and does, from the sign-in
+// form to the sign-out.
 func TestPage(t *testing.T) {
 	a := serve(t)
 	p := open(t, a.url)
@@ -69,13 +69,13 @@ func TestPage(t *testing.T) {
 	p.on(t).clean()
 }
 
-// api is a server over a store in memory, with the page on it.
+// api is a server over a store in memory, with the page.
 type api struct {
 	url     string
 	reg     *registry.Registry
 	server  *httptest.Server
-	refuses atomic.Bool // nobody is known any more
-	down    atomic.Bool // answers nothing but 503
+	refuses atomic.Bool // no token is valid
+	down    atomic.Bool // every response is 503
 }
 
 func serve(t *testing.T) *api {
@@ -167,7 +167,7 @@ func podNamed(name string) *corev1.Pod {
 	}
 }
 
-// runs gives a pod the status of one that runs.
+// runs sets the status of a running pod.
 func (a *api) runs(t *testing.T, pod *corev1.Pod, restarts int32) {
 	t.Helper()
 	_, err := client.Update(t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
@@ -184,7 +184,7 @@ func (a *api) runs(t *testing.T, pod *corev1.Pod, restarts int32) {
 	}
 }
 
-// waits gives a pod the status of one that cannot start.
+// waits sets the status of a pod that cannot start.
 func (a *api) waits(t *testing.T, pod *corev1.Pod, reason, message string) {
 	t.Helper()
 	_, err := client.Update(t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
@@ -238,11 +238,11 @@ func (p page) signIn(a *api) {
 	if got := p.value(`document.cookie + JSON.stringify(localStorage)`); got != "{}" {
 		p.t.Errorf("kept beyond this tab: %v", got)
 	}
-	p.load(a.url) // as a reload
+	p.load(a.url) // as after a reload
 	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
 }
 
-// The page's origin may watch over a WebSocket, whose token goes as a subprotocol.
+// The page may open a watch over a WebSocket, with the token as a subprotocol.
 func (p page) socket(*api) {
 	p.value(`{
 		const token = btoa(sessionStorage.getItem("monopod-token")).replaceAll("=", "");
@@ -316,7 +316,7 @@ func (p page) scale(a *api) {
 	p.sees(`document.querySelector("[title='Set by Deployment shop']")?.checkVisibility()`)
 }
 
-// replicas waits until the store and the page say so many.
+// replicas waits until the store and the page show this number.
 func (p page) replicas(a *api, want int32) {
 	p.t.Helper()
 	var got int32
@@ -351,7 +351,7 @@ func (p page) gracefulDelete(a *api) {
 	p.sees(`!%s`, row("pods", "web-1"))
 }
 
-// remove is what the agent does once the containers are dead.
+// remove does what the agent does once the containers are dead.
 func (a *api) remove(t *testing.T, name string) {
 	t.Helper()
 	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: name}
@@ -402,7 +402,7 @@ func (p page) events(a *api) {
 	p.sees(`%s === "<b>ErrImagePull</b>"`, cell("pods", "odd", ".c-status"))
 	p.sees(`%s.querySelector(".mood").title === %q`, row("pods", "odd"), markup)
 	if p.value(`document.title !== "Monopod" || document.querySelectorAll("td img, td b, td i, td script").length > 0`) == true {
-		p.t.Error("markup in data became markup of the page")
+		p.t.Error("markup in data was rendered as markup of the page")
 	}
 }
 
@@ -428,8 +428,7 @@ func (p page) filters(a *api) {
 	p.sees(`document.querySelectorAll("#pods tbody tr").length === 2`)
 }
 
-// The connection breaks; while it is away more happens than the server
-// remembers, so that the page has to list again.
+// The connection breaks; meanwhile more changes happen than the history keeps, so that the page must list again.
 func (p page) reconnects(a *api) {
 	create(p.t, a, podNamed("before-the-gap"))
 	p.sees(`%s`, row("pods", "before-the-gap"))
@@ -458,9 +457,9 @@ func (p page) many(a *api) {
 	a.remove(p.t, "crowd-000")
 	p.sees(`!%s`, row("pods", "crowd-000"))
 	if p.value(`window.kept === `+row("pods", "crowd-002")) != true {
-		p.t.Error("a row that did not change was made anew")
+		p.t.Error("a row that did not change was created again")
 	}
-	// Whoever scrolls sees the others, and what has the focus stays.
+	// Scrolling shows the other rows, and the focused element stays.
 	p.value(`{const b = document.querySelector("[aria-label='Delete pod crowd-002']"); b.focus({preventScroll: true}); window.scrollTo(0, document.querySelector("#replicasets").offsetTop - innerHeight); true}`)
 	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("pods", "crowd-499"))
 	p.sees(`document.activeElement.ariaLabel === "Delete pod crowd-002" && !%s`, row("pods", "crowd-250"))

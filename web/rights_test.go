@@ -15,7 +15,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// A token shows what it may, and offers nothing that it may not.
+// The page shows what a token may list, and only the buttons that it may use.
 func TestRights(t *testing.T) {
 	a := serve(t)
 	create(t, a, machine())
@@ -42,7 +42,7 @@ func TestRights(t *testing.T) {
 	const buttons = `[...document.querySelectorAll("main button, main input")].filter((b) => b.checkVisibility()).length`
 	p.sees(buttons + ` === 0`)
 
-	// Edit in one namespace gives buttons there.
+	// The role edit in one namespace shows buttons there.
 	p.click("#sign-out")
 	grant(t, a, "edits", "default", &rbacv1.PolicyRule{Verbs: []string{"delete"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 		&rbacv1.PolicyRule{Verbs: []string{"patch"}, APIGroups: []string{"apps"}, Resources: []string{"replicasets/scale"}})
@@ -51,7 +51,7 @@ func TestRights(t *testing.T) {
 	p.sees(`document.querySelector("[aria-label='One pod more for web']")?.checkVisibility()`)
 	p.sees(`document.querySelector("[aria-label='Delete pod other']")?.checkVisibility() === false`)
 
-	// Without any role there is nothing to see, in words, and no error.
+	// Without any role there are sentences and no errors.
 	p.click("#sign-out")
 	enter(robotToken)
 	for id, kind := range map[string]string{"pods": "pods", "replicasets": "ReplicaSets", "events": "events", "nodes": "nodes"} {
@@ -66,8 +66,8 @@ func TestRights(t *testing.T) {
 	p.clean()
 }
 
-// grant binds a role with the rules to the viewer, for one namespace or for all, and
-// waits until it counts.
+// grant binds a role with the rules to the viewer, for one namespace or for all, and waits until it takes
+// effect.
 func grant(t *testing.T, a *api, name, namespace string, rules ...*rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -107,7 +107,7 @@ func grant(t *testing.T, a *api, name, namespace string, rules ...*rbacv1.Policy
 	}
 }
 
-// Five thousand pods are there, and filtered, at once.
+// Five thousand pods are listed and filtered in time.
 func TestFiveThousandPods(t *testing.T) {
 	a := serve(t)
 	create(t, a, machine())
@@ -121,7 +121,7 @@ func TestFiveThousandPods(t *testing.T) {
 	const shown = `(document.querySelector("#pods .count")?.innerText === "5000" && document.querySelectorAll("#pods tbody tr:not(.gap)").length > 10)`
 	p.sees(shown)
 
-	for range 3 { // as reloads, from the beginning of the navigation
+	for range 3 { // as after a reload, from the start of the navigation
 		p.load(a.url)
 		p.value(`{const look = () => { if (` + shown + `) window.shownAt = performance.now(); else requestAnimationFrame(look); }; look(); true}`)
 		p.sees(`window.shownAt`)
@@ -145,9 +145,8 @@ func TestFiveThousandPods(t *testing.T) {
 	p.clean()
 }
 
-// measured compares milliseconds that the page has measured with three times what
-// they should be on two idle cores, as the server has the race detector here.
-// docs/benchmarks.md has the figures without it.
+// measured compares times in milliseconds, measured by the page, with three times their targets on two idle
+// cores, because the server has the race detector here. docs/benchmarks.md has the figures without it.
 func (p page) measured(what, expression string, most time.Duration) {
 	p.t.Helper()
 	ms, _ := p.value(expression).(float64)

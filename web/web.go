@@ -1,8 +1,8 @@
-// Package web is the dashboard: one page of plain files, embedded as they are.
+// Package web is the dashboard: one page of plain files, embedded unchanged.
 //
-// The page talks to the API of the server that it came from and to nothing
-// else. app.js starts it; watch.js follows a resource by list and watch into a
-// Collection; a Table shows a Collection. It imports nothing of ours.
+// The page uses only the API of the server that it was loaded from. app.js starts it; watch.js follows a
+// resource by list and watch into a Collection; a Table shows a Collection. The package imports nothing of
+// Monopod.
 package web
 
 import (
@@ -20,21 +20,21 @@ import (
 //go:embed page
 var embedded embed.FS
 
-// index is the file that stands for the folder.
+// index is the file at /.
 const index = "index.html"
 
-// asset is one embedded file as HTTP describes it.
+// asset is one embedded file with its HTTP headers.
 type asset struct{ contentType, etag string }
 
-// handler serves files by their name; assets is what there is.
+// handler serves assets by name.
 type handler struct {
 	files  fs.FS
 	assets map[string]asset
 }
 
-// Handler serves the page: "/" is index.html, every other file goes by its
-// name, anything else is 404. Files revalidate by ETag on each load, so a new
-// binary shows its own page at once. It answers GET and HEAD.
+// Handler serves the page: "/" is index.html, every other file has its name as path, anything else is 404.
+// Browsers revalidate files by ETag on each load, so a new binary shows its own page at once. It answers GET and
+// HEAD.
 func Handler() http.Handler {
 	files, err := fs.Sub(embedded, "page")
 	if err != nil {
@@ -95,7 +95,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, a a
 	http.ServeContent(w, r, name, time.Time{}, f.(io.ReadSeeker)) // as embed.FS promises
 }
 
-// etag names a file's content.
+// etag identifies a file's content.
 func etag(files fs.FS, name string) (string, error) {
 	f, err := files.Open(name)
 	if err != nil {
@@ -109,8 +109,8 @@ func etag(files fs.FS, name string) (string, error) {
 	return `"` + hex.EncodeToString(sum.Sum(nil)[:12]) + `"`, nil
 }
 
-// contentType goes by the extension and not by the host's tables, which may say
-// something a browser refuses to run.
+// contentType depends on the extension and not on the host's tables, which may contain a type that a browser
+// refuses to run.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".html":

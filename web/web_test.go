@@ -50,7 +50,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// A file that did not change is not sent again; one that did always is.
+// An unchanged file is not sent again; a changed one is.
 func TestHandlerRevalidates(t *testing.T) {
 	t.Parallel()
 	first := get(t, "GET", "/app.js")
@@ -69,8 +69,8 @@ func TestHandlerRevalidates(t *testing.T) {
 	}
 }
 
-// What the page loads is there, comes from the page itself, and none of it is
-// inline, which the Content-Security-Policy would refuse.
+// Everything that the page loads exists and comes from the page itself; nothing is inline, which the
+// Content-Security-Policy would refuse.
 func TestPageStandsAlone(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Sub(embedded, "page")

@@ -9,8 +9,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// A few seconds of the abuse leave the server as it was, but for memory, which it
-// gives back within minutes.
+// A few seconds of abuse leave the server unchanged, except for memory, which it returns within minutes.
 func TestAbuse(t *testing.T) {
 	t.Parallel()
 	programs := harness.Build(t)

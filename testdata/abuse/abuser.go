@@ -16,7 +16,7 @@ import (
 	"monopod/testdata/abuse/hostile"
 )
 
-// abuser is one client that does anything.
+// abuser is one client that sends anything.
 type abuser struct {
 	server *server
 	rand   *rand.Rand
@@ -25,7 +25,7 @@ type abuser struct {
 	worst  []hostile.Request
 }
 
-// act does one thing.
+// act does one random action.
 func (a *abuser) act(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -45,13 +45,13 @@ func (a *abuser) act(ctx context.Context) {
 	}
 }
 
-// one picks one of them.
+// one picks a random element.
 func one[T any](a *abuser, of ...T) T { return of[a.rand.IntN(len(of))] }
 
-// user is anybody; most have to be ones who may do something.
+// user picks a user; most have some permissions.
 func (a *abuser) user() user { return one(a, slices.Concat(a.users, a.users[:3])...) }
 
-// send sends a request as somebody and notes the answer.
+// send sends a request as a user and records the response.
 func (a *abuser) send(ctx context.Context, u user, method, path, contentType string, body []byte) {
 	code, data, err := a.server.do(ctx, u, method, path, contentType, body)
 	if err != nil {
@@ -61,8 +61,8 @@ func (a *abuser) send(ctx context.Context, u user, method, path, contentType str
 	a.heard.add(fmt.Sprintf("%s %s %s as %s with %.200q", method, path, contentType, u.name, body), code, string(data))
 }
 
-// The parts of which requests are made. Deletions of collections and of what the
-// users need stay in the namespace, or are dry runs.
+// The parts of requests. Deletions of collections and of what the users need stay in the namespace, or are dry
+// runs.
 var (
 	methods  = []string{"GET", "GET", "GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "BREW"}
 	subs     = []string{"", "", "", "", "/status", "/log", "/scale", "/eviction", "/binding", "/ephemeralcontainers", "/resize", "/proxy/", "/exec", "/token", "/none"}
@@ -85,7 +85,7 @@ var (
 	}
 )
 
-// path is where a request goes.
+// path returns a random path.
 func (a *abuser) path() string {
 	var path string
 	switch a.rand.IntN(10) {
@@ -107,8 +107,7 @@ func (a *abuser) path() string {
 	return path
 }
 
-// request is any request, that of an administrator being a dry run unless it is in
-// the namespace of the abuse.
+// request returns a random request; an administrator's is a dry run unless it is in the abused namespace.
 func (a *abuser) request(ctx context.Context) {
 	u, method := a.user(), one(a, methods...)
 	path := a.path()
@@ -121,7 +120,7 @@ func (a *abuser) request(ctx context.Context) {
 	}
 	req, err := http.NewRequestWithContext(ctx, method, a.server.url.String()+path, bytes.NewReader(body))
 	if err != nil {
-		return // not a request that a client can send
+		return // a request that a client cannot send
 	}
 	req.Header.Set("Authorization", "Bearer "+u.token)
 	for name, of := range map[string][]string{"Accept": accepts, "Content-Type": contents} {
@@ -142,7 +141,7 @@ func (a *abuser) request(ctx context.Context) {
 	a.heard.add(fmt.Sprintf("%s %s %s as %s with %q", method, path, req.Header.Get("Content-Type"), u.name, body), resp.StatusCode, string(data))
 }
 
-// garbled is a body with some of it changed, cut off, or repeated.
+// garbled returns a body with parts changed, cut off, or repeated.
 func (a *abuser) garbled(body []byte) []byte {
 	out := bytes.Clone(body)
 	at := a.rand.IntN(len(out))
@@ -158,7 +157,7 @@ func (a *abuser) garbled(body []byte) []byte {
 	return append(append(bytes.Clone(out[:at]), `{"a":[`...), out[at:]...)
 }
 
-// life is a pod, or something with an owner, made and deleted in a strange way.
+// life creates and deletes a pod, or an object with an owner, in an unusual way.
 func (a *abuser) life(ctx context.Context) {
 	u, name := one(a, a.users[:3]...), fmt.Sprintf("life-%x", a.rand.Uint32())
 	finalizer := one(a, "", "", `,"finalizers":["abuse/x"]`)
@@ -200,7 +199,7 @@ func (a *abuser) watch(ctx context.Context) {
 	a.heard.add("GET "+path, resp.StatusCode, string(data))
 }
 
-// dial opens a connection of one's own.
+// dial opens a raw connection.
 func (a *abuser) dial(ctx context.Context) (*tls.Conn, error) {
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
 	conn, err := d.DialContext(ctx, "tcp", a.server.url.Host)
@@ -210,7 +209,7 @@ func (a *abuser) dial(ctx context.Context) (*tls.Conn, error) {
 	return conn.(*tls.Conn), conn.SetDeadline(time.Now().Add(2 * time.Second))
 }
 
-// upgrade asks for a WebSocket or a stream, sends something, and hangs up.
+// upgrade opens a WebSocket or a stream, sends something, and hangs up.
 func (a *abuser) upgrade(ctx context.Context) {
 	conn, err := a.dial(ctx)
 	if err != nil {
@@ -232,7 +231,7 @@ func (a *abuser) upgrade(ctx context.Context) {
 	var version string
 	var code int
 	if _, err := fmt.Sscanf(string(answer[:n]), "%s %d", &version, &code); err != nil {
-		code = 0 // what no HTTP answer is, is counted as such
+		code = 0 // what is not an HTTP response is counted as such
 	}
 	a.heard.add("upgrade of "+path, code, string(answer[:n]))
 	garbage := make([]byte, a.rand.IntN(4096))
@@ -240,12 +239,12 @@ func (a *abuser) upgrade(ctx context.Context) {
 		garbage[i] = byte(a.rand.Uint32())
 	}
 	if _, err := conn.Write(garbage); err == nil && a.rand.IntN(2) == 0 {
-		_, _ = conn.Read(answer) // only that the server may end the connection first
+		_, _ = conn.Read(answer) // only if the server may end the connection first
 	}
 }
 
-// raw says on a connection what no client would: bodies that come slowly or end
-// early, headers without end, no HTTP at all.
+// raw sends on a connection what no client would: bodies that arrive slowly or end early, headers without end,
+// no HTTP at all.
 func (a *abuser) raw(ctx context.Context) {
 	conn, err := a.dial(ctx)
 	if err != nil {
@@ -267,7 +266,7 @@ func (a *abuser) raw(ctx context.Context) {
 		if conn.CloseWrite() != nil {
 			return
 		}
-	case 2: // chunks that are none
+	case 2: // invalid chunks
 		fmt.Fprintf(conn, "%sTransfer-Encoding: chunked\r\n\r\nffffffff\r\n{}", head)
 	case 3: // a header without end
 		io.WriteString(conn, head)
@@ -286,7 +285,7 @@ func (a *abuser) raw(ctx context.Context) {
 	a.heard.dropped()
 }
 
-// hostile sends one of the worst.
+// hostile sends one of the hostile requests.
 func (a *abuser) hostile(ctx context.Context) {
 	if a.worst == nil {
 		a.worst = hostile.Requests(namespace)

@@ -16,13 +16,12 @@ import (
 	"monopod/testdata/harness"
 )
 
-// atOnce is how many hostile requests one user sends at once.
+// atOnce is how many hostile requests one user sends concurrently.
 const atOnce = 50
 
-// BenchmarkHostile has one user send hostile requests of every kind at once, while
-// another reads a ConfigMap again and again. Each round has a server of its own. It
-// reports the most memory that a server took, how long the longest attack was, and
-// how long the reader waited, beside the same reads of a server at rest.
+// BenchmarkHostile makes one user send hostile requests of every kind at once, while another reads a ConfigMap
+// in a loop. Each round has its own server. It reports the peak memory of a server, the duration of the longest
+// attack, and the latency of the reads, compared with the same reads on an idle server.
 func BenchmarkHostile(b *testing.B) {
 	var quiet, busy []time.Duration
 	var longest time.Duration
@@ -47,7 +46,7 @@ func BenchmarkHostile(b *testing.B) {
 	b.ReportMetric(p99(quiet), "ms-GET-p99-at-rest")
 }
 
-// victim is a server of its own with an attacker and somebody who reads.
+// victim is a server with an attacker and a reader.
 type victim struct {
 	server           *server
 	pid              int
@@ -91,7 +90,7 @@ func startVictim(b *testing.B) *victim {
 	return v
 }
 
-// attack sends hostile requests at once, and returns when each has been answered.
+// attack sends hostile requests at once, and returns when all are answered.
 func (v *victim) attack(b *testing.B) {
 	b.Helper()
 	requests := hostile.Requests(namespace)
@@ -121,12 +120,12 @@ func (v *victim) read(b *testing.B, done <-chan time.Time) (took []time.Duration
 		select {
 		case <-done:
 			return took
-		case <-time.After(time.Millisecond): // a user, no second attacker
+		case <-time.After(time.Millisecond): // a user, not a second attacker
 		}
 	}
 }
 
-// memory is the most that the server ever took, in MB.
+// memory is the peak memory of the server, in MB.
 func (v *victim) memory(b *testing.B) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.pid))

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// config says whom to abuse, and how long.
+// config is the target and the duration.
 type config struct {
 	dataDir          string
 	duration, settle time.Duration
 	seed             uint64
 	workers          int
-	memory           float64 // that the server may take more afterwards, in bytes
+	memory           float64 // maximum growth of the server's memory, in bytes
 }
 
 // namespace is where everything happens.
 const namespace = "abuse"
 
-// run abuses the server and fails if it did not survive that, or is not at rest
-// afterwards as it was before.
+// run abuses the server and fails if it does not survive that, or if it then uses more resources when idle than
+// before.
 func run(ctx context.Context, c config, out io.Writer) error {
 	server, err := open(c.dataDir)
 	if err != nil {
@@ -36,7 +36,7 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// What a server sets up once, for the first who asks, is there before.
+	// What a server creates once, on first use, exists before.
 	warm := c
 	warm.duration, warm.seed = min(c.duration/4, 15*time.Second), ^c.seed
 	server.abuse(ctx, warm, users)
@@ -55,8 +55,8 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	return errors.Join(err, heard.err())
 }
 
-// abuse sends requests until the time is over; each client has random numbers of
-// its own, so that a seed means the same requests.
+// abuse sends requests until the time is over; each client has its own random numbers, so that a seed determines
+// the requests.
 func (s *server) abuse(ctx context.Context, c config, users []user) *tally {
 	ctx, cancel := context.WithTimeout(ctx, c.duration)
 	defer cancel()
@@ -74,7 +74,7 @@ func (s *server) abuse(ctx context.Context, c config, users []user) *tally {
 	return heard
 }
 
-// tally counts what the server answered.
+// tally counts the server's responses.
 type tally struct {
 	mu       sync.Mutex // guards the maps
 	codes    map[string]int
@@ -90,7 +90,7 @@ func (t *tally) add(what string, code int, text string) {
 	}
 }
 
-// dropped counts what got no answer, as it was cut off.
+// dropped counts requests without a response.
 func (t *tally) dropped() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

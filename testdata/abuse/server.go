@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// server is the one under test, and its administrator.
+// server is the server under test, with its administrator.
 type server struct {
 	url   *url.URL
 	admin user
@@ -47,7 +47,7 @@ func open(dataDir string) (*server, error) {
 		return nil, err
 	}
 	if len(config.Clusters) == 0 || len(config.Users) == 0 {
-		return nil, errors.New("admin.kubeconfig names no server or no user")
+		return nil, errors.New("admin.kubeconfig contains no server or no user")
 	}
 	u, err := url.Parse(config.Clusters[0].Cluster.Server)
 	return &server{url: u, admin: newUser("admin", config.Users[0].User.Token)}, err
@@ -59,7 +59,7 @@ func newUser(name, token string) user {
 	}}}
 }
 
-// do sends a request and reads the whole answer.
+// do sends a request and reads the whole response.
 func (s *server) do(ctx context.Context, u user, method, path, contentType string, body []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url.String()+path, bytes.NewReader(body))
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *server) do(ctx context.Context, u user, method, path, contentType strin
 	return resp.StatusCode, data, err
 }
 
-// want is do for what has to succeed.
+// want is do for requests that must succeed.
 func (s *server) want(ctx context.Context, method, path, body string) ([]byte, error) {
 	code, data, err := s.do(ctx, s.admin, method, path, "application/json", []byte(body))
 	if err == nil && code >= 300 && code != http.StatusConflict {
@@ -89,8 +89,8 @@ func (s *server) want(ctx context.Context, method, path, body string) ([]byte, e
 
 const nsPath = "/api/v1/namespaces/" + namespace
 
-// prepare makes the namespace, what the requests are about, and the users: two who
-// may edit there, one who may see everything, one who may nothing, and the admin.
+// prepare creates the namespace, the objects of the requests, and the users: two with edit in the namespace, one
+// with view, one without roles, and the admin.
 func (s *server) prepare(ctx context.Context) ([]user, error) {
 	users := []user{s.admin}
 	_, err := s.want(ctx, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`)
@@ -116,7 +116,7 @@ func (s *server) prepare(ctx context.Context) ([]user, error) {
 	return users, err
 }
 
-// account makes a service account with a token.
+// account creates a service account with a token.
 func (s *server) account(ctx context.Context, name string) (string, error) {
 	if _, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts", `{"metadata":{"name":"`+name+`"}}`); err != nil {
 		return "", err
@@ -129,7 +129,7 @@ func (s *server) account(ctx context.Context, name string) (string, error) {
 	return answer.Status.Token, json.Unmarshal(data, &answer)
 }
 
-// cleanUp removes what the requests made, finalizers or not.
+// cleanUp removes what the requests created, despite finalizers.
 func (s *server) cleanUp(ctx context.Context) error {
 	for _, resource := range []string{"/api/v1/namespaces/abuse/pods", "/api/v1/namespaces/abuse/configmaps"} {
 		data, err := s.want(ctx, http.MethodGet, resource, "")
@@ -174,7 +174,7 @@ func (s *server) cleanUp(ctx context.Context) error {
 	}
 }
 
-// rest is what a server takes that nobody asks for anything.
+// rest is the resources of an idle server.
 type rest struct {
 	started                    float64 // in seconds since 1970
 	rss, goroutines, fds, open float64
@@ -189,7 +189,7 @@ func (r rest) String() string {
 // restTime is how long CPU is measured.
 const restTime = 5 * time.Second
 
-// atRest measures what the server takes.
+// atRest measures the resources of the server.
 func (s *server) atRest(ctx context.Context) (rest, error) {
 	_, from, err := s.measure(ctx)
 	if err != nil {
@@ -223,8 +223,8 @@ func (s *server) measure(ctx context.Context) (r rest, cpu float64, err error) {
 	}, sum("process_cpu_seconds_total"), err
 }
 
-// settled waits until the server takes hardly more than before, and says of what it
-// takes more after the time allowed.
+// settled waits until the server uses hardly more resources than before, and returns of what it uses more after
+// the time limit.
 func (s *server) settled(ctx context.Context, before rest, c config) (after rest, err error) {
 	for until := time.Now().Add(c.settle); ; {
 		if after, err = s.atRest(ctx); err != nil {
@@ -236,8 +236,7 @@ func (s *server) settled(ctx context.Context, before rest, c config) (after rest
 	}
 }
 
-// like names what is more than it was, by more than two measurements of the same
-// server differ.
+// like returns what has grown, by more than two measurements of the same server differ.
 func (r rest) like(before rest, memory float64) error {
 	var errs []error
 	more := func(what string, is, was, slack float64) {

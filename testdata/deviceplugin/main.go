@@ -1,6 +1,5 @@
-// Command deviceplugin offers devices that do nothing, for tests and for trying
-// things out. It registers again when the node has started again. With -ask it
-// prints who has what instead.
+// Command deviceplugin offers devices that do nothing, for tests and experiments. It registers again when the
+// node has restarted. With -ask it prints the allocated devices instead.
 package main
 
 import (
@@ -39,12 +38,12 @@ func run(ctx context.Context) error {
 	flag.StringVar(&cfg.Dir, "dir", "", "the folder of the sockets: device-plugins, or plugins_registry, of the data folder")
 	flag.StringVar(&cfg.Name, "socket", "testdev.sock", "the name of its socket")
 	flag.StringVar(&cfg.Resource, "resource", "example.com/testdev", "the name of the resource")
-	flag.StringVar(&cfg.Mount, "mount", "", "a folder of the machine that containers see as /testdev")
-	flag.StringVar(&cfg.CDI, "cdi", "", "what the names of CDI devices begin with, such as example.com/thing=; the ids follow")
-	count := flag.Int("devices", 2, "how many devices there are: dev-1, dev-2, …")
-	sick := flag.String("sick", "", "a file with the ids of those that are unhealthy; read again and again")
+	flag.StringVar(&cfg.Mount, "mount", "", "a folder of the machine that is mounted at /testdev in containers")
+	flag.StringVar(&cfg.CDI, "cdi", "", "prefix of the names of CDI devices, such as example.com/thing=")
+	count := flag.Int("devices", 2, "number of devices: dev-1, dev-2, …")
+	sick := flag.String("sick", "", "a file with the ids of unhealthy devices, read periodically")
 	pid := flag.String("pid", "", "a file for the id of the process")
-	asked := flag.String("ask", "", "the socket of a podresources API: print what it says, one container a line")
+	asked := flag.String("ask", "", "the socket of a podresources API: print its response, one container per line")
 	flag.Parse()
 	if *asked != "" {
 		return ask(ctx, *asked)
@@ -67,7 +66,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// ask prints what each container has: its name, resources and devices.
+// ask prints the name, resources and devices of each container.
 func ask(ctx context.Context, path string) error {
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -93,10 +92,10 @@ func ask(ctx context.Context, path string) error {
 	return nil
 }
 
-// pause is between two looks at files.
+// pause is the interval at which files are read.
 const pause = 50 * time.Millisecond
 
-// serve serves until the node starts again, which removes the socket.
+// serve serves until the node restarts, which removes the socket.
 func serve(ctx context.Context, p *plugin.Plugin) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,7 +126,7 @@ func devices(count int, sick string) []*api.Device {
 	return out
 }
 
-// watch tells of devices whose health changed.
+// watch reports changes of devices' health.
 func watch(ctx context.Context, p *plugin.Plugin, now func() []*api.Device) {
 	healths := func(list []*api.Device) (out []string) {
 		for _, d := range list {

@@ -1,6 +1,5 @@
-// Package harness builds the programs under test and runs them, for the tests
-// that drive the real ones: the scripts of testdata/script and the crashes and
-// benchmarks of testdata/machine.
+// Package harness builds and runs the real programs for tests: the scripts of testdata/script, and the crash
+// tests and benchmarks of testdata/machine.
 package harness
 
 import (
@@ -14,16 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two builds of monopod: Plain is the one that users have, Race has the race
-// detector. monopod is the network plugin too, so the detector slows down each
-// pod on containerd by seconds of a core.
+// The two builds of monopod: Plain is the release build, Race has the race detector. monopod is also the network
+// plugin, so the race detector costs seconds of CPU for each pod on containerd.
 const (
 	Plain = "plain"
 	Race  = "race"
 )
 
-// Programs are the built programs. They stay in bin/test, so that nothing is
-// linked a second time unless it changed.
+// Programs are the built programs. They stay in bin/test, so that nothing is linked again unless it changed.
 type Programs struct{ root string }
 
 var (
@@ -33,7 +30,7 @@ var (
 	mixin   sync.Once
 )
 
-// Build builds monopod, as users have it, and the sample image.
+// Build builds monopod in the release build, and the sample image.
 func Build(t testing.TB) Programs {
 	t.Helper()
 	p := Programs{root: root(t)}
@@ -68,7 +65,7 @@ func (p Programs) BuildClients(t testing.TB) {
 	})
 }
 
-// BuildMixin builds what asks the questions of dashboards, with Prometheus' engine.
+// BuildMixin builds the program that evaluates dashboards with Prometheus' engine.
 func (p Programs) BuildMixin(t testing.TB) {
 	t.Helper()
 	mixin.Do(func() {
@@ -77,22 +74,22 @@ func (p Programs) BuildMixin(t testing.TB) {
 	})
 }
 
-// Dir is the folder with all programs but monopod.
+// Dir is the folder of all programs except monopod.
 func (p Programs) Dir() string { return filepath.Join(p.root, "bin", "test") }
 
-// Path is where a program is, or will be.
+// Path returns the path of a program.
 func (p Programs) Path(name string) string { return filepath.Join(p.Dir(), name) }
 
-// Monopod is one of the two builds.
+// Monopod returns the path of one of the two builds.
 func (p Programs) Monopod(variant string) string { return p.Path(filepath.Join(variant, "monopod")) }
 
-// Image is the sample image.
+// Image returns the path of the sample image.
 func (p Programs) Image() string { return p.Path("web.tar") }
 
-// Source is a file of the source, by its path from the top.
+// Source returns the path of a source file, relative to the top.
 func (p Programs) Source(path string) string { return filepath.Join(p.root, path) }
 
-// build builds as `make build` does.
+// build builds like `make build`.
 func (p Programs) build(t testing.TB, dir string, args ...string) {
 	t.Helper()
 	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w"}, args...)...)
@@ -107,7 +104,7 @@ func (p Programs) run(t testing.TB, dir string, env []string, name string, args 
 	}
 }
 
-// lock keeps the tests of other packages from building at the same time.
+// lock prevents tests of other packages from building at the same time.
 func (p Programs) lock(t testing.TB) (unlock func()) {
 	t.Helper()
 	if err := os.MkdirAll(p.Dir(), 0o755); err != nil {
@@ -123,7 +120,7 @@ func (p Programs) lock(t testing.TB) (unlock func()) {
 	return func() { f.Close() }
 }
 
-// root is the top of the source: the nearest folder above with a go.mod.
+// root returns the top of the source: the nearest parent folder with a go.mod.
 func root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

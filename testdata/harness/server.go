@@ -22,12 +22,12 @@ import (
 type Server struct {
 	Dir string
 	Cmd *exec.Cmd
-	Log *bytes.Buffer // what it printed in all its runs; to be read while it does not run
+	Log *bytes.Buffer // the output of all its runs; read it only while it does not run
 
 	done chan struct{}
 }
 
-// NewServer is a monopod on dir that does not run yet.
+// NewServer returns a monopod on dir that does not run yet.
 func NewServer(program, dir string, flags ...string) *Server {
 	return &Server{Dir: dir, Log: &bytes.Buffer{}, Cmd: &exec.Cmd{
 		Path: program,
@@ -35,8 +35,8 @@ func NewServer(program, dir string, flags ...string) *Server {
 	}}
 }
 
-// NewFolder is a new data folder with the sample image. Its path is short, since
-// those of sockets have 107 bytes at most.
+// NewFolder returns a new data folder with the sample image. Its path is short, because paths of sockets have at
+// most 107 bytes.
 func (p Programs) NewFolder() (string, error) {
 	dir, err := os.MkdirTemp("", "mp")
 	if err != nil {
@@ -55,10 +55,10 @@ func CopyFile(to, from string) error {
 	return os.WriteFile(to, data, 0o600)
 }
 
-// Start runs the same command once more.
+// Start runs the same command again.
 func (s *Server) Start() {
-	// Without the pause that the race detector makes at every exit: monopod is
-	// also the network plugin, which runs several times for each pod.
+	// Without the race detector's pause at each exit: monopod is also the network plugin, which runs several
+	// times for each pod.
 	s.Cmd = &exec.Cmd{Path: s.Cmd.Path, Args: s.Cmd.Args, Stderr: s.Log, Stdout: s.Log,
 		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
@@ -74,7 +74,7 @@ func (s *Server) Start() {
 	}(s.Cmd, s.done)
 }
 
-// Running reports whether the process has been started and has not ended.
+// Running reports whether the process was started and has not ended.
 func (s *Server) Running() bool {
 	if s.done == nil {
 		return false
@@ -87,10 +87,10 @@ func (s *Server) Running() bool {
 	}
 }
 
-// Raced reports whether the race detector found something. The process has ended.
+// Raced reports whether the race detector found a race. The process has ended.
 func (s *Server) Raced() bool { return strings.Contains(s.Log.String(), "DATA RACE") }
 
-// End signals the process and returns when it has ended. One that does not is killed.
+// End signals the process and waits for its end. It kills one that does not end.
 func (s *Server) End(sig syscall.Signal) {
 	if !s.Running() {
 		return
@@ -102,7 +102,7 @@ func (s *Server) End(sig syscall.Signal) {
 	}
 }
 
-// CleanUp ends the process and, where it has containers, everything that it leaves running.
+// CleanUp ends the process and, with containers, everything that it leaves running.
 func (s *Server) CleanUp(containers bool) {
 	if s.Cmd == nil {
 		return
@@ -116,14 +116,14 @@ func (s *Server) CleanUp(containers bool) {
 	}
 }
 
-// HTTP is a client of the socket.
+// HTTP returns a client of the socket.
 func (s *Server) HTTP() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(s.Dir, "monopod.sock"))
 	}}}
 }
 
-// Get asks for a path; the code is 0 where there is no answer.
+// Get gets a path; the code is 0 without a response.
 func (s *Server) Get(path string) (code int, text string) {
 	resp, err := s.HTTP().Get("http://x" + path)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Server) Get(path string) (code int, text string) {
 	return resp.StatusCode, string(data)
 }
 
-// Revision is that of the last change of any object, or empty where there is no answer.
+// Revision returns that of the last change of any object; empty without a response.
 func (s *Server) Revision() string {
 	if !s.Running() {
 		return ""
@@ -163,7 +163,7 @@ func (s *Server) Ready() error {
 	return errors.New("monopod is not ready")
 }
 
-// NeedsContainerd leaves the test out where containers cannot run.
+// NeedsContainerd skips the test if containers cannot run.
 func NeedsContainerd(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -171,7 +171,7 @@ func NeedsContainerd(t testing.TB) {
 	}
 	for _, program := range []string{"containerd", "runc"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("left out: %s is not installed: apt-get install %[1]s", program)
+			t.Skipf("skipped: %s is not installed: apt-get install %[1]s", program)
 		}
 	}
 }

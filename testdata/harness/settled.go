@@ -9,16 +9,14 @@ import (
 )
 
 const (
-	// settleTime is how long a server may take to have nothing to do, once nobody asks
-	// anything of it.
+	// settleTime is how long a server without requests may take to have nothing to do.
 	settleTime = 20 * time.Second
-	// quiet is how long nothing happens in one that has.
+	// quiet is for how long nothing must happen.
 	quiet = 200 * time.Millisecond
 )
 
-// Settled waits until the server has nothing to reconcile: no key waits or is worked
-// on, none is woken by its own results again and again, and for a while no reconcile
-// and no step of a pod ends. Nothing may have panicked.
+// Settled waits until the server has nothing to reconcile: no key waits or is reconciled, none is woken by its
+// own results again and again, and for a while no reconcile and no step of a pod ends. There must be no panic.
 func (s *Server) Settled() error {
 	var now, before work
 	var since time.Time
@@ -35,10 +33,10 @@ func (s *Server) Settled() error {
 	if now.err != nil {
 		return now.err
 	}
-	return fmt.Errorf("monopod does not settle: %v more reconciles since the last look; %s", now.done-before.done, now.left)
+	return fmt.Errorf("monopod does not settle: %v more reconciles since the last check; %s", now.done-before.done, now.left)
 }
 
-// work is what a server has done, and has to do.
+// work is the completed and the pending work of a server.
 type work struct {
 	done float64
 	left string
@@ -53,7 +51,7 @@ func (s *Server) work() work {
 	return workIn(text)
 }
 
-// workIn is what metrics tell of work.
+// workIn parses it from the metrics.
 func workIn(metrics string) (w work) {
 	told := false
 	for line := range strings.Lines(metrics) {

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// Enough is what the slowest step of a test takes at most on two idle cores.
+// Enough is the maximum time of the slowest step of a test on two idle cores.
 const Enough = time.Minute
 
-// Bound ends waits that only a broken program lets come to their end.
+// Bound ends waits that only end in a broken program.
 const Bound = 10 * time.Minute
 
-// Eventually calls ok, with pauses that grow, until it returns true. It returns
-// false when ok did not within d, or within as many times d as this machine is
-// slower than two idle cores.
+// Eventually calls ok, with growing pauses, until it returns true. It returns false if ok did not within d, or
+// within d times the slowness of this machine compared with two idle cores.
 func Eventually(d time.Duration, ok func() bool) bool {
 	began, bound := time.Now(), d
 	for pause := time.Millisecond; !ok(); pause = min(pause*3/2, 250*time.Millisecond) {
@@ -32,15 +31,15 @@ func Eventually(d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Scaled is d on two idle cores as this machine is now, for figures that a program
-// has measured itself.
+// Scaled returns d, a time on two idle cores, scaled to the current speed of this machine, for times that a
+// program has measured itself.
 func Scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * slowness()) }
 
-// maxSlowness bounds how long a test waits that would never pass.
+// maxSlowness limits how long a failing test waits.
 const maxSlowness = 10
 
-// slowness is how much longer than on two idle cores work takes now: by how fast
-// one processor counts, by how many there are, and by how much waits for them.
+// slowness is how much longer work takes now than on two idle cores: by the speed of one CPU, their number, and
+// the load.
 func slowness() float64 {
 	const rounds, usual = 20_000_000, 20 * time.Millisecond
 	began, sum := time.Now(), uint64(1)

@@ -27,14 +27,13 @@ import (
 	"monopod/testdata/harness"
 )
 
-// launch starts monopod on a new folder and returns once the API is ready, with
-// the time that took since exec.
+// launch starts monopod on a new folder and returns once the API is ready, with the time since exec.
 func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 	b.Helper()
 	return launchOn(b, "", flags...)
 }
 
-// launchOn is launch with a copy of a state file; "": with none.
+// launchOn is launch with a copy of a state file; "": without.
 func launchOn(b *testing.B, state string, flags ...string) (*server, time.Duration) {
 	b.Helper()
 	programs := harness.Build(b)
@@ -70,8 +69,8 @@ func p50(d []time.Duration) float64 {
 	return float64(d[len(d)/2].Microseconds()) / 1000
 }
 
-// BenchmarkReady is exec to /readyz with an empty data folder; the limit is the
-// time the same program takes to print its version.
+// BenchmarkReady measures exec to /readyz with an empty data folder; the lower bound is the time in which the
+// same program prints its version.
 func BenchmarkReady(b *testing.B) {
 	harness.Build(b)
 	var ready, version []time.Duration
@@ -90,11 +89,11 @@ func BenchmarkReady(b *testing.B) {
 	b.ReportMetric(p50(version), "ms/exec")
 }
 
-// storedPods is how many pods BenchmarkReadyFull starts with.
+// storedPods is the number of pods with which BenchmarkReadyFull starts.
 const storedPods = 10000
 
-// BenchmarkReadyFull is exec to /readyz with 10,000 pods in the data folder; the
-// limit is the time it takes to read the same file and to decode what is in it.
+// BenchmarkReadyFull measures exec to /readyz with 10,000 pods in the data folder; the lower bound is the time
+// for reading and decoding the same file.
 func BenchmarkReadyFull(b *testing.B) {
 	harness.Build(b)
 	full := filepath.Join(b.TempDir(), "state.db")
@@ -117,7 +116,7 @@ func BenchmarkReadyFull(b *testing.B) {
 	b.ReportMetric(float64(bare.Microseconds())/1000, "ms/bare-decode")
 }
 
-// fillState makes a state file of pods as the API stores them.
+// fillState creates a state file of pods as the API stores them.
 func fillState(ctx context.Context, path string) error {
 	resources := registry.Resources()
 	s, err := bolt.Open(path, store.Config{Kind: registry.Kinds(resources)})
@@ -139,8 +138,7 @@ func fillState(ctx context.Context, path string) error {
 	return errors.Join(err, group.Wait(), s.Close())
 }
 
-// decodeState is how long a program takes that does nothing but read the file's
-// pods one after the other.
+// decodeState measures a program that only decodes the file's pods one after the other.
 func decodeState(path string) (time.Duration, error) {
 	from := time.Now()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -156,13 +154,12 @@ func decodeState(path string) (time.Duration, error) {
 	return time.Since(from), err
 }
 
-// BenchmarkIdle runs ten pods for a minute without anything to do. It runs once,
-// whatever -benchtime says.
+// BenchmarkIdle measures ten pods for an idle minute. It runs once, whatever -benchtime is.
 func BenchmarkIdle(b *testing.B) {
 	once(b, benchmarkIdle)
 }
 
-// once has a figure that takes minutes taken once.
+// once measures a figure that takes minutes only once.
 func once(b *testing.B, take func(*testing.B)) {
 	for first := true; b.Loop(); first = false {
 		if first {
@@ -194,7 +191,7 @@ func benchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(cpuTicks(b, pid)-cpu)/60, "%CPU") // 100 ticks a second
 }
 
-// procNumber reads the number behind a label in /proc/PID/file.
+// procNumber reads the number after a label in /proc/PID/file.
 func procNumber(b *testing.B, pid int, file, label string) int64 {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))

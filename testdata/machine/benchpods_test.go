@@ -50,7 +50,7 @@ type podEvent struct {
 	Object corev1.Pod
 }
 
-// untilEvents reads events until n pods have fitted, and says how long that took.
+// untilEvents reads events until n pods match, and returns how long that took.
 func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fits func(podEvent) bool) time.Duration {
 	b.Helper()
 	for seen := map[string]bool{}; len(seen) < n; {
@@ -66,13 +66,11 @@ func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fi
 	return time.Since(from)
 }
 
-// settle is what a program needs to set its signal handler, and a machine to come
-// to rest.
+// settle is the time for a program to set its signal handler, and for the machine to become idle.
 const settle = 200 * time.Millisecond
 
-// BenchmarkPodLife is create to Running and delete to gone of pods made at once,
-// until the last, seen through the API, beside the bare CRI calls that takes, as
-// many at once on the same containerd, in turn.
+// BenchmarkPodLife measures create to Running and delete to gone of concurrent pods, until the last, through the
+// API, alternating with the bare CRI calls for as many pods on the same containerd.
 func BenchmarkPodLife(b *testing.B) {
 	harness.NeedsContainerd(b)
 	for _, pods := range []int{1, 20, 100} {
@@ -101,7 +99,7 @@ func benchmarkPods(b *testing.B, pods int) {
 	report("delete", p50(stop), p50(bareStop))
 }
 
-// runtime is a connection to the containerd beneath, once it has the image.
+// runtime is a connection to the containerd, once it has the image.
 func (s *server) runtime(b *testing.B) *cri.Runtime {
 	b.Helper()
 	child, err := containerd.New(containerd.Config{DataDir: s.Dir, Log: zap.NewNop()})
@@ -121,7 +119,7 @@ func (s *server) runtime(b *testing.B) *cri.Runtime {
 	}
 }
 
-// lives runs pods through the API, all at once.
+// lives runs pods through the API, concurrently.
 func (s *server) lives(b *testing.B, events <-chan podEvent, pods int) (up, down time.Duration) {
 	b.Helper()
 	name := func(n int) string { return fmt.Sprintf("life-%d", n) }
@@ -136,7 +134,7 @@ func (s *server) lives(b *testing.B, events <-chan podEvent, pods int) (up, down
 	return up, down
 }
 
-// atOnce does the work of every pod at the same time.
+// atOnce does the work of all pods concurrently.
 func atOnce(b *testing.B, pods int, work func(n int) error) {
 	b.Helper()
 	var group errgroup.Group
@@ -148,7 +146,7 @@ func atOnce(b *testing.B, pods int, work func(n int) error) {
 	}
 }
 
-// bareLives runs pods like the benchmark's with nothing but CRI calls.
+// bareLives runs pods like the benchmark's with only CRI calls.
 func bareLives(b *testing.B, rt *cri.Runtime, pods int) (up, down time.Duration) {
 	b.Helper()
 	sandboxes, containers := make([]string, pods), make([]string, pods)
@@ -198,14 +196,12 @@ func bareStop(ctx context.Context, rt *cri.Runtime, sandbox, container string) e
 	return rt.RemovePodSandbox(ctx, sandbox)
 }
 
-// manyPods is how many pods BenchmarkManyPods makes at once, beside fewPods that the
-// process has already: what its first pods take once and for all is not for each.
+// manyPods is how many pods BenchmarkManyPods creates at once, in addition to fewPods that already run, so that
+// the costs of the first pods do not count.
 const manyPods, fewPods = 100, 10
 
-// BenchmarkManyPods is what the process takes for each of a hundred pods, and what
-// it does while none of them does anything, for a minute. It runs once, whatever
-// -benchtime says, for a quarter of an hour: old versions of objects are kept for
-// watches until then.
+// BenchmarkManyPods measures the memory for each of a hundred pods, and CPU in an idle minute. It runs once,
+// whatever -benchtime is, for a quarter of an hour: until then old versions of objects are kept for watches.
 func BenchmarkManyPods(b *testing.B) { once(b, benchmarkManyPods) }
 
 func benchmarkManyPods(b *testing.B) {
@@ -221,7 +217,7 @@ func benchmarkManyPods(b *testing.B) {
 		})
 	}
 	run("few", fewPods)
-	time.Sleep(80 * time.Second) // what only a start needs is given back by then
+	time.Sleep(80 * time.Second) // memory of the start is returned by then
 	rss, anonymous := restingMemory(b, pid)
 	run("many", manyPods)
 	time.Sleep(12 * time.Minute)
@@ -234,8 +230,7 @@ func benchmarkManyPods(b *testing.B) {
 	b.ReportMetric((anonymousNow-anonymous)/manyPods, "KB-anonymous/pod")
 }
 
-// restingMemory is a minute's mean of a process' memory, in KB: it goes up and down
-// once a minute.
+// restingMemory is the mean of a process' memory over a minute, in KB, because it varies within each minute.
 func restingMemory(b *testing.B, pid int) (rss, anonymous float64) {
 	b.Helper()
 	const samples = 12

@@ -24,16 +24,16 @@ import (
 	"monopod/testdata/harness"
 )
 
-// Environment variables that ask for more than there is time for each day.
+// Environment variables for longer runs.
 const (
-	// agentKills is how often TestMonopodKilled kills monopod; 5.
+	// agentKills is how often TestMonopodKilled kills monopod; default 5.
 	agentKills = "MONOPOD_KILLS"
-	// containerdKills is how often TestContainerdKilled kills containerd; 4. The
-	// pause before each new start grows up to 3 s.
+	// containerdKills is how often TestContainerdKilled kills containerd; default 4. The pause before each
+	// restart grows up to 3 s.
 	containerdKills = "MONOPOD_CONTAINERD_KILLS"
 )
 
-// steady are pods that nobody touches, by name: nothing may become of them.
+// steady are pods that the test does not change, by name: nothing may happen to them.
 type steady map[string]string
 
 func (s *server) steady(t *testing.T) steady {
@@ -51,8 +51,7 @@ func (s *server) steady(t *testing.T) steady {
 	return pods
 }
 
-// instances are a pod's address and which containers it runs, each with how often
-// it was restarted.
+// instances are a pod's address and its containers, each with its restart count.
 func instances(p *corev1.Pod) string {
 	if p == nil {
 		return "gone"
@@ -66,7 +65,7 @@ func instances(p *corev1.Pod) string {
 	return out
 }
 
-// untouched checks that the pods are as they were, and ready.
+// untouched checks that the pods are unchanged, and ready.
 func (p steady) untouched(t *testing.T, s *server) {
 	t.Helper()
 	for name, was := range p {
@@ -87,8 +86,7 @@ func (p steady) remove(t *testing.T, s *server) {
 	}
 }
 
-// underChurn makes and removes pods for as long as kill is called, and checks that
-// it ends with everything in its place.
+// underChurn creates and removes pods while kill runs, and checks that everything ends as it should.
 func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 	t.Helper()
 	s.churn(t, 1, atATime)
@@ -125,8 +123,8 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 	s.settled(t, idle)
 }
 
-// TestMonopodKilled kills monopod, at any moment, while pods come and go. The next
-// one finds what the first left, and ends it.
+// TestMonopodKilled kills monopod, at any moment, while pods come and go. The next one finds what the first
+// left, and completes it.
 func TestMonopodKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -136,9 +134,8 @@ func TestMonopodKilled(t *testing.T) {
 	})
 }
 
-// TestContainerdKilled kills the containerd that monopod runs, at any moment, while
-// pods come and go. It comes back, what runs never stopped running, and what was
-// half done is done.
+// TestContainerdKilled kills the containerd that monopod runs, at any moment, while pods come and go. It
+// restarts, running containers keep running, and interrupted work is completed.
 func TestContainerdKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -156,7 +153,7 @@ func TestContainerdKilled(t *testing.T) {
 	})
 }
 
-// containerd is the process that monopod runs; 0: none now.
+// containerd returns the process that monopod runs; 0: none now.
 func (s *server) containerd(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir, "containerd", "containerd.pid"))
@@ -170,8 +167,8 @@ func (s *server) containerd(t testing.TB) int {
 	return pid
 }
 
-// TestRebooted takes away what a reboot takes: processes, mounts, links and
-// cgroups. What is written down says another boot.
+// TestRebooted removes what a reboot removes: processes, mounts, links and cgroups. All records have another
+// boot ID.
 func TestRebooted(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -210,7 +207,7 @@ func TestRebooted(t *testing.T) {
 	s.settled(t, idle)
 }
 
-// turnOff takes away what does not outlive a reboot. monopod is dead.
+// turnOff removes what does not survive a reboot. monopod is dead.
 func (s *server) turnOff(t *testing.T) {
 	t.Helper()
 	var inv inventory
@@ -258,7 +255,7 @@ func (s *server) turnOff(t *testing.T) {
 
 func procExists(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// anotherBoot has all records say that they are of another boot.
+// anotherBoot sets another boot ID in all records.
 func (s *server) anotherBoot(t *testing.T) {
 	t.Helper()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -26,13 +26,12 @@ import (
 	"monopod/store/storecmd"
 )
 
-// idleDir is the environment variable that makes TestIdleHour the process that is
-// watched; its value is the data folder.
+// idleDir is the environment variable that makes TestIdleHour the observed process; its value is the data
+// folder.
 const idleDir = "MONOPOD_TEST_IDLE_DIR"
 
-// An hour in which nobody asks for anything writes not one byte, though leases
-// are renewed, pods looked at, events expire and snapshots fall due. The kernel
-// counts what a process writes, so the hour passes in a process of its own.
+// An hour without requests writes no byte, although leases are renewed, pods synced, events expire and snapshots
+// are due. The kernel counts a process' writes, so the hour passes in a separate process.
 func TestIdleHour(t *testing.T) {
 	if dir := os.Getenv(idleDir); dir != "" {
 		synctest.Test(t, func(t *testing.T) { idleHour(t, dir) })
@@ -50,11 +49,11 @@ func TestIdleHour(t *testing.T) {
 	}
 }
 
-// idlePods is how many pods run meanwhile.
+// idlePods is the number of running pods.
 const idlePods = 5
 
-// idleHour runs what `monopod serve` runs, but for the listeners and the watch of
-// the images' folder, whose system calls no virtual time waits for.
+// idleHour runs the parts of `monopod serve`, except for the listeners and the watch of the images' folder,
+// whose system calls would block virtual time.
 func idleHour(t *testing.T, dir string) {
 	ctx, stop := context.WithCancel(t.Context())
 	resources := registry.Resources()
@@ -101,8 +100,8 @@ func idleHour(t *testing.T, dir string) {
 // hourOfLeases is how often a node renews its lease in an hour: every 10 s.
 const hourOfLeases = 360
 
-// startParts starts the controllers, the agent and what keeps the state; they end
-// with ctx, and stopped waits for that.
+// startParts starts the controllers, the agent and the state's maintenance; they end with ctx, and stopped waits
+// for that.
 func startParts(ctx context.Context, t *testing.T, dir string, api client.Client, state *storecmd.State) (stopped func()) {
 	t.Helper()
 	cfg := controllers.Default()
@@ -147,8 +146,8 @@ func startParts(ctx context.Context, t *testing.T, dir string, api client.Client
 	}
 }
 
-// createPod creates a pod with a probe every 10 s. It has no token: those are
-// renewed every 48 minutes, in memory (a tmpfs), which is no disk but counts.
+// createPod creates a pod with a probe every 10 s. It has no token: those are renewed every 48 minutes in a
+// tmpfs, which is not a disk but counts.
 func createPod(t *testing.T, api client.Client, name string) {
 	t.Helper()
 	p := &corev1.Pod{
@@ -180,12 +179,10 @@ func readyPods(t *testing.T, api client.Client) (n int) {
 	return n
 }
 
-// ioCount is what this process wrote: bytes handed to the kernel, in how many
-// calls, and those of them that a disk is to keep.
+// ioCount is what this process wrote: bytes and number of calls, and the bytes for a disk.
 type ioCount struct{ Handed, Calls, Disk uint64 }
 
-// wakeUp is what Go's scheduler now and then writes to itself (an eventfd), which
-// the kernel counts like any other write.
+// wakeUp is what Go's scheduler sometimes writes to itself (an eventfd), which the kernel counts as a write.
 const wakeUp = 8
 
 func (c ioCount) since(before ioCount) ioCount {

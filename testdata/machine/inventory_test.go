@@ -24,8 +24,7 @@ import (
 	"monopod/agent/runtime/containerd"
 )
 
-// inventory is what a monopod has on this machine because of its pods: by kind,
-// the names of all there are.
+// inventory is everything that a monopod has on this machine for its pods: names by kind.
 type inventory map[string][]string
 
 // take counts everything. What cannot be counted fails the test.
@@ -63,7 +62,7 @@ func (s *server) take(t testing.TB) inventory {
 	return inv
 }
 
-// more is what now has and inv has not.
+// more returns what now has and inv has not.
 func (inv inventory) more(now inventory) inventory {
 	more := inventory{}
 	for kind, list := range now {
@@ -76,10 +75,10 @@ func (inv inventory) more(now inventory) inventory {
 	return more
 }
 
-// socket is where the containerd of the data folder listens.
+// socket is the address of the data folder's containerd.
 func (s *server) socket() string { return filepath.Join(s.Dir, "containerd", "containerd.sock") }
 
-// takeRuntime asks containerd itself, beneath CRI.
+// takeRuntime lists from containerd itself, below CRI.
 func (s *server) takeRuntime(inv inventory) error {
 	client, err := client.New(s.socket(), client.WithDefaultNamespace("k8s.io"), client.WithTimeout(10*time.Second))
 	if err != nil {
@@ -114,8 +113,7 @@ func (s *server) takeRuntime(inv inventory) error {
 	}))
 }
 
-// takeProcesses finds shims, which are told the socket, and what runs in the
-// pods' cgroups.
+// takeProcesses finds shims, by the socket in their arguments, and processes in the pods' cgroups.
 func (s *server) takeProcesses(inv inventory) error {
 	procs, err := procfs.AllProcs()
 	if err != nil {
@@ -145,7 +143,7 @@ func (s *server) takeMounts(inv inventory) error {
 	return err
 }
 
-// takePorts reads the host ports that are led to pods, and how many rules do so.
+// takePorts reads the host ports that lead to pods, and the number of their rules.
 func (s *server) takePorts(inv inventory) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -178,8 +176,7 @@ func (s *server) takePorts(inv inventory) error {
 	return errors.Join(err, err2)
 }
 
-// shimSocket is where containerd 1.6 has the shim of a sandbox listen: outside of
-// the data folder.
+// shimSocket is the path of a sandbox's shim in containerd 1.6: outside of the data folder.
 func (s *server) shimSocket(sandbox string) string {
 	sum := sha256.Sum256([]byte(filepath.Join(s.socket(), "k8s.io", sandbox)))
 	return filepath.Join("/run/containerd/s", fmt.Sprintf("%x", sum))

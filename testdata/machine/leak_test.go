@@ -24,14 +24,13 @@ import (
 	"monopod/testdata/harness"
 )
 
-// leakCycles asks for more than there is time for each day: how many pods TestLeaks
-// makes and removes; 40.
+// leakCycles is for longer runs: how many pods TestLeaks creates and removes; default 40.
 const leakCycles = "MONOPOD_LEAK_CYCLES"
 
-// atATime is how many pods a test of churn makes at once.
+// atATime is how many pods a churn test creates concurrently.
 const atATime = 8
 
-// asked is a number from the environment.
+// asked reads a number from the environment.
 func asked(t testing.TB, name string, usual int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -48,7 +47,7 @@ func asked(t testing.TB, name string, usual int) int {
 // server is the monopod of a test.
 type server struct{ *harness.Server }
 
-// open starts monopod with containerd on a folder of its own.
+// open starts monopod with containerd on its own folder.
 func open(t *testing.T, flags ...string) *server {
 	t.Helper()
 	harness.NeedsContainerd(t)
@@ -57,7 +56,7 @@ func open(t *testing.T, flags ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A machine short of disk is not what is tested here.
+	// The test is not about a machine with little free disk.
 	s := &server{harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...)...)}
 	t.Cleanup(func() {
 		s.CleanUp(true)
@@ -79,8 +78,7 @@ func (s *server) begin(t testing.TB) {
 	}
 }
 
-// call sends a request, and reads the answer into out unless that is nil. The code
-// is 0 where there is no answer.
+// call sends a request, and decodes the response into out unless that is nil. The code is 0 without a response.
 func (s *server) call(method, path string, in, out any) (code int, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -109,8 +107,7 @@ func (s *server) call(method, path string, in, out any) (code int, err error) {
 	return resp.StatusCode, err
 }
 
-// pod is the pod as it is now; nil when there is none. A server that is away is
-// asked again.
+// pod returns the current pod; nil if it does not exist. It repeats the request while the server is down.
 func (s *server) pod(t testing.TB, name string) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -164,7 +161,7 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// shapes are pods of every sort; those after the first ready come to be ready.
+// shapes are pods of every kind; those after the first ready become ready.
 func shapes() (ready, others []corev1.PodSpec) {
 	one := func(args ...string) corev1.PodSpec {
 		return corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", Args: args}}}
@@ -203,7 +200,7 @@ func shapes() (ready, others []corev1.PodSpec) {
 		[]corev1.PodSpec{one("sleep", "100ms", "exit", "1"), one("exit", "1"), ends, pulls, config, command}
 }
 
-// cycle makes one pod of any shape and removes it in any way, at any time.
+// cycle creates one pod of any shape and removes it in any way, at any time.
 func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 	t.Helper()
 	ready, others := shapes()
@@ -236,14 +233,14 @@ func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 	}
 }
 
-// unhurried is longer than any pod here should need to end.
+// unhurried is longer than any pod here needs to end.
 const unhurried = 5 * time.Second
 
-// hostPorts are those that pods had, each once.
+// hostPorts are those that the pods used, each once.
 var hostPorts atomic.Int32
 
-// insist sends a write until a server that is away is back. What it did before it
-// went away is not done again.
+// insist repeats a write until the server is back. A write that took effect before the server went down is not
+// repeated.
 func (s *server) insist(t testing.TB, method, path string, in any) {
 	t.Helper()
 	var err error
@@ -260,7 +257,7 @@ func (s *server) insist(t testing.TB, method, path string, in any) {
 	}
 }
 
-// churn makes and removes pods, several at a time.
+// churn creates and removes pods, several concurrently.
 func (s *server) churn(t testing.TB, seed uint64, cycles int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -275,14 +272,14 @@ func (s *server) churn(t testing.TB, seed uint64, cycles int) {
 	all.Wait()
 }
 
-// vitals are what of this machine a monopod takes for itself.
+// vitals are the resources of this machine that a monopod uses.
 type vitals struct {
 	goroutines, files      int // of monopod
 	containerdFiles, tasks int // of its containerd
-	kilobytes              int // resident, of monopod
+	kilobytes              int // RSS of monopod
 }
 
-// feel waits until monopod is at rest and measures it.
+// feel waits until monopod is idle and measures it.
 func (s *server) feel(t testing.TB) vitals {
 	t.Helper()
 	_, metrics := s.Get("/metrics")
@@ -303,7 +300,7 @@ func (s *server) feel(t testing.TB) vitals {
 	return v
 }
 
-// metric is the value of the series without labels.
+// metric returns the value of the series without labels.
 func metric(t testing.TB, text, name string) int {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -319,8 +316,7 @@ func metric(t testing.TB, text, name string) int {
 	return 0
 }
 
-// settled waits until nothing is left that was not there before, and says what
-// does not go.
+// settled waits until nothing is left that was not there before, and returns what remains.
 func (s *server) settled(t testing.TB, before inventory) {
 	t.Helper()
 	var left inventory
@@ -332,8 +328,7 @@ func (s *server) settled(t testing.TB, before inventory) {
 	}
 }
 
-// images waits until only images and the rules of the network are there, and
-// returns those.
+// images waits until only images and the network's rules are left, and returns those.
 func (s *server) images(t testing.TB) inventory {
 	t.Helper()
 	all := s.take(t)
@@ -345,14 +340,13 @@ func (s *server) images(t testing.TB) inventory {
 	return own
 }
 
-// Pods of every shape that come and go in any order leave nothing behind: no
-// process, sandbox, container, snapshot, lease, content, namespace, mount,
-// cgroup, link, address, host port, folder, log, nor, in monopod and its
-// containerd, a goroutine or an open file.
+// Pods of every shape that come and go in any order leave nothing behind: no process, sandbox, container,
+// snapshot, lease, content, namespace, mount, cgroup, link, address, host port, folder, log, nor, in monopod and
+// its containerd, a goroutine or an open file.
 func TestLeaks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	s.churn(t, 1, 3*atATime) // whatever is made once is made
+	s.churn(t, 1, 3*atATime) // what is created only once is created
 	idle := s.images(t)
 	before := s.feel(t)
 	for round := range max(1, asked(t, leakCycles, 40)/leakRound) {
@@ -365,11 +359,11 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// leakRound is after how many cycles TestLeaks looks at what is left.
+// leakRound is after how many cycles TestLeaks checks for leaks.
 const leakRound = 100
 
-// slack is by how much a number of goroutines, files or threads may differ at
-// rest: connections of clients that just left, timers of the runtime.
+// slack is by how much the number of goroutines, files or threads may vary: connections of clients that just
+// left, timers of the runtime.
 const slack = 8
 
 func (v vitals) check(t testing.TB, before vitals) {
@@ -384,7 +378,7 @@ func (v vitals) check(t testing.TB, before vitals) {
 	}
 }
 
-// nodeReady asks for the node's condition Ready.
+// nodeReady returns the node's condition Ready.
 func (s *server) nodeReady() bool {
 	var node corev1.Node
 	if _, err := s.call(http.MethodGet, "/api/v1/nodes/node1", nil, &node); err != nil {

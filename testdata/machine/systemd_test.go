@@ -21,8 +21,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// machine is a systemd with a logind of its own, which testdata/systemd.sh starts,
-// and the monopod that it runs.
+// machine is a private systemd with its logind, which testdata/systemd.sh starts, and the monopod that it runs.
 type machine struct {
 	*server
 	programs harness.Programs
@@ -32,8 +31,8 @@ type machine struct {
 	out      *bytes.Buffer // read after over
 }
 
-// TestSystemd installs the unit of docs/operation.md in a real systemd, and has a
-// real logind power the machine off.
+// TestSystemd installs the unit of docs/operation.md in a real systemd, and makes a real logind power the
+// machine off.
 func TestSystemd(t *testing.T) {
 	needsSystemd(t)
 	programs := harness.Build(t)
@@ -76,20 +75,19 @@ func TestSystemd(t *testing.T) {
 	m.checkEnd(t)
 }
 
-// calledOff has the machine stay up after all, which is found out when the pods have
-// ended: new ones come in.
+// calledOff cancels the shutdown, which monopod detects when the pods have ended: new pods are admitted.
 func (m *machine) calledOff(t *testing.T) {
 	t.Helper()
 	m.run(t, "systemctl", "poweroff")
 	m.until(t, "pods end", func() bool { return !m.nodeReady() })
 	m.run(t, "systemctl", "mask", "--runtime", "poweroff.target")
-	m.insist(t, http.MethodDelete, podPath+"/deaf", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) // which it waits for
+	m.insist(t, http.MethodDelete, podPath+"/deaf", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) // which the shutdown waits for
 	m.await(t, "vital", isTerminated)
 	m.until(t, "the node is back", m.nodeReady)
 	m.run(t, "systemctl", "unmask", "--runtime", "poweroff.target")
 }
 
-// checkEnd looks with another monopod at how the pods ended.
+// checkEnd checks with another monopod how the pods ended.
 func (m *machine) checkEnd(t *testing.T) {
 	t.Helper()
 	m.server = &server{harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake", "--node-name=node1")}
@@ -116,7 +114,7 @@ func isTerminated(p *corev1.Pod) bool {
 	return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated"
 }
 
-// create makes a pod that ends when it must, after grace.
+// create creates a pod that ends only when it is stopped, after grace.
 func (m *machine) create(t *testing.T, name, class string, grace time.Duration) {
 	t.Helper()
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
@@ -131,13 +129,12 @@ func needsSystemd(t *testing.T) {
 	for program, pkg := range map[string]string{"systemctl": "systemd", "/lib/systemd/systemd": "systemd", "/lib/systemd/systemd-logind": "systemd",
 		"dbus-daemon": "dbus", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("left out: there is no %s: apt-get install %s", program, pkg)
+			t.Skipf("skipped: there is no %s: apt-get install %s", program, pkg)
 		}
 	}
 }
 
-// newMachine is one that is off, with the unit and logind's settings as
-// docs/operation.md has them.
+// newMachine returns a machine that is off, with the unit and logind's settings of docs/operation.md.
 func newMachine(t *testing.T, programs harness.Programs) *machine {
 	t.Helper()
 	root, err := os.MkdirTemp("", "mpsd") // short: socket paths have 107 bytes
@@ -145,7 +142,7 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1g"); err != nil {
-		t.Skip("left out: no file system can be mounted: ", err)
+		t.Skip("skipped: no file system can be mounted: ", err)
 	}
 	m := &machine{server: &server{&harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs, root: root}
 	t.Cleanup(func() { m.remove(t) })
@@ -178,8 +175,7 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	return m
 }
 
-// boot returns when systemd has started what it starts. Whether it can here is the
-// machine's affair.
+// boot returns when systemd has started. Whether it can start here depends on the machine.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.out, m.over = &bytes.Buffer{}, make(chan struct{})
@@ -196,7 +192,7 @@ func (m *machine) boot(t *testing.T) {
 	if !harness.Eventually(harness.Enough, func() bool { return m.booted(t) }) {
 		_ = m.cmd.Process.Kill()
 		<-m.over
-		t.Skipf("left out: systemd does not come up in namespaces on this machine: %s", m.out)
+		t.Skipf("skipped: systemd does not start in namespaces on this machine: %s", m.out)
 	}
 }
 
@@ -205,7 +201,7 @@ func (m *machine) booted(t *testing.T) bool {
 	select {
 	case <-m.over:
 		if _, err := os.Stat(filepath.Join(m.root, "booted")); err != nil {
-			t.Skipf("left out: this machine lets no systemd run in namespaces: %s", m.out)
+			t.Skipf("skipped: this machine cannot run systemd in namespaces: %s", m.out)
 		}
 		t.Fatalf("systemd ended: %s", m.out)
 	default:
@@ -214,7 +210,7 @@ func (m *machine) booted(t *testing.T) bool {
 	return string(state) == "running\n" || string(state) == "degraded\n" // by a unit of this machine
 }
 
-// inside is a command in the machine.
+// inside returns a command that runs in the machine.
 func (m *machine) inside(args ...string) *exec.Cmd {
 	pid := m.cmd.Process.Pid
 	if children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid)); err == nil {
@@ -254,10 +250,10 @@ func (m *machine) awaitOff(t *testing.T) {
 	})
 }
 
-// remove ends the machine and takes away what it was made of.
+// remove stops the machine and removes its files.
 func (m *machine) remove(t *testing.T) {
 	if m.cmd != nil {
-		_ = m.cmd.Process.Kill() // and with it all that is inside
+		_ = m.cmd.Process.Kill() // and with it everything inside
 		<-m.over
 	}
 	made, _ := os.ReadFile(filepath.Join(m.root, "state", "made"))

@@ -1,15 +1,15 @@
 package main
 
-// rule is a recording rule; its labels are set on what it yields.
+// rule is a recording rule; its labels are set on its results.
 type rule struct {
 	record, expr string
 	labels       map[string]string
 }
 
-// ofPod joins the node of each pod to series that have none.
+// ofPod joins the node of each pod to series without one.
 const ofPod = ` * on (cluster, namespace, pod) group_left(node) topk by (cluster, namespace, pod) (1, max by (cluster, namespace, pod, node) (kube_pod_info{node!=""}))`
 
-// rules are in the order in which they need each other.
+// rules are in the order of their dependencies.
 var rules = []rule{
 	{"node_namespace_pod:kube_pod_info:", `topk by (cluster, namespace, pod) (1, max by (cluster, node, namespace, pod) (label_replace(kube_pod_info{job="kube-state-metrics", node!=""}, "pod", "$1", "pod", "(.*)")))`, nil},
 	{"node_namespace_pod_container:container_cpu_usage_seconds_total:sum_irate", `sum by (cluster, namespace, pod, container) (irate(container_cpu_usage_seconds_total{job="cadvisor", image!=""}[5m]))` + ofPod, nil},
@@ -35,11 +35,11 @@ var rules = []rule{
 	{"cluster_verb_scope:apiserver_request_sli_duration_seconds_count:increase", `sum by (cluster, verb, scope) (increase(apiserver_request_sli_duration_seconds_count[5m]))`, nil},
 	{"cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:increase", `sum by (cluster, verb, scope, le) (increase(apiserver_request_sli_duration_seconds_bucket[5m]))`, nil},
 	{"code:apiserver_request_total:increase", `sum by (cluster, code, verb) (increase(apiserver_request_total{job="apiserver", verb=~"LIST|GET|POST|PUT|PATCH|DELETE"}[5m]))`, nil},
-	// Without requests of all the cluster or of a single object, as in upstream's rules, there is no ratio.
+	// Without LIST requests or requests for a single object, as in upstream's rules, there is no ratio.
 	{"apiserver_request:availability", `1 - (sum by (cluster) (cluster_verb_scope:apiserver_request_sli_duration_seconds_count:increase{verb=~"LIST|GET"}) - (sum by (cluster) (cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:increase{verb=~"LIST|GET", scope=~"resource|", le=~"1(\\.0)?"}) or vector(0)) - sum by (cluster) (cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:increase{verb=~"LIST|GET", scope="namespace", le=~"5(\\.0)?"}) - sum by (cluster) (cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:increase{verb=~"LIST|GET", scope="cluster", le=~"30(\\.0)?"})) / sum by (cluster) (code:apiserver_request_total:increase{verb=~"LIST|GET"})`, map[string]string{"verb": "read"}},
 }
 
-// panel is one graph or number. quiet says why it may be empty though all is well.
+// panel is one graph or number. quiet is why it may be empty in a healthy cluster.
 type panel struct{ name, expr, quiet string }
 
 type board struct {
@@ -47,7 +47,7 @@ type board struct {
 	panels []panel
 }
 
-// network are the panels of traffic, summed by labels, of what selects.
+// network returns the panels of traffic of the selected series, summed by labels.
 func network(selects, by string) []panel {
 	var out []panel
 	for _, m := range []string{"receive_bytes", "transmit_bytes", "receive_packets", "transmit_packets", "receive_packets_dropped", "transmit_packets_dropped"} {
@@ -56,8 +56,8 @@ func network(selects, by string) []panel {
 	return out
 }
 
-// quietDisk: a pod that neither reads nor writes has no such series with cAdvisor either.
-const quietDisk = "the kernel counts no device for these pods"
+// quietDisk: a pod without disk I/O has no such series with cAdvisor either.
+const quietDisk = "the kernel reports no device for these pods"
 
 func disk(selects, by string) []panel {
 	var out []panel
@@ -69,7 +69,7 @@ func disk(selects, by string) []panel {
 
 const workload = ` * on (namespace, pod) group_left(workload, workload_type) namespace_workload_pod:kube_pod_owner:relabel{cluster="$cluster", namespace="$namespace", workload_type=~"$type"}`
 
-// boards are the common dashboards, by the names that they have there.
+// boards are the common dashboards, by their names.
 var boards = []board{
 	{"Compute Resources / Cluster", append(append([]panel{
 		{name: "CPU Utilisation", expr: `cluster:node_cpu:ratio_rate5m{cluster="$cluster"}`},
@@ -144,7 +144,7 @@ var boards = []board{
 		{name: "Cgroup manager operation rate", expr: `sum by (instance, operation_type) (rate(kubelet_cgroup_manager_duration_seconds_count{cluster="$cluster", job="kubelet", instance=~"$instance"}[$__rate_interval]))`},
 		{name: "Cgroup manager duration", expr: `histogram_quantile(0.99, sum by (instance, operation_type, le) (kubelet_cgroup_manager_duration_seconds_bucket{cluster="$cluster", job="kubelet", instance=~"$instance"}))`},
 		{name: "PLEG relist rate", expr: `sum by (instance) (rate(kubelet_pleg_relist_duration_seconds_count{cluster="$cluster", job="kubelet", instance=~"$instance"}[$__rate_interval]))`},
-		{name: "PLEG relist duration", expr: `node_quantile:kubelet_pleg_relist_duration_seconds:histogram_quantile{cluster="$cluster", instance=~"$instance"}`, quiet: "the runtime is listed each five minutes only"},
+		{name: "PLEG relist duration", expr: `node_quantile:kubelet_pleg_relist_duration_seconds:histogram_quantile{cluster="$cluster", instance=~"$instance"}`, quiet: "the runtime is listed only every five minutes"},
 		{name: "Memory", expr: `process_resident_memory_bytes{cluster="$cluster", job="kubelet", metrics_path="/metrics", instance=~"$instance"}`},
 		{name: "CPU usage", expr: `rate(process_cpu_seconds_total{cluster="$cluster", job="kubelet", metrics_path="/metrics", instance=~"$instance"}[$__rate_interval])`},
 		{name: "Goroutines", expr: `go_goroutines{cluster="$cluster", job="kubelet", metrics_path="/metrics", instance=~"$instance"}`},

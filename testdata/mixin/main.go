@@ -1,11 +1,10 @@
-// Command mixin asks a running Monopod what the dashboards of kubernetes-mixin ask of a
-// cluster, and fails when a panel that has something to show is empty.
+// Command mixin evaluates the dashboards of kubernetes-mixin for a running Monopod, and fails if a panel is
+// empty that should not be.
 //
-// It scrapes the API server and the node's own port twice, the latter with the token of a
-// service account as Prometheus does, gives the samples times half a minute apart, and
-// evaluates the recording rules and the panels' expressions with Prometheus' own engine.
-// The series of kube-state-metrics and of node-exporter, which are programs of their own,
-// are made from the objects of the API and from /proc.
+// It scrapes the API server and the node's own port twice, the latter with a service account token as Prometheus
+// does, sets the times of the samples half a minute apart, and evaluates the recording rules and the panels'
+// expressions with Prometheus' engine. The series of kube-state-metrics and of node-exporter, which are separate
+// programs, are derived from the objects of the API and from /proc.
 //
 //	mixin TOKEN-FILE      with kubectl in PATH and KUBECONFIG set
 package main
@@ -34,7 +33,7 @@ func main() {
 	}
 }
 
-// interval is between the two scrapes, as Prometheus counts.
+// interval is the time between the two scrapes for Prometheus.
 const interval = 30 * time.Second
 
 func run(ctx context.Context, tokenFile string) error {
@@ -44,7 +43,7 @@ func run(ctx context.Context, tokenFile string) error {
 	}
 	db := &memory{}
 	now := time.Now()
-	if err := c.work(ctx); err != nil { // what is counted for the first time has no rate
+	if err := c.work(ctx); err != nil { // a counter that is new has no rate
 		return err
 	}
 	if err := c.scrape(ctx, db, now.Add(-interval)); err != nil {
@@ -97,7 +96,7 @@ func run(ctx context.Context, tokenFile string) error {
 	return nil
 }
 
-// has says whether a panel shows a number.
+// has reports whether a panel has a value.
 func has(v promql.Vector) bool {
 	for _, s := range v {
 		if !math.IsNaN(s.F) {

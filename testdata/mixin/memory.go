@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// memory is a storage of few samples.
+// memory is a storage for a few samples.
 type memory struct {
 	series map[string]*series
 }
@@ -37,7 +37,7 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
-// add appends a sample, which is newer than those that its series has.
+// add appends a sample, which is newer than those of its series.
 func (m *memory) add(l labels.Labels, at time.Time, value float64) {
 	if m.series == nil {
 		m.series = map[string]*series{}

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// cluster is where to scrape: the API server by kubectl, the node by its own port.
+// cluster is what to scrape: the API server through kubectl, the node at its own port.
 type cluster struct {
 	node   string // https://address:port
 	token  string
@@ -49,7 +49,7 @@ func newCluster(ctx context.Context, tokenFile string) (*cluster, error) {
 	}, nil
 }
 
-// kubectl returns what it prints.
+// kubectl returns kubectl's output.
 func kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	var stderr bytes.Buffer
@@ -69,8 +69,7 @@ func get(ctx context.Context, into any, args ...string) error {
 	return json.Unmarshal(out, into)
 }
 
-// work has every kind of request made, and pods use processors and the network, so that
-// rates have something to tell of.
+// work sends every kind of request, and makes pods use CPU and the network, so that rates are not empty.
 func (c *cluster) work(ctx context.Context) error {
 	commands := [][]string{
 		{"get", "pods", "-A"}, {"create", "configmap", "written"}, {"annotate", "configmap", "written", "a=b"}, {"get", "configmap", "written"}, {"delete", "configmap", "written"},
@@ -92,7 +91,7 @@ func (c *cluster) work(ctx context.Context) error {
 	return nil
 }
 
-// scrape adds all that Prometheus finds.
+// scrape adds all of Prometheus' targets.
 func (c *cluster) scrape(ctx context.Context, db *memory, at time.Time) error {
 	api, err := kubectl(ctx, "get", "--raw", "/metrics")
 	if err != nil {

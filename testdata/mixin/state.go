@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// object is what is read of objects of several kinds.
+// object contains the fields that are read of objects of several kinds.
 type object struct {
 	Items    []object
 	Data     map[string]string
@@ -36,7 +36,7 @@ type object struct {
 	}
 }
 
-// stateMetrics are those series of kube-state-metrics that the dashboards need.
+// stateMetrics adds the series of kube-state-metrics that the dashboards need.
 func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 	add := func(name string, value float64, of ...string) {
 		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "kube-state-metrics", "instance", "state"}, of...)...), at, value)
@@ -78,7 +78,7 @@ func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 	return nil
 }
 
-// quantity reads those that the test writes.
+// quantity parses those of the test's objects.
 func quantity(q string) float64 {
 	unit := 1.0
 	for suffix, factor := range map[string]float64{"m": 0.001, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30} {
@@ -91,7 +91,7 @@ func quantity(q string) float64 {
 	return n * unit
 }
 
-// nodeExporter adds the use of the machine's processors and memory.
+// nodeExporter adds the usage of the machine's CPUs and memory.
 func nodeExporter(db *memory, at time.Time) error {
 	add := func(name string, value float64, of ...string) {
 		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "node-exporter", "instance", "node1:9100", "node", "node1"}, of...)...), at, value)

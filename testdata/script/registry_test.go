@@ -11,7 +11,7 @@ import (
 
 type registryKey struct{}
 
-// registryOf is the registry of a script, once it has one.
+// registryOf returns the registry of a script, which is started on first use.
 type registryOf struct{ *registrytest.Registry }
 
 // askRegistry is the scripts' command registry.
@@ -40,7 +40,7 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// filesOf are files of the script, for an image.
+// filesOf returns files of the script, for an image.
 func filesOf(ts *testscript.TestScript, names []string) (out []image.File) {
 	for _, name := range names {
 		out = append(out, image.File{Path: name, Mode: 0o755, Data: []byte(ts.ReadFile(name))})

@@ -50,7 +50,7 @@ import (
 //	background NAME CMD... start CMD with its output in the file NAME
 //	kubectl ARGS...        run it with what the script says; stdout and stderr are kept
 
-// programs are what the scripts run.
+// programs are the programs that the scripts run.
 type programs struct{ harness.Programs }
 
 func buildAll(t testing.TB) programs {
@@ -61,7 +61,7 @@ func buildAll(t testing.TB) programs {
 	return b
 }
 
-// world is what a set of scripts runs over.
+// world is the environment of a set of scripts.
 type world struct {
 	runtime string // --runtime
 	monopod string // its build: harness.Race or harness.Plain
@@ -70,8 +70,8 @@ type world struct {
 
 func TestScripts(t *testing.T) {
 	b := buildAll(t)
-	// On containerd monopod is the network plugin too, and with the race detector each
-	// pod's network would take seconds of a core: there it is the build that users have.
+	// On containerd monopod is also the network plugin, and the race detector would cost seconds of CPU for each
+	// pod's network: the scripts use the release build there.
 	for runtime, build := range map[string]string{"fake": harness.Race, "containerd": harness.Plain} {
 		t.Run(runtime, func(t *testing.T) {
 			if runtime == "containerd" {
@@ -86,9 +86,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestKubectl runs the scripts of kubectl's commands with the newest kubectl,
-// which the test builds, and with the one that the machine has; the second time without
-// the race detector, whose cost is most of a script's.
+// TestKubectl runs the scripts of kubectl's commands with the newest kubectl, which the test builds, and with
+// the machine's; the second time without the race detector, which is most of a script's cost.
 func TestKubectl(t *testing.T) {
 	b := buildAll(t)
 	t.Run("newest", func(t *testing.T) {
@@ -99,7 +98,7 @@ func TestKubectl(t *testing.T) {
 		t.Parallel()
 		path, err := exec.LookPath("kubectl")
 		if err != nil {
-			t.Skip("left out: there is no kubectl on this machine's PATH")
+			t.Skip("skipped: there is no kubectl in PATH")
 		}
 		b.runScripts(t, "kubectl", world{"fake", harness.Plain, path})
 	})
@@ -126,8 +125,7 @@ func (b programs) runScripts(t *testing.T, dir string, over world) {
 	})
 }
 
-// condition says whether a line is for this runtime, for those that have an ability,
-// or for a machine that has loop devices.
+// condition evaluates a condition of a line: the runtime, an ability of it, or a machine that has loop devices.
 func condition(name, runtime string) (bool, error) {
 	if name == "loop" {
 		_, loop := os.Stat("/dev/loop-control")
@@ -144,7 +142,7 @@ func condition(name, runtime string) (bool, error) {
 	return can(name, v)
 }
 
-// can says whether a runtime has the ability that a condition is named after.
+// can reports whether a runtime has the ability of a condition.
 func can(name string, v *cri.VersionResponse) (bool, error) {
 	is := abilities.Of(v)
 	switch name {
@@ -154,13 +152,13 @@ func can(name string, v *cri.VersionResponse) (bool, error) {
 		return is.Images, nil
 	case "imagefolders":
 		return is.ImageSubPaths, nil
-	case "userns": // containerd tells of both since 2.0, as of CDI; the fake runtime of neither
+	case "userns": // containerd reports both since 2.0, like CDI; the fake runtime reports neither
 		return is.CDI && v.RuntimeName == "containerd", nil
 	}
 	return false, fmt.Errorf("no runtime and no ability is called %q", name)
 }
 
-// versionOf is that of the fake runtime, or of the containerd that is first in PATH.
+// versionOf returns the version of the fake runtime, or of the containerd that is first in PATH.
 func versionOf(runtime string) (*cri.VersionResponse, error) {
 	if runtime == "fake" {
 		return &cri.VersionResponse{RuntimeName: runtime}, nil
@@ -219,7 +217,7 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	env.Setenv("SAMPLE", sample)
 	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
-	env.Defer(func() { // after those of the script's commands: what they started has ended
+	env.Defer(func() { // after the cleanups of the script's commands, so that what they started has ended
 		atRest := atRest(env.T(), s)
 		s.CleanUp(over.runtime == "containerd")
 		unix.Unmount(dir, unix.MNT_DETACH) // a script may have mounted a small disk there
@@ -229,24 +227,22 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	return nil
 }
 
-// atRest says what a server that still runs at the end of its script does, although
-// nobody asks anything of it.
+// atRest checks that a server that still runs at the end of its script has nothing to do.
 func atRest(t testscript.T, s *harness.Server) error {
 	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() {
-		return nil // it is known why
+		return nil // the reason is known
 	}
 	if !s.Running() {
-		t.Log("not asked whether it settles: no monopod runs at the end")
+		t.Log("not checked whether it settles: no monopod runs at the end")
 		return nil
 	}
 	return s.Settled()
 }
 
-// told bounds what a failed test shows of a server's log, in bytes: its end.
+// told is how much of a server's log a failed test shows, in bytes, from its end.
 const told = 64 << 10
 
-// sound fails the test of a server that has ended; one that has failed shows what the
-// server had to say.
+// sound fails the test if the server has failed, and shows its log.
 func sound(t testscript.T, s *harness.Server, atRest error) {
 	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() && s.Log != nil {
 		log := s.Log.String()
@@ -262,8 +258,7 @@ func sound(t testscript.T, s *harness.Server, atRest error) {
 
 func of(ts *testscript.TestScript) *harness.Server { return ts.Value(serverKey{}).(*harness.Server) }
 
-// named is the server that a command is about, which may begin with -as NAME,
-// and the name of its node.
+// named returns the server of a command, which may begin with -as NAME, and the name of its node.
 func named(ts *testscript.TestScript, args []string) (s *harness.Server, node string, rest []string) {
 	if len(args) < 2 || args[0] != "-as" {
 		return of(ts), "node1", args
@@ -284,7 +279,7 @@ func named(ts *testscript.TestScript, args []string) (s *harness.Server, node st
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s, node, args := named(ts, args)
-	// How full the disk is of the machine that the tests run on is no matter.
+	// The tests must not depend on the free disk space of the machine.
 	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi"}
 	*s = *harness.NewServer(ts.Getenv("MONOPOD"), s.Dir, append(own, args...)...)
 	s.Start()
@@ -332,9 +327,8 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// sparingly runs a command at once and then again when the server's state has changed,
-// or after a pause that grows: each kubectl takes a fifth of a second of a core to start.
-// It returns what the last run printed.
+// sparingly runs a command at once and then again when the server's state has changed, or after a growing pause:
+// each kubectl needs a fifth of a second of CPU to start. It returns the output of the last run.
 func sparingly() func(*testscript.TestScript, []string) string {
 	var out, revision string
 	var last time.Time
@@ -361,7 +355,7 @@ func never(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// output runs a command and returns what it prints, whatever becomes of it.
+// output runs a command and returns its output, whatever its exit code.
 func output(ts *testscript.TestScript, args []string) string {
 	cmd := prepared(ts, args)
 	out, _ := cmd.CombinedOutput()

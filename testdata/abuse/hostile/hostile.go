@@ -1,5 +1,5 @@
-// Package hostile has the requests that cost a server the most for their length:
-// each has taken a gigabyte or minutes of some API server.
+// Package hostile contains the most expensive requests for their length: each has cost an API server a gigabyte
+// or minutes.
 package hostile
 
 import (
@@ -23,7 +23,7 @@ const (
 	review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
-// Requests are one of every kind, about a ConfigMap and pods of a namespace.
+// Requests returns one of every kind, about a ConfigMap and pods of a namespace.
 func Requests(namespace string) []Request {
 	ns := "/api/v1/namespaces/" + namespace
 	confs, conf, pods := ns+"/configmaps", ns+"/configmaps/target", ns+"/pods"
@@ -104,8 +104,7 @@ func laughs() string {
 	return out.String()
 }
 
-// field is field 2 of a protobuf message: the object of an envelope, the spec of a
-// pod, its containers.
+// field is field 2 of a protobuf message: the object of an envelope, the spec of a pod, its containers.
 func field(inner string) string {
 	return string(binary.AppendUvarint([]byte{2<<3 | 2}, uint64(len(inner)))) + inner
 }

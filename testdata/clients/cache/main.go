@@ -1,10 +1,9 @@
-// Cache is controller-runtime's cache and client over every kind that is served,
-// as operators use them:
+// Cache runs controller-runtime's cache and client over every served kind, as operators do:
 //
 //	cache KUBECONFIG
 //
-// It syncs a typed, an unstructured and a metadata informer of each kind, writes
-// one object of each and reads it back from the cache. Then it prints "done".
+// It syncs a typed, an unstructured and a metadata informer of each kind, writes one object of each and reads it
+// back from the cache. Then it prints "done".
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"monopod/testdata/clients/samples"
 )
 
-// syncTime bounds everything.
+// syncTime limits everything.
 const syncTime = 90 * time.Second
 
 func main() {
@@ -70,7 +69,7 @@ func run() error {
 	return <-ended
 }
 
-// follow writes an object and waits until the cache shows it in every form.
+// follow writes an object and waits until the cache has it in every form.
 func follow(ctx context.Context, c cache.Cache, writer client.Client, kind samples.Sample) error {
 	want := kind.Object("cached")
 	gvk := want.GroupVersionKind()
@@ -101,7 +100,7 @@ func follow(ctx context.Context, c cache.Cache, writer client.Client, kind sampl
 	return writer.Delete(ctx, want)
 }
 
-// formsOf are an empty typed object, an unstructured one and metadata alone.
+// formsOf returns an empty typed object, an unstructured one and a metadata-only one.
 func formsOf(gvk schema.GroupVersionKind) ([]client.Object, error) {
 	typed, err := scheme.Scheme.New(gvk)
 	if err != nil {

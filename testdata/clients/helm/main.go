@@ -1,5 +1,4 @@
-// Helm is Helm 4's Go library doing to one release what a user of the program
-// helm does:
+// Helm uses Helm 4's Go library to do to one release what the program helm does:
 //
 //	helm install NAME CHART [KEY=VALUE...]
 //	helm upgrade NAME CHART [KEY=VALUE...]
@@ -7,9 +6,8 @@
 //	helm uninstall NAME
 //	helm status NAME
 //
-// It uses $KUBECONFIG and the namespace default, applies on the server as Helm 4
-// does, and waits until everything is ready. A rollback takes back what others
-// changed.
+// It uses $KUBECONFIG and the namespace default, applies on the server as Helm 4 does, and waits until
+// everything is ready. A rollback also reverts changes by others.
 package main
 
 import (
@@ -28,7 +26,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// waitTime bounds the wait for everything to be ready or gone.
+// waitTime limits the wait until everything is ready or gone.
 const waitTime = time.Minute
 
 const namespace = "default"

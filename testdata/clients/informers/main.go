@@ -1,13 +1,11 @@
-// Informers is a client of monopod as controllers elsewhere are: client-go's
-// shared informers with their defaults, typed (in JSON and as protobuf), dynamic
-// and of metadata alone, over every kind that is served.
+// Informers is a client of monopod like external controllers: client-go's shared informers with their defaults,
+// typed (in JSON and protobuf), dynamic and metadata-only, over every served kind.
 //
 //	informers KUBECONFIG BACK
 //
-// It waits until every informer has its first list, writes one object of each
-// kind and sees it come, change and go. Then it prints "again" and waits for the
-// file BACK, which says that the server was restarted meanwhile. It does the same
-// once more, with the same informers, and prints "done".
+// It waits until every informer has its first list, writes one object of each kind and waits for the events of
+// its creation, change and deletion. Then it prints "again" and waits for the file BACK, which means that the
+// server was restarted. It repeats the same with the same informers, and prints "done".
 package main
 
 import (
@@ -32,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// roundTime bounds one round over all kinds.
+// roundTime limits one round over all kinds.
 const roundTime = 90 * time.Second
 
 func main() {
@@ -81,8 +79,7 @@ func run() error {
 	return nil
 }
 
-// configOf reads the kubeconfig at path. The server may come back on another
-// port, which then stands in the same file.
+// configOf reads the kubeconfig at path. The server may restart on another port, which is then in the same file.
 func configOf(path string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -103,7 +100,7 @@ func configOf(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// start makes four informers for each kind and waits for their first lists.
+// start creates four informers for each kind and waits for their first lists.
 func start(ctx context.Context, cfg *rest.Config, kinds []samples.Sample) (watched, error) {
 	typed, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

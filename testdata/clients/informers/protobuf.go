@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// asProtobuf is cfg as Kubernetes' own components set it up.
+// asProtobuf returns cfg as Kubernetes' own components set it.
 func asProtobuf(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf
@@ -19,8 +19,7 @@ func asProtobuf(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// speakProtobuf writes objects and options in protobuf and reads what became of
-// them.
+// speakProtobuf writes objects and options in protobuf and checks the results.
 func speakProtobuf(ctx context.Context, cfg *rest.Config) error {
 	c, err := kubernetes.NewForConfig(asProtobuf(cfg))
 	if err != nil {

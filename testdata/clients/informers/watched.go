@@ -14,13 +14,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// note is one thing that an informer told: what happened to an object, with the
-// label that marks a change.
+// note is one event of an informer: what happened to an object, with the label that marks a change.
 type note struct {
 	what, name, label string
 }
 
-// eye is one informer and what it tells.
+// eye is one informer and its events.
 type eye struct {
 	samples.Sample
 	how      string // typed, dynamic, metadata
@@ -56,7 +55,7 @@ func (e *eye) tell(what string, obj any) {
 	}
 }
 
-// await reads notes until one is as wanted.
+// await reads notes until one matches.
 func (e *eye) await(ctx context.Context, want note) error {
 	want.name = e.Name(want.name)
 	for {
@@ -82,8 +81,7 @@ func (w watched) synced(ctx context.Context) error {
 	return nil
 }
 
-// round writes an object of each kind, changes and deletes it, and waits until
-// every informer told so.
+// round writes an object of each kind, changes and deletes it, and waits until every informer has seen that.
 func (w watched) round(ctx context.Context, writer dynamic.Interface, kinds []samples.Sample, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
@@ -124,7 +122,7 @@ func (w watched) round(ctx context.Context, writer dynamic.Interface, kinds []sa
 	return nil
 }
 
-// retried tries until a server that was just started takes it.
+// retried retries until a server that was just started accepts it.
 func retried(ctx context.Context, do func() error) error {
 	for {
 		err := do()

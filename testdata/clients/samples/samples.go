@@ -1,5 +1,4 @@
-// Package samples has an object of every kind that monopod serves, for clients
-// that go over all of them.
+// Package samples contains an object of every kind that monopod serves, for clients that handle all of them.
 package samples
 
 import (
@@ -27,8 +26,8 @@ type Sample struct {
 	object     *unstructured.Unstructured
 }
 
-// Object is a new object of the kind, in the namespace default. Its name begins
-// with prefix and tells kinds apart that show the same objects.
+// Object returns a new object of the kind, in the namespace default. Its name begins with prefix and differs
+// between kinds that share objects.
 func (s Sample) Object(prefix string) *unstructured.Unstructured {
 	o := s.object.DeepCopy()
 	o.SetName(s.Name(prefix))
@@ -44,8 +43,8 @@ func (s Sample) Name(prefix string) string {
 	return strings.TrimSuffix(prefix+"-"+s.GVR.Version+"-"+group, "-")
 }
 
-// Served are the samples of what the server says it serves. A kind without a
-// sample is an error, and so is a sample of a kind that is not served.
+// Served returns the samples of the served kinds. A kind without a sample is an error, and so is a sample of a
+// kind that is not served.
 func Served(cfg *rest.Config) ([]Sample, error) {
 	known, err := parse()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package plugin is a device plugin for tests: it speaks the device plugin API
-// (v1beta1) over Unix sockets as those of real devices do.
+// Package plugin is a device plugin for tests: it implements the device plugin API (v1beta1) over Unix sockets,
+// like those of real devices.
 package plugin
 
 import (
@@ -27,17 +27,17 @@ type Config struct {
 	Name     string // of its socket in Dir
 	Resource string
 	Devices  []*api.Device
-	// Watched plugins do not register: they are found in the folder Dir.
+	// Watched plugins do not register: the node finds them in the folder Dir.
 	Watched bool
 	Options *api.DevicePluginOptions
-	// Mount is a folder of the machine that containers see as /testdev; empty: none.
+	// Mount is a folder of the machine that is mounted at /testdev in containers; empty: none.
 	Mount string
 	CDI   string // prefix of the names of CDI devices; empty: none
 	// Prefer answers GetPreferredAllocation.
 	Prefer func(*api.ContainerPreferredAllocationRequest) []string
 	// Refuse is the error of Allocate and PreStartContainer; nil: none.
 	Refuse func(call string, ids []string) error
-	// Listen and Dial are of Unix sockets; nil: the machine's.
+	// Listen and Dial are for Unix sockets; nil: the machine's.
 	Listen func(path string) (net.Listener, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
 }
@@ -55,7 +55,7 @@ type Plugin struct {
 	told    chan *reg.RegistrationStatus
 }
 
-// New is a plugin that does not run yet.
+// New returns a plugin; Serve runs it.
 func New(cfg Config) *Plugin {
 	if cfg.Listen == nil {
 		cfg.Listen = func(path string) (net.Listener, error) { return net.Listen("unix", path) }
@@ -71,7 +71,7 @@ func New(cfg Config) *Plugin {
 	return &Plugin{cfg: cfg, devices: cfg.Devices, news: make(chan struct{}), told: make(chan *reg.RegistrationStatus, 9)}
 }
 
-// Devices are healthy ones with the ids.
+// Devices returns healthy devices with the IDs.
 func Devices(ids ...string) []*api.Device {
 	var out []*api.Device
 	for _, id := range ids {
@@ -80,7 +80,7 @@ func Devices(ids ...string) []*api.Device {
 	return out
 }
 
-// At puts a device near NUMA nodes.
+// At sets a device's NUMA nodes.
 func At(id string, nodes ...int64) *api.Device {
 	d := &api.Device{ID: id, Health: api.Healthy, Topology: &api.TopologyInfo{}}
 	for _, n := range nodes {
@@ -89,7 +89,7 @@ func At(id string, nodes ...int64) *api.Device {
 	return d
 }
 
-// Socket is where it listens.
+// Socket is the path of its socket.
 func (p *Plugin) Socket() string { return filepath.Join(p.cfg.Dir, p.cfg.Name) }
 
 // Serve listens and registers, and serves until ctx ends.
@@ -118,7 +118,7 @@ func (p *Plugin) Serve(ctx context.Context) error {
 	return errors.Join(err, <-served)
 }
 
-// Register tells the node of the plugin, which serves already.
+// Register registers the plugin, which is serving, with the node.
 func (p *Plugin) Register(ctx context.Context) error {
 	return p.RegisterAs(ctx, &api.RegisterRequest{
 		Version: api.Version, Endpoint: p.cfg.Name, ResourceName: p.cfg.Resource, Options: p.cfg.Options,
@@ -150,14 +150,14 @@ func (p *Plugin) Set(devices []*api.Device) {
 	p.news = make(chan struct{})
 }
 
-// Calls are those so far, one a line: its name and the ids.
+// Calls returns the calls so far, one per line: name and IDs.
 func (p *Plugin) Calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.calls)
 }
 
-// Told is what a watched plugin was told of its registration.
+// Told receives the registration status of a watched plugin.
 func (p *Plugin) Told() <-chan *reg.RegistrationStatus { return p.told }
 
 func (p *Plugin) called(call string, ids []string) error {

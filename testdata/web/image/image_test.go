@@ -14,8 +14,7 @@ import (
 	"monopod/testdata/web/image"
 )
 
-// TestWrite reads the archive back with somebody else's reader, which checks
-// every digest.
+// TestWrite reads the archive back with another library, which verifies every digest.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	var archive, again bytes.Buffer

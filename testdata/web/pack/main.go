@@ -1,4 +1,4 @@
-// Command pack makes the sample image out of the built sample program:
+// Command pack creates the sample image from the built sample program:
 //
 //	CGO_ENABLED=0 go build -o bin/web ./testdata/web
 //	go run ./testdata/web/pack -program bin/web -o bin/web.tar
@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// pack writes through a temporary name: a watched folder sees whole files only.
+// pack renames a temporary file, so that a watched folder only contains complete files.
 func pack(program, name, out string) error {
 	data, err := os.ReadFile(program)
 	if err != nil {

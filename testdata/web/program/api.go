@@ -13,12 +13,11 @@ import (
 	"strings"
 )
 
-// accountDir is where a pod finds the token of its account and the authority of the
-// API server.
+// accountDir is the folder of a pod's service account token and the API server's authority.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
-// api asks the API server as programs in pods do: at the address in the environment,
-// as the pod's account, with the server verified.
+// api calls the API server as programs in pods do: at the address in the environment, as the pod's account, with
+// the server verified.
 func (r *run) api(ctx context.Context, args []string) int {
 	token, errToken := r.System.ReadFile(accountDir + "token")
 	ca, errCA := r.System.ReadFile(accountDir + "ca.crt")
@@ -51,7 +50,7 @@ func (r *run) api(ctx context.Context, args []string) int {
 	return 0
 }
 
-// variable is the last one of that name in the environment.
+// variable returns the last one of that name in the environment.
 func (r *run) variable(name string) (value string) {
 	for _, kv := range r.Env {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {

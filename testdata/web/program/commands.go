@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// command is one thing that the program can do, with its least and most
-// arguments.
+// command is one of the program's commands, with its minimum and maximum number of arguments.
 type command struct {
 	run      func(*run, context.Context, []string) int
 	min, max int
@@ -46,8 +45,7 @@ func commands() map[string]command {
 	}
 }
 
-// do runs commands one after the other, separated by the word "then", until one
-// ends with anything but 0.
+// do runs commands one after the other, separated by the word "then", until one exits with anything but 0.
 func (r *run) do(ctx context.Context, args []string) int {
 	for len(args) > 0 {
 		words := args
@@ -67,7 +65,7 @@ func (r *run) do(ctx context.Context, args []string) int {
 	return 0
 }
 
-// not fails when its command does not.
+// not fails if its command succeeds.
 func (r *run) not(ctx context.Context, args []string) int {
 	c, err := lookUp(args)
 	if err != nil {
@@ -96,7 +94,7 @@ func (r *run) sleep(ctx context.Context, args []string) int {
 	return 0
 }
 
-// awaitPause is how long await leaves a file alone between two looks.
+// awaitPause is the interval at which await reads the file.
 const awaitPause = 50 * time.Millisecond
 
 func (r *run) await(ctx context.Context, args []string) int {
@@ -167,8 +165,8 @@ func (r *run) cat(ctx context.Context, args []string) int {
 	return 0
 }
 
-// catStdin copies until Stdin ends or a signal comes; a read cannot be
-// interrupted, so it happens beside.
+// catStdin copies until Stdin ends or a signal arrives; a read cannot be interrupted, so it runs on another
+// goroutine.
 func (r *run) catStdin(ctx context.Context) int {
 	if r.Stdin == nil {
 		return 0
@@ -205,7 +203,7 @@ func (r *run) ls(_ context.Context, args []string) int {
 	return 0
 }
 
-// stat prints what files are, their modes, owners and groups.
+// stat prints the modes, owners and groups of files.
 func (r *run) stat(_ context.Context, args []string) int {
 	for _, name := range args {
 		info, err := r.System.Stat(name)
@@ -277,7 +275,7 @@ func (r *run) alloc(ctx context.Context, args []string) int {
 	return code
 }
 
-// duration reads a Go duration, or a number of seconds as sleep(1) has it.
+// duration parses a Go duration, or a number of seconds like sleep(1).
 func duration(s string) (time.Duration, error) {
 	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second, nil

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// pages are what the program answers: most by the page that greets, and some that
-// are for probes.
+// pages are the program's paths: some for probes; the others show the greeting.
 func (r *run) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", r.answer)
@@ -41,8 +40,8 @@ func (r *run) pages() http.Handler {
 	return mux
 }
 
-// serving is gRPC's answer to a health check: a message of two bytes, the field
-// status with the value SERVING, and a trailer that says all went well.
+// serving is gRPC's response to a health check: a message of two bytes, the field status with the value SERVING,
+// and a trailer with status 0.
 func serving(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status")
@@ -50,7 +49,7 @@ func serving(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-// protocols are those of gRPC without TLS too.
+// protocols include HTTP/2 without TLS, for gRPC.
 func protocols() *http.Protocols {
 	p := &http.Protocols{}
 	p.SetHTTP1(true)
@@ -58,7 +57,7 @@ func protocols() *http.Protocols {
 	return p
 }
 
-// secured speaks TLS, with a certificate made on the spot.
+// secured listens with TLS, with a new certificate.
 func secured(l net.Listener) (net.Listener, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

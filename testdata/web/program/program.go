@@ -56,9 +56,9 @@ import (
 // Killed is the exit code of a Run whose context ended: 128 + SIGKILL.
 const Killed = 137
 
-// Process is what the program sees of the world. No field may be nil, but Stdin.
+// Process is the program's environment. No field may be nil, except Stdin.
 type Process struct {
-	Args           []string // Args[0] is the name it was called by
+	Args           []string // Args[0] is the name of the call
 	Env            []string // KEY=value; the last one of a key counts
 	Hostname       string
 	Stdin          io.Reader
@@ -68,9 +68,8 @@ type Process struct {
 	System         System
 }
 
-// Run runs the program to its end and returns its exit code: 2 for arguments it
-// does not understand. It ends at once when ctx does. A cat of stdin leaves one
-// goroutine behind until the next read of Stdin returns.
+// Run runs the program to its end and returns its exit code: 2 for invalid arguments. It ends at once when ctx
+// does. A cat of stdin leaves one goroutine behind until the next read of Stdin returns.
 func Run(ctx context.Context, p Process) int {
 	r := &run{Process: p}
 	c, args, err := r.parse()
@@ -80,20 +79,19 @@ func Run(ctx context.Context, p Process) int {
 	return c.run(r, ctx, args)
 }
 
-// Understands says whether these arguments, the program's name first, make
-// sense to it.
+// Understands reports whether the arguments, the program's name first, are valid.
 func Understands(args []string) bool {
 	_, _, err := (&run{Process: Process{Args: args}}).parse()
 	return err == nil
 }
 
-// Knows says whether an executable of this name can be run.
+// Knows reports whether an executable of this name exists.
 func Knows(executable string) bool {
 	_, ok := commands()[path.Base(executable)]
 	return ok || path.Base(executable) == "web"
 }
 
-// run is one process on its way.
+// run is one running process.
 type run struct {
 	Process
 	listen     string
@@ -105,7 +103,7 @@ type run struct {
 	requests int        // guarded by mu
 }
 
-// parse returns the command and its arguments, and sets what the flags say.
+// parse returns the command and its arguments, and sets the flags.
 func (r *run) parse() (command, []string, error) {
 	words, err := r.words()
 	if err != nil {
@@ -115,7 +113,7 @@ func (r *run) parse() (command, []string, error) {
 	return c, words[1:], err
 }
 
-// lookUp finds the command that the first word names.
+// lookUp finds the command of the first word.
 func lookUp(words []string) (command, error) {
 	if len(words) == 0 {
 		return command{}, errors.New("no command")
@@ -169,8 +167,8 @@ func (r *run) getenv(key string) (value string) {
 	return value
 }
 
-// pause waits for d, without end when d is negative. It says whether the
-// program has to end instead, and with which code.
+// pause waits for d, without end if d is negative. It returns whether the program must end instead, and with
+// which code.
 func (r *run) pause(ctx context.Context, d time.Duration) (code int, over bool) {
 	var after <-chan time.Time
 	if d >= 0 {
@@ -192,7 +190,7 @@ func (r *run) pause(ctx context.Context, d time.Duration) (code int, over bool) 
 	}
 }
 
-// signalled does what the flags say about a signal.
+// signalled handles a signal according to the flags.
 func (r *run) signalled(ctx context.Context, sig os.Signal) (code int, over bool) {
 	r.logf("received %s", signalName(sig))
 	if r.ignoreTerm {

@@ -163,7 +163,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// onListen tells where the program listens.
+// onListen returns the address of the program.
 type onListen struct {
 	Host
 	address chan string

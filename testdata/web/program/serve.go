@@ -24,8 +24,8 @@ func (r *run) crashAfter(ctx context.Context, args []string) int {
 	return r.serveFor(ctx, d, r.exit(ctx, args[1:]))
 }
 
-// serveFor answers requests until the program is told to stop, also while it
-// stops, or until d is over (negative: never), and then ends with code.
+// serveFor answers requests until the program is stopped, also while it stops, or until d is over (negative:
+// never), and then exits with code.
 func (r *run) serveFor(ctx context.Context, d time.Duration, code int) int {
 	address := cmp.Or(r.listen, r.defaultAddress())
 	listener, err := r.System.Listen("tcp", address)
@@ -54,8 +54,8 @@ func (r *run) serveFor(ctx context.Context, d time.Duration, code int) int {
 
 func (r *run) podName() string { return cmp.Or(r.getenv("POD_NAME"), r.Hostname) }
 
-// answer is the page: who answers, and where it runs, as far as the pod's
-// environment (POD_NAME, POD_NAMESPACE, POD_IP, NODE_NAME, MESSAGE) tells.
+// answer is the page: the host name, and the pod's data in the environment (POD_NAME, POD_NAMESPACE, POD_IP,
+// NODE_NAME, MESSAGE).
 func (r *run) answer(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.requests++

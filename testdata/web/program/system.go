@@ -8,12 +8,12 @@ import (
 	"runtime"
 )
 
-// System is the machine below the program.
+// System is the machine of the program.
 type System interface {
 	ReadFile(name string) ([]byte, error)
 	ReadDir(name string) (names []string, err error)
 	Stat(name string) (fs.FileInfo, error)
-	// WriteFile creates or truncates a file; its directory must be there.
+	// WriteFile creates or truncates a file; its directory must exist.
 	WriteFile(name string, data []byte) error
 	Listen(network, address string) (net.Listener, error)
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
@@ -54,7 +54,7 @@ func (Host) Dial(ctx context.Context, network, address string) (net.Conn, error)
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// Allocate touches every page, since the kernel counts only those.
+// Allocate touches every page, because the kernel counts only those.
 func (Host) Allocate(bytes int64) (func(), error) {
 	memory := make([]byte, bytes)
 	for i := 0; i < len(memory); i += os.Getpagesize() {
