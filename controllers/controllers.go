@@ -33,6 +33,7 @@ import (
 	"monopod/controllers/scheduler"
 	"monopod/controllers/serviceaccount"
 	"monopod/controllers/serviceaccounttoken"
+	"monopod/controllers/statefulset"
 	"monopod/controllers/ttlafterfinished"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	ConcurrentJobSyncs int `json:"concurrentJobSyncs"`
 	// ConcurrentTTLAfterFinishedSyncs is --concurrent-ttl-after-finished-syncs; 0 means 5.
 	ConcurrentTTLAfterFinishedSyncs int `json:"concurrentTTLAfterFinishedSyncs"`
+	// ConcurrentStatefulSetSyncs is --concurrent-statefulset-syncs; 0 means 5.
+	ConcurrentStatefulSetSyncs int `json:"concurrentStatefulSetSyncs"`
 	// ConcurrentNamespaceSyncs is --concurrent-namespace-syncs; 0 means 10.
 	ConcurrentNamespaceSyncs int `json:"concurrentNamespaceSyncs"`
 	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
@@ -135,6 +138,13 @@ func All() []Entry {
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return ttlafterfinished.New(d, ttlafterfinished.Config{Workers: c.ConcurrentTTLAfterFinishedSyncs}), nil
+			}},
+		{Name: statefulset.Name, Aliases: []string{"statefulset-controller"}, Component: statefulset.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentStatefulSetSyncs, "concurrent-statefulset-syncs", 5, 1, "Number of StatefulSets that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return statefulset.New(d, e, statefulset.Config{Workers: c.ConcurrentStatefulSetSyncs}), nil
 			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

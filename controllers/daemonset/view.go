@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -101,15 +102,7 @@ func (v *view) available(p *corev1.Pod) bool {
 
 // nextAvailable is the shortest time until a ready pod becomes available; 0 if none will.
 func (v *view) nextAvailable() time.Duration {
-	var next time.Duration
-	for _, on := range v.pods {
-		for _, p := range on {
-			if wait, ready := podstate.AvailableIn(p, v.ds.Spec.MinReadySeconds, v.now); ready && wait > 0 {
-				next = earliest(next, wait)
-			}
-		}
-	}
-	return next
+	return podstate.NextAvailable(slices.Concat(slices.Collect(maps.Values(v.pods))...), v.ds.Spec.MinReadySeconds, v.now)
 }
 
 // desired is how many nodes should run a pod.

@@ -57,6 +57,17 @@ func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) (time.Du
 	return ready.Add(time.Duration(minReadySeconds) * time.Second).Sub(now), true
 }
 
+// NextAvailable is the shortest time until a ready pod becomes available; 0 if none will.
+func NextAvailable(pods []*corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
+	var next time.Duration
+	for _, p := range pods {
+		if wait, ready := AvailableIn(p, minReadySeconds, now); ready && wait > 0 && (next == 0 || wait < next) {
+			next = wait
+		}
+	}
+	return next
+}
+
 // SetCondition adds or replaces a condition of a pod, which must not be shared, and reports whether that changed
 // it. The transition time changes only with the status.
 func SetCondition(pod *corev1.Pod, c corev1.PodCondition) bool {

@@ -34,7 +34,7 @@ func (r *run) report(ctx context.Context, rs *appsv1.ReplicaSet, active, termina
 			return 0, err
 		}
 	}
-	return nextAvailable(active, rs.Spec.MinReadySeconds, now), manageErr
+	return podstate.NextAvailable(active, rs.Spec.MinReadySeconds, now), manageErr
 }
 
 // statusOf computes what the status should be; conditions other than
@@ -81,16 +81,4 @@ func failureCondition(conditions []appsv1.ReplicaSetCondition, diff int, err err
 		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
 		Reason: reason, Message: err.Error(), LastTransitionTime: metav1.NewTime(now),
 	})
-}
-
-// nextAvailable is the shortest time until a ready pod becomes available; 0 when
-// none is on its way.
-func nextAvailable(active []*corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
-	var next time.Duration
-	for _, p := range active {
-		if wait, ready := podstate.AvailableIn(p, minReadySeconds, now); ready && wait > 0 && (next == 0 || wait < next) {
-			next = wait
-		}
-	}
-	return next
 }

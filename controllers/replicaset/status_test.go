@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"monopod/controllers/podstate"
 )
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -75,7 +77,7 @@ func TestStatus(t *testing.T) {
 	if len(s.Conditions) != 1 || s.Conditions[0].Reason != "FailedCreate" || s.Conditions[0].Message != "quota" {
 		t.Errorf("conditions %+v", s.Conditions)
 	}
-	if d := nextAvailable(pods, 600, now); d != time.Minute {
+	if d := podstate.NextAvailable(pods, 600, now); d != time.Minute {
 		t.Errorf("next available in %v, want a minute", d)
 	}
 	rs.Status = s

@@ -26,7 +26,7 @@ func statefulSetResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.StatefulSets,
 		Kind:         "StatefulSet",
-		Inert:        "the statefulset controller is not part of this version, so no pod is created",
+		Controller:   "statefulset",
 		Namespaced:   true,
 		ShortNames:   []string{"sts"},
 		Categories:   []string{"all"},

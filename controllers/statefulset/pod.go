@@ -1,0 +1,144 @@
+package statefulset
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/owned"
+	"monopod/controllers/revisions"
+)
+
+// podName is the name of a pod, and its host name.
+func podName(set *appsv1.StatefulSet, ordinal int) string {
+	return set.Name + "-" + strconv.Itoa(ordinal)
+}
+
+// podFor is a new pod of an ordinal.
+func (r *run) podFor(v *view, ordinal int) (*corev1.Pod, error) {
+	revision, template := v.revisionFor(ordinal), &v.set.Spec.Template
+	if revision != v.update {
+		var err error
+		if template, err = revisions.Template(revision); err != nil {
+			return nil, err
+		}
+	}
+	pod := owned.NewPod(v.set, r.claims.Ref(v.set), template)
+	pod.Name = podName(v.set, ordinal)
+	setIdentity(pod, ordinal)
+	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision.Name
+	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, v.set.Spec.ServiceName
+	pod.Spec.Volumes = volumes(v.set, ordinal, pod.Spec.Volumes)
+	return pod, nil
+}
+
+// setIdentity labels a pod with its name and ordinal, and reports whether that changed it.
+func setIdentity(pod *corev1.Pod, ordinal int) bool {
+	if identified(pod, ordinal) {
+		return false
+	}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	pod.Labels[appsv1.StatefulSetPodNameLabel], pod.Labels[appsv1.PodIndexLabel] = pod.Name, strconv.Itoa(ordinal)
+	return true
+}
+
+func identified(pod *corev1.Pod, ordinal int) bool {
+	return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name && pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
+}
+
+// volumes are a template's, with the claims of an ordinal instead of those of their names.
+func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.Volume {
+	var out []corev1.Volume
+	for i := range set.Spec.VolumeClaimTemplates {
+		claim := &set.Spec.VolumeClaimTemplates[i]
+		out = append(out, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(set, claim, ordinal)},
+		}})
+	}
+	for _, volume := range of {
+		if !slices.ContainsFunc(out, func(has corev1.Volume) bool { return has.Name == volume.Name }) {
+			out = append(out, volume)
+		}
+	}
+	return out
+}
+
+// create creates the claims and the pod of a replica. It waits if a claim is about to go
+// with the pod that was there before.
+func (r *run) create(ctx context.Context, v *view, rep *replica) error {
+	pod, err := r.podFor(v, rep.ordinal)
+	if err != nil {
+		return err
+	}
+	if stale, err := r.stale(ctx, v, rep.ordinal); stale || err != nil {
+		return err // its end wakes the set
+	}
+	name := pod.Name
+	err = r.createClaims(ctx, v, rep)
+	if err == nil {
+		var made client.Object
+		if made, err = r.deps.Client.Create(ctx, pod); err == nil {
+			rep.pod = made.(*corev1.Pod)
+		}
+	}
+	switch {
+	case owned.Ending(err):
+		return nil // it ends with its namespace
+	case apierrors.IsAlreadyExists(err):
+		return err
+	}
+	r.tell(v, "create", name, err)
+	return err
+}
+
+// delete starts the deletion of a replica's pod.
+func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
+	_, err := r.deps.Client.Delete(ctx, client.RefOf(rep.pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rep.pod.UID))})
+	if owned.Gone(err) {
+		return nil
+	}
+	r.tell(v, "delete", rep.pod.Name, err)
+	if err == nil && rep.pod.DeletionTimestamp == nil {
+		rep.pod = rep.pod.DeepCopy() // the old one is shared
+		rep.pod.DeletionTimestamp = new(metav1.NewTime(v.now))
+	}
+	return err
+}
+
+// identify restores the labels of a replica's pod.
+func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
+	if identified(rep.pod, rep.ordinal) {
+		return nil
+	}
+	next, err := client.Update(ctx, r.deps.Client, rep.pod, "", func(p *corev1.Pod) error {
+		setIdentity(p, rep.ordinal)
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	r.tell(v, "update", rep.pod.Name, err)
+	if err == nil {
+		rep.pod = next
+	}
+	return err
+}
+
+// tell records an event about what was done with a pod, in upstream's words.
+func (r *run) tell(v *view, verb, pod string, err error) {
+	title := strings.ToUpper(verb[:1]) + verb[1:]
+	if err == nil {
+		r.events.Eventf(v.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb, pod, v.set.Name)
+		return
+	}
+	r.events.Eventf(v.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod, v.set.Name, err)
+}

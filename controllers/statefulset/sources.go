@@ -1,0 +1,34 @@
+package statefulset
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
+
+// onPod and onRevision keep the indexes, and wake the StatefulSets that own the object,
+// owned it, or may adopt it. They may be called again after an error.
+func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	r.pods.Change(old, new)
+	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
+}
+
+func (r *run) onRevision(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	r.known.Change(old, new)
+	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
+}
+
+// onClaim wakes the StatefulSets that may wait for the end of a claim, to create it anew.
+func (r *run) onClaim(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	if new != nil {
+		return nil, nil
+	}
+	return owned.Candidates(ctx, r.deps.Client, old, selectorOf)
+}

@@ -1,0 +1,169 @@
+// Package statefulset keeps the pods of each StatefulSet, which have numbers, names and
+// volume claims that stay with them.
+//
+//   - view: what one sync knows of a StatefulSet and its pods, by ordinal.
+//   - ordered, parallel: one step of creation, scaling and update.
+//   - pod: a pod's identity.
+//   - claims: volume claims, and whose deletion ends them.
+//   - status: the counts, and the end of a rollout.
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+	"monopod/controllers/podstate"
+	"monopod/controllers/revisions"
+)
+
+// Name of the controller.
+const Name = "statefulset"
+
+// Component is the source of its events.
+const Component = "statefulset-controller"
+
+const (
+	kind      = "StatefulSet"
+	hashLabel = "controller.kubernetes.io/hash" // of revisions (upstream ControllerRevisionHashLabel)
+)
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-statefulset-syncs, 0 means upstream's 5
+}
+
+// Controller keeps the pods of StatefulSets.
+type Controller struct {
+	deps   follow.Deps
+	events record.Eventer
+	cfg    Config
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+	if cfg.Workers == 0 {
+		cfg.Workers = 5
+	}
+	return &Controller{deps: deps, events: events, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements follow.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
+	r := &run{Controller: c,
+		claims: owned.Claims[*corev1.Pod]{Client: c.deps.Client, Kind: gvk,
+			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
+		keeper: revisions.Keeper{Client: c.deps.Client, Kind: gvk, HashLabel: hashLabel},
+		pods:   owned.NewIndex[*corev1.Pod](), known: owned.NewIndex[*appsv1.ControllerRevision](),
+	}
+	return follow.New(c.deps, follow.Config[follow.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.StatefulSets}, Keys: follow.Plain(follow.OnAny)},
+			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: r.onRevision},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim},
+		},
+		Reconcile: r.reconcile,
+	}).Run(ctx)
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+	claims owned.Claims[*corev1.Pod]
+	keeper revisions.Keeper
+	pods   *owned.Index[*corev1.Pod]
+	known  *owned.Index[*appsv1.ControllerRevision]
+}
+
+// reconcile is one sync of a StatefulSet: its revision, one step with its pods, then its
+// status. One that is being deleted is left to the garbage collector.
+func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	set, err := client.Get[*appsv1.StatefulSet](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) || err == nil && set.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil || selector.Empty() {
+		return 0, nil // cannot be stored; trying again would not help
+	}
+	history, err := r.keeper.Sync(ctx, revisions.Owner{
+		Object: set, Selector: selector, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount,
+	}, r.known.OfOrOrphan(set))
+	if err != nil {
+		return 0, err
+	}
+	v, err := r.look(ctx, set, history, selector)
+	if err != nil {
+		return 0, err
+	}
+	err = r.step(ctx, v)
+	return podstate.NextAvailable(v.pods(), set.Spec.MinReadySeconds, v.now), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
+}
+
+// look claims the pods of a StatefulSet. If there may be something to do it is decided by
+// what the API has: the index may be older, since nothing orders what watches send.
+func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History, selector labels.Selector) (*view, error) {
+	member := func(pods []*corev1.Pod) []*corev1.Pod {
+		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
+	}
+	mine, err := r.claims.Of(ctx, set, selector, member(r.pods.OfOrOrphan(set)))
+	if err != nil {
+		return nil, err
+	}
+	v := newView(set, history, mine, r.deps.Clock.Now())
+	if v.settled() {
+		return v, nil
+	}
+	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: set.Namespace, Labels: selector})
+	if err != nil {
+		return nil, err
+	}
+	if mine, err = r.claims.Of(ctx, set, selector, member(stored)); err != nil {
+		return nil, err
+	}
+	return newView(set, history, mine, v.now), nil
+}
+
+// step brings the pods one step nearer to what the StatefulSet asks for.
+func (r *run) step(ctx context.Context, v *view) error {
+	if v.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		return r.parallel(ctx, v)
+	}
+	return r.ordered(ctx, v)
+}
+
+// trim deletes old revisions, but not those that pods or the status name.
+func (r *run) trim(ctx context.Context, v *view) error {
+	keep := 10 // as the API server defaults
+	if limit := v.set.Spec.RevisionHistoryLimit; limit != nil {
+		keep = int(*limit)
+	}
+	used := map[string]bool{v.current.Name: true, v.update.Name: true}
+	for _, p := range v.pods() {
+		used[revisionOf(p)] = true
+	}
+	return r.keeper.Trim(ctx, v.old, keep, func(rev *appsv1.ControllerRevision) bool { return used[rev.Name] })
+}

@@ -1,0 +1,73 @@
+package statefulset
+
+import (
+	"context"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/podstate"
+)
+
+// status counts the pods after the step. When a rolling update has replaced and made
+// ready all of them, its revision becomes the current one.
+func (v *view) status() appsv1.StatefulSetStatus {
+	s := appsv1.StatefulSetStatus{
+		ObservedGeneration: v.set.Generation, CurrentRevision: v.current.Name, UpdateRevision: v.update.Name,
+		CollisionCount: v.collisions, Conditions: v.set.Status.Conditions,
+	}
+	if s.CollisionCount == nil {
+		s.CollisionCount = new(int32(0)) // as upstream
+	}
+	for _, rep := range slices.Concat(v.replicas, v.condemned) {
+		p := rep.pod
+		if p == nil {
+			continue
+		}
+		s.Replicas++
+		if p.Status.Phase == corev1.PodRunning && podstate.Ready(p) {
+			s.ReadyReplicas++
+			if wait, ready := podstate.AvailableIn(p, v.set.Spec.MinReadySeconds, v.now); ready && wait <= 0 {
+				s.AvailableReplicas++
+			}
+		}
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		if revisionOf(p) == v.current.Name {
+			s.CurrentReplicas++
+		}
+		if revisionOf(p) == v.update.Name {
+			s.UpdatedReplicas++
+		}
+	}
+	n := int32(desired(v.set))
+	if v.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && s.UpdatedReplicas == n && s.ReadyReplicas == n && s.Replicas == n {
+		s.CurrentReplicas, s.CurrentRevision = s.UpdatedReplicas, s.UpdateRevision
+	}
+	return s
+}
+
+// report writes the status if it has changed.
+func (r *run) report(ctx context.Context, v *view) error {
+	next := v.status()
+	if equality.Semantic.DeepEqual(next, v.set.Status) {
+		return nil
+	}
+	_, err := client.Update(ctx, r.deps.Client, v.set, "status", func(cur *appsv1.StatefulSet) error {
+		if cur.UID != v.set.UID {
+			return apierrors.NewNotFound(client.StatefulSets.GroupResource(), v.set.Name)
+		}
+		next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
+		cur.Status = next
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

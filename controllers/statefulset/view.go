@@ -1,0 +1,185 @@
+package statefulset
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"monopod/controllers/podstate"
+	"monopod/controllers/revisions"
+)
+
+// view is what one sync knows of a StatefulSet. The step keeps it up to date.
+type view struct {
+	set        *appsv1.StatefulSet // shared
+	update     *appsv1.ControllerRevision
+	current    *appsv1.ControllerRevision   // of pods below the partition, and before a rollout ends
+	old        []*appsv1.ControllerRevision // all but update
+	collisions *int32
+	now        time.Time
+
+	replicas  []*replica // wanted, by ordinal
+	condemned []*replica // too many, highest ordinal first
+}
+
+// replica is an ordinal of a StatefulSet.
+type replica struct {
+	ordinal int
+	pod     *corev1.Pod // nil: not created; shared
+}
+
+func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.Pod, now time.Time) *view {
+	v := &view{set: set, update: history.Current, current: history.Current, old: history.Others, collisions: history.Collisions, now: now}
+	for _, r := range history.Others {
+		if r.Name == set.Status.CurrentRevision {
+			v.current = r
+		}
+	}
+	first := start(set)
+	for i := range desired(set) {
+		v.replicas = append(v.replicas, &replica{ordinal: first + i})
+	}
+	for _, p := range pods {
+		n := ordinalOf(set, p)
+		if wanted(set, n) {
+			v.replicas[n-first].pod = p
+		} else {
+			v.condemned = append(v.condemned, &replica{n, p})
+		}
+	}
+	slices.SortFunc(v.condemned, func(a, b *replica) int { return b.ordinal - a.ordinal })
+	return v
+}
+
+// start is the lowest ordinal, desired the number of replicas, and wanted whether an
+// ordinal is one of them.
+func start(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+func desired(set *appsv1.StatefulSet) int {
+	if set.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*set.Spec.Replicas)
+}
+
+func wanted(set *appsv1.StatefulSet, ordinal int) bool {
+	return ordinal >= start(set) && ordinal < start(set)+desired(set)
+}
+
+// ordinalOf is the number in a pod's name; -1 if it is no name of a pod of the set.
+func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
+	text, ok := strings.CutPrefix(pod.Name, set.Name+"-")
+	n, err := strconv.ParseInt(text, 10, 32)
+	if !ok || err != nil || n < 0 || strconv.FormatInt(n, 10) != text {
+		return -1
+	}
+	return int(n)
+}
+
+// revisionOf is the name of a pod's revision.
+func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }
+
+// pods are those that there are.
+func (v *view) pods() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, rep := range slices.Concat(v.replicas, v.condemned) {
+		if rep.pod != nil {
+			out = append(out, rep.pod)
+		}
+	}
+	return out
+}
+
+// available reports whether a replica runs and has been ready for minReadySeconds, and
+// is not ending.
+func (v *view) available(rep *replica) bool {
+	if rep.pod == nil || rep.pod.DeletionTimestamp != nil || rep.pod.Status.Phase != corev1.PodRunning {
+		return false
+	}
+	wait, ready := podstate.AvailableIn(rep.pod, v.set.Spec.MinReadySeconds, v.now)
+	return ready && wait <= 0
+}
+
+// settled reports whether all replicas are there, available, and of the update revision.
+func (v *view) settled() bool {
+	return len(v.condemned) == 0 && !slices.ContainsFunc(v.replicas, func(rep *replica) bool {
+		return !v.available(rep) || revisionOf(rep.pod) != v.update.Name
+	})
+}
+
+// partition is the index of the first replica that a rolling update replaces.
+func (v *view) partition() int {
+	if rolling := v.set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
+		return int(*rolling.Partition)
+	}
+	return 0
+}
+
+// maxUnavailable is at least 1. Percentages of the replicas are rounded down.
+func (v *view) maxUnavailable() int {
+	rolling := v.set.Spec.UpdateStrategy.RollingUpdate
+	if rolling == nil || rolling.MaxUnavailable == nil {
+		return 1
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, desired(v.set), false)
+	if err != nil {
+		return 1 // cannot be stored
+	}
+	return max(n, 1)
+}
+
+// revisionFor is the revision of a new pod: a rolling update keeps the current one below
+// its partition.
+func (v *view) revisionFor(ordinal int) *appsv1.ControllerRevision {
+	s, keep := v.set.Spec.UpdateStrategy, 0
+	switch {
+	case s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
+	case s.RollingUpdate == nil:
+		keep = int(v.set.Status.CurrentReplicas)
+	default:
+		keep = v.partition()
+	}
+	if ordinal < start(v.set)+keep {
+		return v.current
+	}
+	return v.update
+}
+
+// outdated are the replicas that a rolling update deletes now, highest ordinal first: as
+// many available ones as the limit leaves, and those that are not available anyway.
+func (v *view) outdated() []*replica {
+	if v.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
+		return nil
+	}
+	budget := v.maxUnavailable()
+	for _, rep := range v.replicas {
+		if !v.available(rep) {
+			budget--
+		}
+	}
+	var out []*replica
+	for i := len(v.replicas) - 1; i >= min(v.partition(), len(v.replicas)); i-- {
+		rep := v.replicas[i]
+		if rep.pod == nil || rep.pod.DeletionTimestamp != nil || revisionOf(rep.pod) == v.update.Name {
+			continue
+		}
+		if v.available(rep) {
+			if budget <= 0 {
+				continue
+			}
+			budget--
+		}
+		out = append(out, rep)
+	}
+	return out
+}
