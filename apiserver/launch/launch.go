@@ -1,5 +1,4 @@
-// Package launch puts an API server together: its state, the registry on it, and what
-// decides who may do what.
+// Package launch creates an API server: its state, the registry, authentication and authorization.
 package launch
 
 import (
@@ -39,21 +38,21 @@ type Config struct {
 	DataDir  string
 	Node     string        // name of this process's node
 	Kubelet  string        // address of what a kubelet serves; empty: none
-	Names    []string      // further names and addresses for the server's certificate
-	EventTTL time.Duration // how long events live
-	// Off reports whether --controllers switches a controller off.
+	Names    []string      // additional names and addresses for the server's certificate
+	EventTTL time.Duration // the time after which events expire
+	// Off reports whether --controllers disables a controller.
 	Off func(controller string) bool
 	Log *zap.Logger
 }
 
-// API is what an API server stands on. The process uses Registry at once; clients come
-// in once the server of New serves.
+// API contains the parts of an API server. The process uses Registry at once; clients can connect once the
+// server of New serves.
 type API struct {
 	Registry   *registry.Registry
 	State      *storecmd.State
 	Access     *entry.Entry
-	Advertised netip.AddrPort // where pods and other machines reach the server
-	Restored   string         // which state was restored before this start; empty: none
+	Advertised netip.AddrPort // address for pods and other machines
+	Restored   string         // the state that was restored before this start; empty: none
 
 	cfg     Config
 	metrics *prometheus.Registry
@@ -61,11 +60,11 @@ type API struct {
 	tokens  *token.Issuer
 }
 
-// Stores is what a store must know of the kinds.
+// Stores returns what a store must know about the kinds.
 func Stores() store.Config { return store.Config{Kind: registry.Kinds(registry.Resources())} }
 
-// SharedStores is Stores for what may lie in etcd, where events outlive the process that
-// should remove them, after eventTTL.
+// SharedStores is Stores for state that may be in etcd, where events expire after eventTTL even if no server
+// runs.
 func SharedStores(eventTTL time.Duration) storecmd.Config {
 	resources := registry.Resources()
 	cfg := storecmd.Config{
@@ -80,8 +79,8 @@ func SharedStores(eventTTL time.Duration) storecmd.Config {
 	return cfg
 }
 
-// Open opens the state, creates what every cluster has, and reads or creates the keys
-// and certificates. Close must follow.
+// Open opens the state, creates the default objects of a cluster, and reads or creates keys and certificates.
+// Close must follow.
 func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, error) {
 	stores := SharedStores(cfg.EventTTL)
 	stores.Log = cfg.Log.Named("store")
@@ -121,7 +120,7 @@ func (a *API) open(ctx context.Context) error {
 	return err
 }
 
-// bootstrap creates what every cluster has.
+// bootstrap creates the default objects of a cluster.
 func (a *API) bootstrap(ctx context.Context) error {
 	if err := a.Registry.Bootstrap(ctx); err != nil {
 		return err
@@ -132,7 +131,7 @@ func (a *API) bootstrap(ctx context.Context) error {
 	return group.Wait()
 }
 
-// shareKeys gives the servers that share one etcd one authority and one token.
+// shareKeys makes the servers on one etcd use the same authority and tokens.
 func (a *API) shareKeys(ctx context.Context) error {
 	if !a.State.Shared() {
 		return nil
@@ -143,7 +142,7 @@ func (a *API) shareKeys(ctx context.Context) error {
 		return fmt.Errorf("share pki: %w", err)
 	}
 	if differs {
-		a.cfg.Log.Warn("this server has an authority and a token of its own: kubeconfigs of the others do not work here", zap.String("folder", pki))
+		a.cfg.Log.Warn("this server has a different authority and token: kubeconfigs of the other servers do not work here", zap.String("folder", pki))
 	}
 	return nil
 }
@@ -164,8 +163,8 @@ func (a *API) openAccess() (err error) {
 // Close closes the state.
 func (a *API) Close() error { return a.State.Close() }
 
-// New is the server on it. It fills in what an API knows of the
-// server's configuration; closed must be called after the server's end.
+// New returns the server. It sets what the API knows of the server's configuration; closed must be called after
+// the server's end.
 func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.Server, closed func() error, err error) {
 	log, file, err := a.cfg.Audit.Open(clock.RealClock{}, a.cfg.Log.Named("audit"))
 	if err != nil {
@@ -184,13 +183,12 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	return server, file.Close, nil
 }
 
-// Roles is the task that follows roles and bindings.
+// Roles returns the task that follows roles and bindings.
 func (a *API) Roles() follow.Controller {
 	return follow.Task("rbac", func(ctx context.Context) error { return a.roles.Run(ctx, a.Registry) })
 }
 
-// KeepState looks after the state until ctx ends; an Event on the Node reports a file
-// that was lost.
+// KeepState maintains the state until ctx ends; an Event on the Node reports a lost file.
 func (a *API) KeepState(ctx context.Context) error {
 	dropped, err := record.NewMetrics(a.metrics)
 	if err != nil {

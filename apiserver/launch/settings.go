@@ -25,7 +25,7 @@ type Settings struct {
 	Limits    flow.Limits
 	Audit     audit.Options
 
-	services allocate.Config // by Complete
+	services allocate.Config // set by Complete
 }
 
 // Flags adds the flags to those of each subject.
@@ -40,7 +40,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.State.Flags(group("storage"))
 }
 
-// Complete checks the flags and fills in what they leave out; dataDir is absolute.
+// Complete validates the flags and sets defaults; dataDir is absolute.
 func (s *Settings) Complete(dataDir string) error {
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -52,7 +52,7 @@ func (s *Settings) Complete(dataDir string) error {
 	return errors.Join(err, s.Serving.Check())
 }
 
-// ServiceRange is what Services are given.
+// ServiceRange is the address range of Services.
 func (s *Settings) ServiceRange() allocate.Config { return s.services }
 
 func (c Config) path(name ...string) string {

@@ -21,14 +21,14 @@ type Document struct {
 	as     renderer
 }
 
-// Hash is that of a document, as clients see it (upstream: SHA-512 in capitals).
+// Hash returns the hash of a document, as clients see it (upstream: SHA-512 in capitals).
 func Hash(document []byte) string { return fmt.Sprintf("%X", sha512.Sum512(document)) }
 
-// pieces are a document taken apart, each piece JSON.
+// pieces are the parts of a document, each as JSON.
 type pieces struct {
 	version                        string
 	paths, definitions, parameters []piece
-	part                           bool // of a document: what stands in it once is in another
+	part                           bool // of a document: its single parts belong to another
 }
 
 type piece struct {
@@ -36,17 +36,17 @@ type piece struct {
 	json []byte
 }
 
-// renderer writes a version of OpenAPI.
+// renderer renders a version of OpenAPI.
 type renderer interface {
 	path(p path) object
 	definition(d *definitions.Definition) ([]byte, error)
 	shared() ([]piece, error) // parameters that paths refer to
 	document(p pieces) ([]byte, error)
-	// binary is a document of those pieces as protobuf.
+	// binary returns a document of those pieces as protobuf.
 	binary(document []byte) ([]byte, error)
 }
 
-// compose writes a document: its paths, then every definition they mention.
+// compose composes a document: its paths, then every definition that they refer to.
 func (c *composer) compose(paths []path, as renderer) (*Document, error) {
 	p := pieces{version: c.cfg.Version}
 	var err error
@@ -83,7 +83,7 @@ func renderPaths(paths []path, as renderer) ([]piece, error) {
 	return out, nil
 }
 
-// mentioned are the definitions that the paths' operations take and answer.
+// mentioned returns the definitions in the requests and responses of the paths' operations.
 func mentioned(paths []path) []string {
 	var names []string
 	for _, p := range paths {
@@ -97,7 +97,7 @@ func mentioned(paths []path) []string {
 	return names
 }
 
-// join is a JSON object of the pieces.
+// join returns a JSON object of the pieces.
 func join(list []piece) json.RawMessage {
 	var out bytes.Buffer
 	out.WriteByte('{')
@@ -112,9 +112,8 @@ func join(list []piece) json.RawMessage {
 	return out.Bytes()
 }
 
-// Protobuf is the document as gnostic's protobuf. It is made piece by piece, for
-// the parser takes a hundred times the memory of its text; messages of protobuf
-// that follow one another are one message.
+// Protobuf returns the document as gnostic's protobuf. It is encoded piece by piece, because the parser needs a
+// hundred times the memory of its text; consecutive protobuf messages form one message.
 func (d *Document) Protobuf() ([]byte, error) {
 	var out []byte
 	for _, part := range d.pieces.split() {
@@ -131,7 +130,7 @@ func (d *Document) Protobuf() ([]byte, error) {
 	return out, nil
 }
 
-// split are documents of one piece each, after one that has none.
+// split returns documents of one piece each, after one without pieces.
 func (p pieces) split() []pieces {
 	parts := []pieces{{version: p.version}}
 	for _, one := range p.parameters {

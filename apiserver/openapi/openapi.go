@@ -1,10 +1,8 @@
-// Package openapi describes the served resources as OpenAPI documents: v3, one
-// per group and version, and v2, one for all. By them kubectl explains fields,
-// finds out what the server can do and how lists merge.
+// Package openapi describes the served resources as OpenAPI documents: v3, one per group and version, and v2,
+// one for all. kubectl uses them to explain fields, to detect features and to merge lists.
 //
-// A document is composed when it is asked for, of the paths that []Resource
-// stands for and of the schemas in package definitions, and not kept. What is
-// kept, while anybody asks, are the schemas and the documents' hashes.
+// A document is composed on request from []Resource and the schemas in package definitions, and is not kept.
+// Only the schemas and the documents' hashes are kept, while they are in use.
 package openapi
 
 import (
@@ -22,26 +20,26 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// idle is how long schemas stay in memory after the last use. A client reads all
-// the documents it wants within seconds.
+// idle is how long schemas stay in memory after the last use. A client reads all the documents that it needs
+// within seconds.
 const idle = 2 * time.Minute
 
-// Config of Documents. All of it is required.
+// Config of Documents. All fields are required.
 type Config struct {
-	// Resources are what is served now; the documents follow when it changes.
+	// Resources returns the served resources; the documents follow its changes.
 	Resources func() []kind.Resource
-	// Version is the server's.
+	// Version is the server's version.
 	Version string
 	Clock   clock.WithDelayedExecution
 }
 
-// Documents answers for the OpenAPI documents of a set of resources.
+// Documents serves the OpenAPI documents of a set of resources.
 type Documents struct {
 	cfg  Config
 	data *kept.Value[*data]
 }
 
-// data is what stays while somebody asks.
+// data is kept while it is in use.
 type data struct {
 	set *definitions.Set
 
@@ -49,7 +47,7 @@ type data struct {
 	hashes map[string]string // of documents by name
 }
 
-// New describes what is served.
+// New returns the documents of the served resources.
 func New(cfg Config) *Documents {
 	return &Documents{cfg: cfg, data: kept.New(cfg.Clock, idle, func() (*data, error) {
 		set, err := definitions.Read()
@@ -59,14 +57,14 @@ func New(cfg Config) *Documents {
 
 type object = map[string]any
 
-// Held says whether anything is in memory.
+// Held reports whether anything is in memory.
 func (d *Documents) Held() bool { return d.data.Held() }
 
-// Changed says that Resources answers differently from now on.
+// Changed must be called when Resources has changed.
 func (d *Documents) Changed() { d.data.Release() }
 
-// Index answers /openapi/v3: where each group and version is described. The hash
-// in a URL changes with the document, so that clients may keep it.
+// Index is the content of /openapi/v3: the URL of the document of each group and version. The hash in a URL
+// changes with the document, so that clients can cache it.
 func (d *Documents) Index() ([]byte, error) {
 	data, err := d.data.Get()
 	if err != nil {
@@ -83,10 +81,10 @@ func (d *Documents) Index() ([]byte, error) {
 	return json.Marshal(object{"paths": paths})
 }
 
-// URL is where the v3 document of that name and hash is found.
+// URL returns the path of the v3 document of that name and hash.
 func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + hash }
 
-// names are those of all v3 documents.
+// names returns those of all v3 documents.
 func (d *Documents) names() []string {
 	names := []string{"api", "apis", "version"}
 	for _, res := range d.cfg.Resources() {
@@ -100,7 +98,7 @@ func (d *Documents) names() []string {
 	return slices.Compact(names)
 }
 
-// hash is that of the v3 document of this name.
+// hash returns that of the v3 document of this name.
 func (d *Documents) hash(data *data, name string) (string, error) {
 	data.mu.Lock()
 	hash, ok := data.hashes[name]
@@ -118,7 +116,7 @@ func (d *Documents) hash(data *data, name string) (string, error) {
 	return doc.Hash, nil
 }
 
-// V3 answers /openapi/v3/<name>; nil for a name that is not served.
+// V3 returns /openapi/v3/<name>; nil for an unknown name.
 func (d *Documents) V3(name string) (*Document, error) {
 	if !slices.Contains(d.names(), name) {
 		return nil, nil
@@ -132,7 +130,7 @@ func (d *Documents) V3(name string) (*Document, error) {
 	return c.compose(paths, &version3{gv: gv})
 }
 
-// V2 answers /openapi/v2.
+// V2 returns /openapi/v2.
 func (d *Documents) V2() (*Document, error) {
 	data, err := d.data.Get()
 	if err != nil {
@@ -147,8 +145,7 @@ func (d *Documents) V2() (*Document, error) {
 	return c.compose(paths, &version2{parameters: map[string]object{}})
 }
 
-// named are the paths of a v3 document, and its group and version if it is of
-// one.
+// named returns the paths of a v3 document, and its group and version if it has one.
 func (c *composer) named(name string) (schema.GroupVersion, []path) {
 	switch parts := strings.Split(name, "/"); {
 	case name == "version":

@@ -29,7 +29,7 @@ func documents() *openapi.Documents {
 	})
 }
 
-// all are the v3 documents by name, and the v2 document as "v2".
+// all returns the v3 documents by name, and the v2 document as "v2".
 func all(t *testing.T) map[string]*openapi.Document {
 	t.Helper()
 	d := documents()
@@ -60,7 +60,7 @@ func all(t *testing.T) map[string]*openapi.Document {
 	return docs
 }
 
-// All documents are composed once; these look at them.
+// All documents are composed once for these tests.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	docs := all(t)
@@ -71,8 +71,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// No document mentions what it does not define, and no two operations have one
-// name.
+// A document refers only to what it defines, and operation IDs are unique.
 func closed(t *testing.T, docs map[string]*openapi.Document) {
 	t.Parallel()
 	mention := regexp.MustCompile(`"\$ref":"#/(definitions|components/schemas|parameters)/([^"]+)"`)
@@ -101,9 +100,8 @@ func closed(t *testing.T, docs map[string]*openapi.Document) {
 	}
 }
 
-// Every served kind is described where clients look for it: in the v3 document of
-// its group and version and in v2, with a patch that takes fieldValidation, by
-// which kubectl decides who validates.
+// Every served kind is described where clients expect it: in the v3 document of its group and version and in v2,
+// with a patch that has the parameter fieldValidation, by which kubectl detects server-side validation.
 func everyKind(t *testing.T, docs map[string]*openapi.Document) {
 	t.Parallel()
 	parsed := map[string]spec3.OpenAPI{}
@@ -142,7 +140,7 @@ func described(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
 	return false
 }
 
-// validates is what kubectl asks (cli-runtime: queryParamVerifierV3).
+// validates is kubectl's check (cli-runtime: queryParamVerifierV3).
 func validates(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
 	for _, path := range doc.Paths.Paths {
 		if path.Patch == nil {
@@ -161,7 +159,7 @@ func validates(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
 	return false
 }
 
-// The protobuf, made piece by piece, is that of the whole document.
+// The protobuf, encoded piece by piece, equals that of the whole document.
 func protobuf(t *testing.T, docs map[string]*openapi.Document) {
 	t.Parallel()
 	for _, name := range []string{"v2", "apis/apps/v1", "version"} {
@@ -189,7 +187,7 @@ func protobuf(t *testing.T, docs map[string]*openapi.Document) {
 	}
 }
 
-// The options of every group name only the kinds of theirs and the core one.
+// The options of a group only contain its own kinds and the core ones.
 func TestOptionsOfOneGroup(t *testing.T) {
 	t.Parallel()
 	doc, err := documents().V3("apis/apps/v1")
@@ -211,8 +209,7 @@ func TestOptionsOfOneGroup(t *testing.T) {
 	}
 }
 
-// Operations have upstream's names and actions, by which generated clients and
-// auditors know them.
+// Operations have upstream's IDs and actions, which generated clients and audit tools use.
 func operations(t *testing.T, docs map[string]*openapi.Document) {
 	t.Parallel()
 	for _, c := range []struct{ doc, path, method, id, action string }{
@@ -251,13 +248,13 @@ func operations(t *testing.T, docs map[string]*openapi.Document) {
 	}
 }
 
-// Nothing is in memory before the first question and some minutes after the last.
+// Nothing is in memory before the first request and some minutes after the last.
 func TestLetGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := documents()
 		if d.Held() {
-			t.Error("schemas are in memory before anybody asked")
+			t.Error("schemas are in memory before the first request")
 		}
 		for range 3 {
 			if _, err := d.Index(); err != nil || !d.Held() {
@@ -273,8 +270,7 @@ func TestLetGo(t *testing.T) {
 	})
 }
 
-// After the last document is sent and the schemas are let go, the heap is what it
-// was.
+// After the last document is sent and the schemas are released, the heap has its former size.
 func TestMemoryComesBack(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()

@@ -11,17 +11,17 @@ import (
 	"monopod/apiserver/openapi/definitions"
 )
 
-// metaV1 begins the names of the definitions that all kinds share.
+// metaV1 is the prefix of the names of definitions that all kinds share.
 const metaV1 = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
-// path is a URL with what can be done there.
+// path is a URL with its operations.
 type path struct {
 	url        string
 	parameters []parameter // of every operation
 	operations []operation
 }
 
-// operation is a method on a path, before it is written as OpenAPI v2 or v3.
+// operation is a method on a path, in a form common to OpenAPI v2 and v3.
 type operation struct {
 	method string // get, post, put, patch or delete
 	action string // x-kubernetes-action
@@ -32,7 +32,7 @@ type operation struct {
 
 	query []parameter
 
-	body         string // the definition it takes; empty: nothing
+	body         string // the definition of the request's body; empty: none
 	bodyRequired bool
 	consumes     []string
 
@@ -40,18 +40,18 @@ type operation struct {
 	answers  []answer
 }
 
-// answer is what an operation responds with; without a definition it is text.
+// answer is a response of an operation; without a definition it is text.
 type answer struct {
 	code       int
 	definition string
 }
 
-// parameter is one of a path or a query.
+// parameter is a parameter in the path or the query.
 type parameter struct {
 	name, in, typ, about string
 }
 
-// anyType is what upstream says that writes take.
+// anyType is upstream's media type of writes.
 const anyType = "*/*"
 
 func plainTypes() []string {
@@ -67,8 +67,7 @@ func patchTypes() []string {
 		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
 }
 
-// methods are those that the API's verbs stand for, with the word that begins an
-// operation's name, as upstream writes it.
+// methods maps the API's verbs to HTTP methods, with upstream's prefix of operation IDs.
 func methodOf(verb string) (method, word string) {
 	switch verb {
 	case "get":
@@ -87,8 +86,7 @@ func methodOf(verb string) (method, word string) {
 	return "", ""
 }
 
-// answersOf are the codes that upstream documents for a verb, with the
-// definition of what comes with them.
+// answersOf returns the codes that upstream documents for a verb, with the definition of their bodies.
 func answersOf(verb, definition string) []answer {
 	codes := []int{200}
 	switch verb {
@@ -106,7 +104,7 @@ func answersOf(verb, definition string) []answer {
 	return out
 }
 
-// optionsOf names the definition of a verb's query parameters.
+// optionsOf returns the definition of a verb's query parameters.
 func optionsOf(verb string) string {
 	switch verb {
 	case "list":
@@ -123,7 +121,7 @@ func optionsOf(verb string) string {
 	return ""
 }
 
-// queryOf are the query parameters that a definition of options stands for.
+// queryOf returns the query parameters of a definition of options.
 func queryOf(set *definitions.Set, name string) []parameter {
 	d := set.Get(name)
 	if d == nil {
@@ -148,7 +146,7 @@ func queryOf(set *definitions.Set, name string) []parameter {
 	return sorted(out)
 }
 
-// sorted orders parameters by name, each once.
+// sorted sorts parameters by name, without duplicates.
 func sorted(list []parameter) []parameter {
 	slices.SortStableFunc(list, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
 	return slices.CompactFunc(list, func(a, b parameter) bool { return a.name == b.name })

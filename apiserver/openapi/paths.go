@@ -10,13 +10,13 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// composer knows what a document is made of.
+// composer contains the inputs of a document.
 type composer struct {
 	set *definitions.Set
 	cfg *Config
 }
 
-// pathOf is where a group and version is served, without the leading slash.
+// pathOf returns the path of a group and version, without the leading slash.
 func pathOf(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -24,8 +24,8 @@ func pathOf(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// camel is a group as a part of an operation's name: rbac.authorization.k8s.io
-// is RbacAuthorization, the core group Core.
+// camel returns a group in the form of operation IDs: rbac.authorization.k8s.io is RbacAuthorization, the core
+// group Core.
 func camel(group string) string {
 	if group == "" {
 		return "Core"
@@ -49,11 +49,10 @@ func lowerCamel(group string) string {
 	return strings.ToLower(name[:1]) + name[1:]
 }
 
-// tagOf is the tag of a group and version's operations: rbacAuthorization_v1.
+// tagOf returns the tag of a group and version's operations: rbacAuthorization_v1.
 func tagOf(gv schema.GroupVersion) string { return lowerCamel(gv.Group) + "_" + gv.Version }
 
-// pathsOf are those of a group and version: what discovery answers there, and
-// the resources.
+// pathsOf returns the paths of a group and version: its discovery, and its resources.
 func (c *composer) pathsOf(gv schema.GroupVersion) []path {
 	paths := []path{discovery("/"+pathOf(gv)+"/", "get"+camel(gv.Group)+title(gv.Version)+"APIResources", tagOf(gv), metaV1+"APIResourceList")}
 	for _, res := range c.cfg.Resources() {
@@ -64,7 +63,7 @@ func (c *composer) pathsOf(gv schema.GroupVersion) []path {
 	return paths
 }
 
-// discovery is a path that takes nothing and answers a list of what there is.
+// discovery returns the path of a list for discovery.
 func discovery(url, id, tag, definition string) path {
 	return path{url: url, operations: []operation{{
 		method: "get", id: id, tag: tag, about: "what is served below this path",
@@ -72,8 +71,7 @@ func discovery(url, id, tag, definition string) path {
 	}}}
 }
 
-// resource are the paths of a resource: its collections, its objects and their
-// subresources.
+// resource returns the paths of a resource: its collections, its objects and their subresources.
 func (c *composer) resource(res kind.Resource) []path {
 	prefix := "/" + pathOf(res.GVR.GroupVersion())
 	inside, common := prefix+"/"+res.GVR.Resource, common()
@@ -100,7 +98,7 @@ func common() []parameter {
 	return []parameter{{"pretty", "query", "string", "if 'true', the answer is indented for somebody to read"}}
 }
 
-// verbs is the path at url with those of the verbs that the resource has.
+// verbs returns the path at url with those of the verbs that the resource supports.
 func (c *composer) verbs(res kind.Resource, url string, common []parameter, verbs ...string) path {
 	p := path{url: url, parameters: common}
 	for _, verb := range verbs {
@@ -111,7 +109,7 @@ func (c *composer) verbs(res kind.Resource, url string, common []parameter, verb
 	return p
 }
 
-// verb is a verb on a resource or, with sub, on a subresource of another kind.
+// verb returns a verb on a resource or, with sub, on a subresource of another kind.
 func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 	method, word := methodOf(verb)
 	of, shown := res.GVK(), res.GVK()
@@ -128,7 +126,7 @@ func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 	return c.bodies(op, verb, res.ReturnDeleted && sub == "")
 }
 
-// bodies completes an operation by what it takes and answers.
+// bodies sets the bodies of an operation's request and responses.
 func (c *composer) bodies(op operation, verb string, returnDeleted bool) operation {
 	name := c.nameOf(op.kind)
 	switch verb {
@@ -149,7 +147,7 @@ func (c *composer) bodies(op operation, verb string, returnDeleted bool) operati
 	return op
 }
 
-// nameOf is the definition of a kind, or empty for a kind that has none.
+// nameOf returns the definition of a kind; empty if it has none.
 func (c *composer) nameOf(gvk schema.GroupVersionKind) string {
 	if d := c.set.OfKind(gvk); d != nil {
 		return d.Name
@@ -170,8 +168,8 @@ func (c *composer) query(verb, sub string) []parameter {
 	return queryOf(c.set, optionsOf(verb))
 }
 
-// subresource is the path of a subresource. One whose kind is a set of options is
-// a connection: upstream calls it so, and the options are its query.
+// subresource returns the path of a subresource. One whose kind is a set of options is what upstream calls a
+// connection, with the options as its query.
 func (c *composer) subresource(res kind.Resource, url string, common []parameter, sub *kind.Subresource) path {
 	p, gvk := path{url: url, parameters: common}, sub.KindOf(&res)
 	for _, verb := range sub.VerbList() {
@@ -201,8 +199,7 @@ func connection(op operation, res kind.Resource, method, sub string) operation {
 	return op
 }
 
-// actionOf is the verb as x-kubernetes-action has it: creations and updates by
-// their method.
+// actionOf returns the verb as x-kubernetes-action: creates and updates by their method.
 func actionOf(verb string) string {
 	switch verb {
 	case "create":
@@ -227,7 +224,7 @@ func namespacedWord(res kind.Resource, scope string) string {
 	return ""
 }
 
-// about describes an operation in upstream's words for it.
+// about sets an operation's description, in upstream's words.
 func about(verb, noun, sub string) string {
 	what := noun
 	if sub != "" {

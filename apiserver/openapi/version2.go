@@ -13,14 +13,13 @@ import (
 	"monopod/apiserver/openapi/definitions"
 )
 
-// kindExtension says what kind a schema or an operation is about.
+// kindExtension is the extension with the kind of a schema or an operation.
 const kindExtension = "x-kubernetes-group-version-kind"
 
-// version2 writes the one OpenAPI v2 document. Its paths share their parameters,
-// which it collects as it goes.
+// version2 renders the one OpenAPI v2 document. Its paths share parameters, which it collects.
 type version2 struct{ parameters map[string]object }
 
-// common is what both versions say alike of an operation.
+// common returns what both versions have in common.
 func (op operation) common() object {
 	out := object{"operationId": op.id, "description": op.about, "tags": []string{op.tag}}
 	if op.action != "" {
@@ -34,7 +33,7 @@ func (op operation) common() object {
 
 func textOf(code int) string { return http.StatusText(code) }
 
-// bearer is how requests are signed.
+// bearer is the security definition of bearer tokens.
 func bearer() object {
 	return object{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"}
 }
@@ -86,7 +85,7 @@ func body2(op operation) object {
 	return body
 }
 
-// refs adds parameters to those shared, and refers to them.
+// refs adds parameters to the shared ones, and refers to them.
 func (v *version2) refs(list []parameter) []object {
 	var out []object
 	for _, p := range list {
@@ -101,7 +100,7 @@ func (v *version2) refs(list []parameter) []object {
 	return out
 }
 
-// digest tells parameters of one name apart.
+// digest distinguishes parameters of the same name.
 func digest(p parameter) string {
 	sum := sha256.Sum256([]byte(p.in + "\x00" + p.typ + "\x00" + p.about))
 	return base64.RawURLEncoding.EncodeToString(sum[:6])

@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/openapi/definitions"
 )
 
-// version3 writes the OpenAPI v3 document of a group and version.
+// version3 renders the OpenAPI v3 document of a group and version.
 type version3 struct{ gv schema.GroupVersion }
 
 func ref3(definition string) object {
@@ -77,8 +77,8 @@ func parameters3(list []parameter) []object {
 	return out
 }
 
-// definition is the schema as it is, but for the options that every group knows:
-// of their kinds only those of this group and the core one are named.
+// definition returns the schema unchanged, except for the options that all groups share: of their kinds only
+// those of this group and the core group are listed.
 func (v *version3) definition(d *definitions.Definition) ([]byte, error) {
 	if len(d.Kinds) < 2 || d.Kinds[0].Group != "" || d.Kinds[0].Version != "v1" {
 		return d.V3, nil

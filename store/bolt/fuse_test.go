@@ -314,7 +314,7 @@ func mountDisk(t *testing.T, initial string) *disk {
 		t.Skip("skipped: mounting a FUSE file system needs root")
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skipf("left out: the kernel has no FUSE: %v", err)
+		t.Skipf("skipped: the kernel has no FUSE: %v", err)
 	}
 	dir := t.TempDir()
 	mount, begin := filepath.Join(dir, "mount"), filepath.Join(dir, "initial")

@@ -167,7 +167,7 @@ func (s *Server) Ready() error {
 func NeedsContainerd(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: containers need root")
+		t.Skip("skipped: containers need root")
 	}
 	for _, program := range []string{"containerd", "runc"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -141,7 +141,7 @@ func TestCadvisorNetwork(t *testing.T) {
 	t.Parallel()
 	lines, err := os.ReadFile("/proc/net/dev")
 	if err != nil || strings.Count(string(lines), ":") < 2 {
-		t.Skip("left out: this machine has no interface but loopback")
+		t.Skip("skipped: this machine has no interface but loopback")
 	}
 	for _, host := range []bool{false, true} {
 		pod := measuredPod()

@@ -1,10 +1,9 @@
-// Package definitions holds the OpenAPI schemas of Kubernetes' own types.
+// Package definitions contains the OpenAPI schemas of Kubernetes' types.
 //
-// They lie in the program compressed (definitions.zst, written by
-// testdata/openapi from the modules k8s.io/api and k8s.io/apimachinery): first a
-// line that says what they were made of, then a line of JSON for each
-// definition. Nothing of it is in memory until Read. The kinds of metrics.k8s.io,
-// which are in neither module, lie beside them in metrics.jsonl, written by hand.
+// The program contains them compressed (definitions.zst, written by testdata/openapi from the modules k8s.io/api
+// and k8s.io/apimachinery): a line with the versions of these modules, then a line of JSON for each definition.
+// Nothing of it is in memory until Read. The kinds of metrics.k8s.io, which are in neither module, are in
+// metrics.jsonl, which is written by hand.
 package definitions
 
 import (
@@ -26,27 +25,25 @@ var compressed []byte
 //go:embed metrics.jsonl
 var metrics []byte
 
-// Definition is a schema as OpenAPI v3 and v2 have it. Both are shared: nobody
-// writes to them.
+// Definition is a schema for OpenAPI v3 and v2. Both are shared and must not be modified.
 type Definition struct {
 	Name  string                    `json:"name"`
 	Kinds []metav1.GroupVersionKind `json:"kinds"`
-	Refs  []string                  `json:"refs"` // the definitions it mentions
+	Refs  []string                  `json:"refs"` // the definitions that it refers to
 	V3    json.RawMessage           `json:"v3"`
 	V2    json.RawMessage           `json:"v2"`
 }
 
-// Set is a number of definitions that are complete: each mentions only others of
-// the set.
+// Set is a complete set of definitions: each refers only to others of the set.
 type Set struct {
-	// Modules are the versions of what the definitions were made of.
+	// Modules are the versions of the modules of the definitions.
 	Modules map[string]string
 
 	byName map[string]*Definition
 	byKind map[schema.GroupVersionKind]*Definition
 }
 
-// Read unpacks the definitions, some 2 MB.
+// Read decompresses the definitions, some 2 MB.
 func Read() (*Set, error) {
 	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -73,7 +70,7 @@ func parse(plain []byte) (*Set, error) {
 	return s, s.addAll("definitions.zst", rest)
 }
 
-// addAll adds the definitions of a file, a line each.
+// addAll adds the definitions of a file, one per line.
 func (s *Set) addAll(file string, lines []byte) error {
 	for line := range bytes.Lines(lines) {
 		d := &Definition{}
@@ -92,7 +89,7 @@ func (s *Set) add(d *Definition) {
 	}
 }
 
-// Names are those of all definitions, sorted.
+// Names returns those of all definitions, sorted.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
 // Get returns the definition of that name, or nil.
@@ -101,8 +98,8 @@ func (s *Set) Get(name string) *Definition { return s.byName[name] }
 // OfKind returns the definition of a kind, or nil.
 func (s *Set) OfKind(gvk schema.GroupVersionKind) *Definition { return s.byKind[gvk] }
 
-// Closure returns the definitions of these names and all that they mention,
-// sorted by name. Names that there are none of are left out.
+// Closure returns the definitions of these names and all that they refer to, sorted by name. Unknown names are
+// skipped.
 func (s *Set) Closure(names ...string) []*Definition {
 	seen := map[string]*Definition{}
 	var visit func(name string)

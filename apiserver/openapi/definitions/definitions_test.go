@@ -22,8 +22,8 @@ func read(t *testing.T) *definitions.Set {
 	return set
 }
 
-// The file was made of the versions that the program is built with. If this
-// fails: go -C testdata/openapi get those versions, then make openapi.
+// The versions of the file are those that the program is built with. If this fails: go -C testdata/openapi get
+// those versions, then make openapi.
 func TestMadeOfTheModulesInUse(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("../../../go.mod")
@@ -38,8 +38,7 @@ func TestMadeOfTheModulesInUse(t *testing.T) {
 	}
 }
 
-// Every definition is a schema, names what it mentions, and mentions only what
-// there is.
+// Every definition is a schema, lists its references, and refers only to existing definitions.
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	set := read(t)
@@ -59,8 +58,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// What clients read in the schemas: how lists merge, what is required, defaults,
-// formats. The texts are upstream's published ones.
+// What clients read in the schemas: how lists merge, required fields, defaults, formats. The texts are
+// upstream's published ones.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	set := read(t)

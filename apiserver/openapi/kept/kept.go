@@ -1,4 +1,4 @@
-// Package kept holds things that are large and seldom asked for.
+// Package kept caches large values that are rarely used.
 package kept
 
 import (
@@ -8,25 +8,24 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Value is made when it is first asked for and let go when nobody has asked for
-// it for a while, so that an installation that never asks pays nothing. It is
-// safe for concurrent use, and holds a timer only while it holds a value.
+// Value is built on first use and released when it was not used for a while, so that an installation that never
+// uses it pays nothing. It is safe for concurrent use, and has a timer only while it holds a value.
 type Value[T any] struct {
 	clock clock.WithDelayedExecution
 	idle  time.Duration
 	build func() (T, error)
 
-	mu    sync.Mutex // guards what follows; held while build runs, so that it runs once
+	mu    sync.Mutex // guards the fields below; held while build runs, so that it runs once
 	value *T
 	used  time.Time
 }
 
-// New returns a Value that build makes and that goes after idle without use.
+// New returns a Value that build builds and that is released after idle without use.
 func New[T any](clock clock.WithDelayedExecution, idle time.Duration, build func() (T, error)) *Value[T] {
 	return &Value[T]{clock: clock, idle: idle, build: build}
 }
 
-// Get returns the value. Errors are not kept: the next Get builds again.
+// Get returns the value. Errors are not cached: the next Get builds again.
 func (v *Value[T]) Get() (T, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -43,22 +42,21 @@ func (v *Value[T]) Get() (T, error) {
 	return value, nil
 }
 
-// Held says whether there is a value now.
+// Held reports whether there is a value now.
 func (v *Value[T]) Held() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.value != nil
 }
 
-// Release lets the value go at once.
+// Release releases the value at once.
 func (v *Value[T]) Release() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.value = nil
 }
 
-// release lets the value go unless somebody used it meanwhile; then it looks
-// again when that use is old enough.
+// release releases the value unless it was used meanwhile; then it checks again when that use is old enough.
 func (v *Value[T]) release() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 	"monopod/apiserver/openapi/kept"
 )
 
-// It is built once while it is used, let go after its idle time and not before,
-// and built again.
+// It is built once while it is used, released after its idle time and not before, and built again.
 func TestKeptWhileUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +42,7 @@ func TestKeptWhileUsed(t *testing.T) {
 	})
 }
 
-// What was let go is garbage.
+// A released value is garbage.
 func TestReleasedMemory(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 20
@@ -65,7 +64,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Callers at the same time share one value; an error is not kept.
+// Concurrent callers share one value; an error is not cached.
 func TestSharedAndErrors(t *testing.T) {
 	t.Parallel()
 	built, fail := 0, true

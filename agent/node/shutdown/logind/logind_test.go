@@ -79,7 +79,7 @@ func startBus(t *testing.T) *logindtest.Bus {
 	}
 	bus, err := logindtest.StartBus(dir)
 	if errors.Is(err, logindtest.ErrNoDaemon) {
-		t.Skip("left out: ", err)
+		t.Skip("skipped: ", err)
 	}
 	if err != nil {
 		t.Fatal(err)
