@@ -30,7 +30,7 @@ kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
 
 openapi: ## the schemas of Kubernetes' types, after a new version of them
-	$(GO) run -C testdata/openapi . -o ../../apiserver/openapi/definitions/definitions.zst
+	$(GO) run -C testdata/openapi . -o ../../apiserver/discovery/openapi/definitions/definitions.zst
 
 run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/install.sh containerd runc curl

@@ -23,13 +23,13 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
+	"monopod/apiserver/connect/watch"
 	"monopod/apiserver/discovery"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 	"monopod/apiserver/virtual"
-	"monopod/apiserver/watch"
 )
 
 // Config of a Server. Registry and Authenticator are required.

@@ -5,7 +5,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/openapi"
+	"monopod/apiserver/discovery/openapi"
 	"monopod/apiserver/registry/kind"
 )
 

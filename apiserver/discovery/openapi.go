@@ -7,7 +7,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/openapi"
+	"monopod/apiserver/discovery/openapi"
 	"monopod/apiserver/request"
 )
 

@@ -19,7 +19,7 @@ func TestFileIsCurrent(t *testing.T) {
 	if out, err := exec.Command("go", "run", "-tags", "generated", "./pack", "-o", made).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if !bytes.Equal(unpack(t, made), unpack(t, "../../apiserver/openapi/definitions/definitions.zst")) {
+	if !bytes.Equal(unpack(t, made), unpack(t, "../../apiserver/discovery/openapi/definitions/definitions.zst")) {
 		t.Error("definitions.zst is not what the generator makes: run make openapi")
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/openapi/definitions"
-	"monopod/apiserver/openapi/kept"
+	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/kind"
 )
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/definitions"
 )
 
 // metaV1 is the prefix of the names of definitions that all kinds share.

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"monopod/apiserver/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/definitions"
 )
 
 func read(t *testing.T) *definitions.Set {
@@ -26,7 +26,7 @@ func read(t *testing.T) *definitions.Set {
 // those versions, then make openapi.
 func TestMadeOfTheModulesInUse(t *testing.T) {
 	t.Parallel()
-	mod, err := os.ReadFile("../../../go.mod")
+	mod, err := os.ReadFile("../../../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/openapi"
+	"monopod/apiserver/discovery/openapi"
 	"monopod/apiserver/registry"
 )
 

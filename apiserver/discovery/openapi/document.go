@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"monopod/apiserver/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/definitions"
 )
 
 // Document is a document as JSON with its hash.

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/openapi/kept"
+	"monopod/apiserver/discovery/openapi/kept"
 )
 
 // It is built once while it is used, released after its idle time and not before, and built again.
