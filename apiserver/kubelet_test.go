@@ -22,7 +22,7 @@ import (
 	"monopod/store"
 )
 
-// kubelet is an agent that tells what it was asked.
+// kubelet is an agent that echoes its requests.
 type kubelet struct{}
 
 func (kubelet) Logs(context.Context, *corev1.Pod, *corev1.PodLogOptions, io.Writer) error { return nil }
@@ -39,7 +39,7 @@ func (kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s auth=%q", r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"))
 }
 
-// grants lets each user do what its name says: "get metrics,create proxy".
+// grants allows each user what its name contains: "get metrics,create proxy".
 type grants struct{}
 
 func (grants) Authorize(_ context.Context, a auth.Attributes) (bool, string, error) {
@@ -47,7 +47,7 @@ func (grants) Authorize(_ context.Context, a auth.Attributes) (bool, string, err
 		slices.Contains(strings.Split(a.User.Name, ","), a.Verb+" "+a.Subresource), "", nil
 }
 
-// Streams of the node's port count as those of the API.
+// Streams of the node's port count like those of the API.
 func TestKubeletStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()
@@ -71,7 +71,7 @@ func TestKubeletStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// waiting begins to answer, and then waits for its client.
+// waiting starts a response, and then waits until its client leaves.
 type waiting struct {
 	kubelet
 	end context.Context
@@ -85,7 +85,7 @@ func (n waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// kubeletAPI is a server with node n1, whose users are called like their tokens.
+// kubeletAPI is a server with node n1, whose users have the names of their tokens.
 func kubeletAPI(t *testing.T) (srv *apiserver.Server, a API) {
 	t.Helper()
 	resources := registry.Resources()
@@ -129,7 +129,7 @@ func TestKubeletPort(t *testing.T) {
 		{"get metrics", "GET", "/stats/summary", 403, `cannot get resource "nodes/stats"`},
 		{"get metrics", "GET", "/metricsx", 403, `nodes/proxy`},
 		{"get stats", "GET", "/stats/summary", 200, "GET"},
-		{"get proxy", "GET", "/stats/summary", 403, "nodes/stats"}, // as upstream: these are not the proxy's
+		{"get proxy", "GET", "/stats/summary", 403, "nodes/stats"}, // as upstream: not covered by proxy
 		{"get proxy", "GET", "/metrics", 403, "nodes/metrics"},
 		{"get log", "GET", "/logs/", 200, "GET"},
 		{"get proxy", "GET", "/logs/", 403, "nodes/log"},
@@ -163,8 +163,8 @@ func TestKubeletPort(t *testing.T) {
 	}
 }
 
-// Through the API nodes/proxy is enough for all, but a stream is to be created, also
-// with the GET of a WebSocket.
+// Through the API nodes/proxy is sufficient for all paths, but a stream needs create, also with the GET of a
+// WebSocket.
 func TestNodeProxy(t *testing.T) {
 	t.Parallel()
 	_, a := kubeletAPI(t)

@@ -19,7 +19,7 @@ import (
 	"monopod/store"
 )
 
-// byToken knows users by the token that is their name; "admin" is the admin.
+// byToken authenticates the user whose name is the token; "admin" is the admin.
 func byToken() auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
 		name := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -30,7 +30,7 @@ func byToken() auth.Authenticator {
 	})
 }
 
-// piped serves connections in memory, under synctest; it returns how to open one.
+// piped serves connections in memory, under synctest; it returns a function that opens one.
 func piped(t *testing.T, cfg apiserver.Config) (dial func() net.Conn, end func()) {
 	t.Helper()
 	resources := registry.Resources()
@@ -102,7 +102,7 @@ func TestASlowBodyIsEnded(t *testing.T) {
 	})
 }
 
-// One who has all the room makes the others wait, and the admin not.
+// A user who has all seats makes others wait, but not the admin.
 func TestWritesUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) e
 	return s.list(w, r, t, opts)
 }
 
-// list answers everything that is selected, as it is at one revision.
+// list answers with all selected objects at one revision.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts request.ListOptions) error {
 	f, err := codec.Negotiate(r, "Table", "PartialObjectMetadataList")
 	if err != nil {

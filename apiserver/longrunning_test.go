@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/flow"
 )
 
-// One user's watches are bounded, those of all users together too, and neither
-// keeps an admin out. A long selector counts for more than one watch.
+// The watches of one user are limited, and those of all users together; neither limit affects an admin. A long
+// selector counts as more than one watch.
 func TestWatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	})
 }
 
-// begun reads how an answer begins.
+// begun reads the start of a response.
 func begun(t *testing.T, conn net.Conn) (code int, text string) {
 	t.Helper()
 	buf := make([]byte, 4096)
@@ -96,7 +96,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 	}
 }
 
-// numbers are ",0,1,2…".
+// numbers returns ",0,1,2…".
 func numbers(n int) string {
 	var b strings.Builder
 	for i := range n {

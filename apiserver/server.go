@@ -272,8 +272,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 	return s.guard.Audited(h, s.about).ServeHTTP
 }
 
-// about is what a request is about, also if it is not served, and whether it is a watch
-// or a stream.
+// about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
 func (s *Server) about(r *http.Request) (ref client.Ref, long bool) {
 	t, err := s.target(r)
 	if err != nil {
@@ -282,7 +281,7 @@ func (s *Server) about(r *http.Request) (ref client.Ref, long bool) {
 	return t.ref, t.long(r)
 }
 
-// long says that the request is a watch or a stream, which take as long as they take.
+// long reports whether the request is a watch or a stream, which have no time limit.
 func (t target) long(r *http.Request) bool {
 	return t.sub != nil && t.sub.Stream || request.IsWatch(r, t.ref)
 }

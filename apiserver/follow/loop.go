@@ -234,7 +234,7 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 	return true
 }
 
-// reconcile calls Reconcile with its deadline. A Reconcile that fails because of it says so in its error.
+// reconcile calls Reconcile with its deadline. If it fails because of the deadline, the error says so.
 func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Deadline, errDeadline)
 	defer cancel()

@@ -10,15 +10,14 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// Source says what to watch and which keys a change wakes.
+// Source defines what to watch and which keys a change wakes.
 type Source[K comparable] struct {
 	Selector client.Selector
 
-	// Keys maps a change to the keys it wakes; old is nil for an object that
-	// appeared, new for one that went away. An object that was replaced by another
-	// under the same name is two changes. Calls come in order, one at a time for a
-	// source; both objects are shared. After an error the call is made again until it
-	// has none or ctx ends, and no later change comes before that.
+	// Keys maps a change to the keys that it wakes; old is nil for a new object, new for a deleted one. An
+	// object that was replaced by another under the same name is two changes. Calls come in order, one at a time
+	// for a source; both objects are shared. After an error the call is repeated until it succeeds or ctx ends,
+	// before any later change.
 	Keys func(ctx context.Context, old, new client.Object) ([]K, error)
 }
 

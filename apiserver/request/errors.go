@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrNotFound is the 404 for a path that names no resource.
+// ErrNotFound is the 404 error for a path that is not a resource.
 func ErrNotFound() error {
 	e := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
 	e.ErrStatus.Message = "the server could not find the requested resource"
 	return e
 }
 
-// GroupResource is the one that a routed request names.
+// GroupResource returns the resource of a routed request.
 func GroupResource(r *http.Request) schema.GroupResource {
 	return schema.GroupResource{Group: chi.URLParam(r, "group"), Resource: chi.URLParam(r, "resource")}
 }

@@ -1,5 +1,4 @@
-// Package clusterroleaggregation keeps the rules of ClusterRoles that are made
-// of others: admin, edit and view among them.
+// Package clusterroleaggregation computes the rules of aggregated ClusterRoles, such as admin, edit and view.
 package clusterroleaggregation
 
 import (
@@ -30,7 +29,7 @@ type Controller struct{ deps follow.Deps }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps) *Controller { return &Controller{deps: deps} }
 
 // Name implements follow.Controller.
@@ -48,8 +47,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// reconcile writes the aggregates that are not what their parts make them. An
-// aggregate of aggregates comes right when their changes wake the loop again.
+// reconcile updates the aggregated roles whose rules differ. For an aggregate of aggregates, their changes wake
+// the loop again.
 func (c *Controller) reconcile(ctx context.Context, _ everything) (time.Duration, error) {
 	roles, err := client.List[*rbacv1.ClusterRole](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
@@ -82,8 +81,8 @@ func (c *Controller) write(ctx context.Context, role *rbacv1.ClusterRole, roles 
 	return err
 }
 
-// rulesOf are the rules of the roles that the aggregate selects, in the order of
-// its selectors and the roles' names, each rule once.
+// rulesOf returns the rules of the roles that the aggregate selects, in the order of its selectors and the
+// roles' names, without duplicates.
 func rulesOf(aggregate *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	for i := range aggregate.AggregationRule.ClusterRoleSelectors {

@@ -1,10 +1,8 @@
-// Package election lets one of several processes on a shared store run the
-// controllers.
+// Package election lets one of several processes on a shared store run the controllers.
 //
-// They agree by a Lease, as upstream's do and under upstream's name, so that a
-// kube-controller-manager on the same state waits too. Whoever holds it renews
-// it; whoever does not takes it when it has not moved for its duration, judged by
-// the own clock alone. The holder stops before anybody else may start.
+// They elect a leader by a Lease, in upstream's way and under upstream's name, so that a kube-controller-manager
+// on the same state takes part too. The holder renews it; another process takes it when it has not changed for
+// its duration, measured only by that process' own clock. The holder stops before another process may start.
 package election
 
 import (
@@ -24,13 +22,12 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Upstream's numbers (component-base/config: LeaderElectionConfiguration;
-// client-go/tools/leaderelection).
+// Upstream's values (component-base/config: LeaderElectionConfiguration; client-go/tools/leaderelection).
 const (
-	leaseDuration = 15 * time.Second // a lease that did not move for so long is free
-	renewDeadline = 10 * time.Second // a leader that could not renew for so long stops
+	leaseDuration = 15 * time.Second // a lease that has not changed for that long is free
+	renewDeadline = 10 * time.Second // a leader that could not renew for that long stops
 	retryPeriod   = 2 * time.Second  // between attempts
-	jitter        = 1.2              // those who wait come apart by up to so many periods more
+	jitter        = 1.2              // waiting processes add up to that many periods at random
 )
 
 // The Lease.
@@ -42,23 +39,23 @@ const (
 // Config of an Elector. Client and Identity are required.
 type Config struct {
 	Client   client.Client
-	Identity string      // unlike that of any other process
+	Identity string      // unique for each process
 	Clock    clock.Clock // nil: the real one
 	Log      *zap.Logger // nil: silent
 }
 
-// Elector takes part in one election.
+// Elector is a participant of one election.
 type Elector struct {
 	cfg     Config
 	leading atomic.Bool
 
-	// What Run alone uses: the lease as it was last seen to change, when that was,
-	// and when the last attempt began that left it with this process.
+	// Only Run uses these fields: the lease as of its last observed change, the time of that, and the start of
+	// the last attempt by which this process got or renewed it.
 	seen           string // its resourceVersion
 	seenAt, heldAt time.Time
 }
 
-// New makes an elector.
+// New returns an Elector.
 func New(cfg Config) (*Elector, error) {
 	if cfg.Client == nil || cfg.Identity == "" {
 		return nil, errors.New("election: Client and Identity are required")
@@ -76,9 +73,8 @@ func New(cfg Config) (*Elector, error) {
 // Leading reports whether this process runs the controllers.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Run calls lead whenever this process gets the lease, and ends lead's context
-// when it has it no more. It returns when ctx has ended, and lead with it, after
-// the lease was given back; or with lead's error.
+// Run calls lead whenever this process gets the lease, and ends lead's context when it loses it. It returns when
+// ctx and lead have ended and the lease is released; or with lead's error.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	for e.acquire(ctx) {
 		if err := e.term(ctx, lead); err != nil {
@@ -131,7 +127,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	return err
 }
 
-// keep renews the lease until ctx or lead has ended; false: it was lost.
+// keep renews the lease until ctx or lead has ended; false if it was lost.
 func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
 	for {
 		left := e.left()
@@ -157,11 +153,10 @@ func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
 	}
 }
 
-// left is how long this process may lead without renewing the lease.
+// left returns how long this process may lead without renewing the lease.
 func (e *Elector) left() time.Duration { return renewDeadline - e.cfg.Clock.Since(e.heldAt) }
 
-// attempt takes or renews the lease where that is allowed, and returns who
-// holds it.
+// attempt takes or renews the lease if that is allowed, and returns its holder.
 func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -201,8 +196,7 @@ func (e *Elector) mayTake(lease *coordinationv1.Lease) bool {
 	return e.cfg.Clock.Since(e.seenAt) >= promised
 }
 
-// next is the lease as this process holds it from now on; cur is nil when there
-// is none yet.
+// next returns the lease with this process as holder; cur is nil if there is none yet.
 func (e *Elector) next(cur *coordinationv1.Lease) *coordinationv1.Lease {
 	now := metav1.NewMicroTime(e.cfg.Clock.Now())
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
@@ -239,8 +233,7 @@ func (e *Elector) replace(ctx context.Context, cur, next *coordinationv1.Lease) 
 // errTaken means that another process wrote the lease first.
 var errTaken = errors.New("the lease changed meanwhile")
 
-// release gives the lease back, so that the next one need not wait for it to
-// run out.
+// release releases the lease, so that the next process need not wait until it expires.
 func (e *Elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, retryPeriod)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cut is a client whose connection can be lost.
+// cut is a client whose connection can be cut.
 type cut struct {
 	client.Client
 	lost atomic.Bool
@@ -33,7 +33,7 @@ func (c *cut) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	return c.Client.Get(ctx, ref)
 }
 
-// process takes part in the election from start to stop.
+// process is a participant of the election from start to stop.
 type process struct {
 	*Elector
 	client *cut
@@ -42,7 +42,7 @@ type process struct {
 	works  atomic.Bool // its controllers run
 }
 
-// start runs a process; two of them never lead at once.
+// start runs a process; two of them never lead at the same time.
 func start(t *testing.T, api *apitest.API, name string, others *atomic.Int32) *process {
 	t.Helper()
 	p := &process{client: &cut{Client: api.Client}}
@@ -123,8 +123,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A leader that cannot renew stops before anybody else starts, and comes back
-// as the second one.
+// A leader that cannot renew stops before another process starts, and comes back as a follower.
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +157,7 @@ func TestLostConnection(t *testing.T) {
 	})
 }
 
-// Somebody who takes the lease by force is obeyed.
+// A leader stops when another process takes the lease by force.
 func TestTakenAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +170,7 @@ func TestTakenAway(t *testing.T) {
 		if a.works.Load() {
 			t.Error("a leads without the lease")
 		}
-		apitest.Settle(20 * time.Second) // which that one does not renew
+		apitest.Settle(20 * time.Second) // which the test does not renew
 		if !a.works.Load() {
 			t.Error("a did not take the lease back")
 		}

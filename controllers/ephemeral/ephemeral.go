@@ -1,5 +1,5 @@
-// Package ephemeral makes the claims of pods that bring templates of them along
-// (spec.volumes[].ephemeral). The pod owns them, so that they go with it.
+// Package ephemeral creates the claims of generic ephemeral volumes (spec.volumes[].ephemeral). The pod owns
+// them, so that they are deleted with it.
 package ephemeral
 
 import (
@@ -25,7 +25,7 @@ const Name = "ephemeral-volume"
 // Component is the source of its events.
 const Component = "ephemeral_volume"
 
-// Controller makes the claims.
+// Controller creates the claims.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -33,7 +33,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer) *Controller {
 	return &Controller{deps: deps, events: events}
 }
@@ -94,7 +94,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	return 0, errors.Join(errs...)
 }
 
-// ensure makes the claim behind one volume. One that is not the pod's is in its way.
+// ensure creates the claim of one volume. A claim of the same name that the pod does not own is an error.
 func (c *Controller) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
 	name := ephemeral.VolumeClaimName(pod, v)
 	has, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, pod.Namespace, name)

@@ -1,6 +1,5 @@
-// Package kubernetesservice publishes the API server as the Service kubernetes in the
-// namespace default, by which pods find it. Every server runs it, and no flag turns it
-// off: it is not one of controllers.All.
+// Package kubernetesservice publishes the API server as the Service kubernetes in the namespace default, by
+// which pods find it. Every server runs it, and no flag disables it: it is not in controllers.All.
 package kubernetesservice
 
 import (
@@ -25,7 +24,7 @@ const (
 	Name = "kubernetesservice"
 	// service is the name of the Service, its Endpoints and its EndpointSlice.
 	service = "kubernetes"
-	// port is where pods reach the API through the Service.
+	// port is the port of the API at the Service.
 	port = 443
 	// retry is the time after which a failed attempt is repeated (upstream: the
 	// interval of the kubernetesservice controller).
@@ -34,11 +33,11 @@ const (
 
 // Config of a Controller. Both are required.
 type Config struct {
-	Server    netip.AddrPort // where the API is served
+	Server    netip.AddrPort // address of the API
 	ClusterIP netip.Addr     // of the Service
 }
 
-// Controller keeps the Service as it should be.
+// Controller maintains the Service.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
@@ -46,7 +45,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: deps, cfg: cfg} }
 
 // Name implements follow.Controller.
@@ -80,8 +79,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// publish makes the Service what it should be, and its Endpoints unless the server is on
-// loopback, where pods do not reach it. What is right already is not written.
+// publish creates or updates the Service, and its Endpoints unless the server listens only on loopback, where
+// pods cannot reach it. It writes only changes.
 func (c *Controller) publish(ctx context.Context) error {
 	server := c.cfg.Server
 	if err := c.publishService(ctx, int32(server.Port())); err != nil {
@@ -133,7 +132,7 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(server.Port()))}},
 	}
 	old, err := client.Get[*discoveryv1.EndpointSlice](ctx, c.deps.Client, slice.Namespace, slice.Name)
-	if err == nil && old.AddressType != family { // which may not change
+	if err == nil && old.AddressType != family { // which is immutable
 		err = c.forget(ctx, client.RefOf(slice))
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -143,7 +142,7 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 	return keep(ctx, c.deps.Client, slice, func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
 }
 
-// unpublish removes the endpoints of an address that the server had before.
+// unpublish removes the endpoints of an earlier address of the server.
 func (c *Controller) unpublish(ctx context.Context) error {
 	ref := client.Ref{Namespace: metav1.NamespaceDefault, Name: service, Resource: client.Endpoints}
 	if err := c.forget(ctx, ref); err != nil {
@@ -165,7 +164,7 @@ func serverMeta(labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: service, Labels: labels}
 }
 
-// keep creates obj, or makes what is there right.
+// keep creates obj, or updates the existing object.
 func keep[T client.Object](ctx context.Context, c client.Client, obj T, right func(T)) error {
 	ref := client.RefOf(obj)
 	_, err := c.Get(ctx, ref)

@@ -99,7 +99,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// Somebody deletes the Service, and it comes back.
+// A deleted Service is created again.
 func TestKeepPublished(t *testing.T) {
 	t.Parallel()
 	r := open(t)

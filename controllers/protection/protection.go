@@ -1,5 +1,5 @@
-// Package protection lets claims go that no pod uses any more, and volumes that no
-// claim has. Until then the finalizers they were made with hold them.
+// Package protection removes the protection finalizers of terminating claims that no pod uses, and of
+// terminating volumes that are not bound.
 package protection
 
 import (
@@ -33,7 +33,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// NewClaims makes the controller that lets claims go.
+// NewClaims returns the controller for claims.
 func NewClaims(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Claims, sources: []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(deleting)},
@@ -43,7 +43,7 @@ func NewClaims(deps follow.Deps) *Controller {
 	return c
 }
 
-// NewVolumes makes the controller that lets volumes go.
+// NewVolumes returns the controller for volumes.
 func NewVolumes(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Volumes, sources: []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(deleting)},
@@ -67,7 +67,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		}}).Run(ctx)
 }
 
-// deleting wakes what is to go.
+// deleting wakes terminating objects.
 func deleting(_, new client.Object) []follow.Key {
 	if new == nil || new.GetDeletionTimestamp() == nil {
 		return nil
@@ -75,7 +75,7 @@ func deleting(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// letGo wakes the claims of a pod that is gone, or as good as.
+// letGo wakes the claims of a pod that is gone, or has ended.
 func letGo(old, new client.Object) []follow.Key {
 	pod, _ := new.(*corev1.Pod)
 	if pod != nil && !shutDown(pod) {
@@ -91,12 +91,12 @@ func letGo(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// shutDown: the pod is over and its object is held by others.
+// shutDown reports whether the pod has ended and only finalizers keep its object.
 func shutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// claim lets a claim go that no pod on a node names, also no finished one.
+// claim removes the finalizer of a claim that no pod on a node uses, not even a finished one.
 func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, key.Namespace, key.Name)
 	if err != nil || held.DeletionTimestamp == nil || !slices.Contains(held.Finalizers, claim.ClaimProtection) {

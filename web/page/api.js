@@ -1,8 +1,8 @@
-// Requests to the API that served this page, with the token that somebody gave us.
-// The token is kept for this tab and this origin; a cookie would go to every port
-// of the host.
+// Requests to the API that served this page, with the token that the user entered.
+// The token is kept for this tab and this origin; a browser would send a cookie to
+// every port of the host.
 
-/** What went wrong, in the words of the API: Status.message. code 0: no answer. */
+/** An error with the API's message, Status.message. code 0: no response. */
 export class ApiError extends Error {
   constructor(message, code = 0, reason = "") {
     super(message);
@@ -11,7 +11,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Fires "ended" when the API does not know us any more, "refused" when we may not do what we did. */
+/** Fires "ended" when the API no longer accepts the token, "refused" when an action is forbidden. */
 export const session = new EventTarget();
 
 const SECOND_TRY = 250; // milliseconds
@@ -21,10 +21,10 @@ let token = sessionStorage.getItem(KEPT) ?? "";
 
 let skew = 0;
 
-/** The server's time in milliseconds: graces end by its clock, not by ours. */
+/** The server's time in milliseconds: grace periods end by its clock. */
 export const now = () => Date.now() + skew;
 
-/** learnClock takes the server's time from an answer; its Date has whole seconds. */
+/** learnClock reads the server's time from a response; its Date has whole seconds. */
 function learnClock(response) {
   const ahead = Date.parse(response.headers.get("Date") ?? "") + 500 - Date.now();
   if (!Number.isNaN(ahead)) skew = Math.abs(ahead) < 2000 ? 0 : ahead;
@@ -42,9 +42,8 @@ export async function send(method, path, { body, type = "application/json", acce
 }
 
 /**
- * reach asks a second time when there is no answer, as when the connection died
- * while the machine slept. All that is sent here says what shall be, not what
- * to change, so that twice does no harm.
+ * reach repeats a request without a response, as after the connection broke
+ * while the machine slept. All requests of the page are idempotent.
  */
 async function reach(path, options) {
   for (let last = false; ; last = true) {
@@ -94,27 +93,27 @@ export function deletePod(pod, gracePeriodSeconds) {
   });
 }
 
-/** Sets how many pods a ReplicaSet wants. */
+/** Sets the replicas of a ReplicaSet. */
 export function scale(set, replicas) {
   const path = `${objectPath("/apis/apps/v1", set)}/replicasets/${encodeURIComponent(set.metadata.name)}/scale`;
   return send("PATCH", path, { body: json({ spec: { replicas } }), type: "application/merge-patch+json" });
 }
 
-/** Who we are to the API, as a UserInfo; throws a 401 when we are nobody. */
+/** The authenticated user, as a UserInfo; throws a 401 without one. */
 export async function whoAmI() {
   const review = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   const response = await send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", { body: json(review) });
   return (await response.json()).status.userInfo;
 }
 
-/** Whether the API lets us do what the attributes of a SelfSubjectAccessReview say. */
+/** Whether the user may do what the attributes of a SelfSubjectAccessReview describe. */
 export async function mayI(resourceAttributes) {
   const review = { apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview", spec: { resourceAttributes } };
   const response = await send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", { body: json(review) });
   return (await response.json()).status?.allowed === true;
 }
 
-/** Signs in with a token, which is kept if the API knows it. */
+/** Signs in with a token, which is kept if the API accepts it. */
 export async function signIn(given) {
   token = given;
   try {

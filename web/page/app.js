@@ -1,4 +1,4 @@
-// Starts the page: who is signed in, what is followed, what is shown.
+// Starts the page: the session, the watches, the tables.
 
 import { now, session, signIn, signOut, whoAmI } from "./api.js";
 import { Collection, framed } from "./collection.js";
@@ -36,7 +36,7 @@ const nodes = new NodeCards(id("nodes"), collections.nodes, collections.pods);
 
 // --- signed in or not ---
 
-let following = null; // ends what is followed
+let following = null; // ends the watches
 
 function enter(user) {
   if (following) return;
@@ -98,8 +98,8 @@ id("sign-in").addEventListener("submit", async (ev) => {
 id("sign-out").addEventListener("click", () => leave());
 
 /**
- * The token of before is tried first, or the browser's client certificate. Nothing
- * is shown until the API has said who we are.
+ * Tries the earlier token first, or the browser's client certificate. Nothing is
+ * shown until the API has authenticated the user.
  */
 async function start() {
   for (let wait = 500; ; wait = Math.min(2 * wait, 10_000)) {
@@ -130,7 +130,7 @@ document.addEventListener("keydown", (ev) => {
   id("filter").focus();
 });
 
-/** The namespaces to choose from are those that hold something; the chosen one stays. */
+/** The list contains the namespaces with objects; the selected one stays. */
 const namespaces = framed(() => {
   const select = id("namespace");
   const names = new Set(["default", select.value]);

@@ -1,4 +1,4 @@
-// The objects of one resource by UID, and who wants to know of changes.
+// The objects of one resource by UID, and the listeners for changes.
 
 export class Collection {
   items = new Map();
@@ -22,7 +22,7 @@ export class Collection {
     if (this.items.delete(uid)) this.#tell(uid, was, undefined);
   }
 
-  /** replace makes this the list; what did not change is left alone. */
+  /** replace sets the list; unchanged objects are kept. */
   replace(list) {
     this.loaded = true;
     this.denied = false;
@@ -35,14 +35,14 @@ export class Collection {
     this.#tell(undefined, undefined, undefined);
   }
 
-  /** clear forgets everything, also that there ever was a list. */
+  /** clear removes everything, and the state is as before the first list. */
   clear() {
     this.replace([]);
     this.loaded = false;
     this.#tell(undefined, undefined, undefined);
   }
 
-  /** deny forgets everything: the user may not see it. */
+  /** deny removes everything: the user may not list it. */
   deny() {
     this.replace([]);
     this.denied = true;
@@ -54,7 +54,7 @@ export class Collection {
   }
 }
 
-/** A function that asks for draw to run once with the next frame, however often it is called. */
+/** Returns a function that schedules draw for the next frame, once however often it is called. */
 export function framed(draw) {
   let asked = false;
   return () => {

@@ -5,7 +5,7 @@ import { write } from "./table.js";
 
 const id = (name) => document.getElementById(name);
 
-/** Returns open(pod). say(text) tells those who cannot see what was done. */
+/** Returns open(pod). say(text) announces the result to screen readers. */
 export function deleteDialog(say) {
   const dialog = id("delete"), form = dialog.querySelector("form");
   const grace = id("delete-grace"), sure = id("force-sure"), go = id("delete-go");

@@ -1,11 +1,11 @@
-// What Kubernetes objects mean to a reader. Pure functions, no page.
+// Helpers that interpret Kubernetes objects. Pure functions, no page.
 
 const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR, YEAR = 365 * DAY;
 
 /** Milliseconds of an API time, or NaN. */
 export const millis = (time) => Date.parse(time ?? "");
 
-/** A length of time as kubectl prints it: 95s, 5m12s, 3h4m, 2d, 1y20d. */
+/** A duration as kubectl prints it: 95s, 5m12s, 3h4m, 2d, 1y20d. */
 export function duration(ms) {
   if (Number.isNaN(ms)) return "unknown";
   const s = Math.max(0, Math.floor(ms / SECOND));
@@ -30,7 +30,7 @@ const FACTORS = {
   Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60,
 };
 
-/** The number a Quantity stands for, or NaN. */
+/** The value of a Quantity, or NaN. */
 export function quantity(text) {
   const m = /^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)$/.exec(text ?? "");
   return m && m[2] in FACTORS ? Number(m[1]) * FACTORS[m[2]] : NaN;
@@ -63,7 +63,7 @@ export function eventObject(ev) {
   return name ? `${kind}/${name}` : kind;
 }
 
-/** Holds a place on a node: neither Succeeded nor Failed. */
+/** Whether the pod is active: neither Succeeded nor Failed. */
 export const occupies = (pod) => !["Succeeded", "Failed"].includes(pod.status?.phase);
 
 /**
@@ -90,7 +90,7 @@ export function lastRestart(pod) {
   return ends.length ? Math.max(...ends) : NaN;
 }
 
-/** Why a pod is not well, in the words of the one who noticed; may be empty. */
+/** Why a pod is not healthy, as its status says; may be empty. */
 export function trouble(pod) {
   for (const c of [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])]) {
     const message = c.state?.waiting?.message ?? c.state?.terminated?.message;
@@ -101,8 +101,8 @@ export function trouble(pod) {
 }
 
 /**
- * Where a deletion stands at `now`: seconds left of the grace, and of how many;
- * null for a pod that is not being deleted.
+ * The progress of a deletion at `now`: the rest of the grace period in seconds, and
+ * its length; null for a pod that is not terminating.
  */
 export function grace(pod, now) {
   const end = millis(pod.metadata.deletionTimestamp);

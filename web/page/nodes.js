@@ -1,4 +1,4 @@
-// The node: whether it is ready, what it is, what it has, and its rack of pods.
+// The node: its conditions, versions and resources, and its rack of pods.
 
 import { framed } from "./collection.js";
 import { condition, mood, occupies, readable } from "./kube.js";
@@ -6,7 +6,7 @@ import { byName, clone, write } from "./table.js";
 
 // More slots than this are not drawn as empty.
 const MOST_SLOTS = 200;
-// More pods than this are not drawn one by one: those that are not well come first.
+// More pods than this are not drawn one by one: unhealthy ones come first.
 const MOST_DRAWN = 400;
 const WORST_FIRST = ["bad", "wait", "ending", "ok", "done"];
 const RESOURCES = ["cpu", "memory", "ephemeral-storage", "pods"];
@@ -82,7 +82,7 @@ function describe(parts, node) {
   replaceRows(parts.amounts, amounts(node), amount);
 }
 
-/** health is the node in a word, and what there is to say about it. */
+/** health returns the node's state in a word, and the reason. */
 function health(node) {
   const ready = condition(node, "Ready");
   const why = (node.status?.conditions ?? [])

@@ -1,31 +1,31 @@
-// What the user may do, as the API says. Each question is asked once a session, for
-// all namespaces first and then for the one at hand.
+// The user's permissions, from the API. Each review is requested once for a session,
+// for all namespaces first and then for the namespace of the row.
 
 import { mayI } from "./api.js";
 import { framed } from "./collection.js";
 
 const MOST_ANSWERS = 2000;
-const ASK_AGAIN = 10_000; // milliseconds, after a question that failed
+const ASK_AGAIN = 10_000; // milliseconds, after a review that failed
 
 export class Permissions {
-  #answers = new Map(); // by question: true, false, or undefined while it is asked
-  #asking = Promise.resolve(); // one question after the other
+  #answers = new Map(); // by review: true, false, or undefined while it is requested
+  #asking = Promise.resolve(); // one review after the other
   #session = 0;
   #changed;
 
-  /** changed() is called, at most once a frame, when there are new answers. */
+  /** changed() is called, at most once a frame, when there are new results. */
   constructor(changed) {
     this.#changed = framed(changed);
   }
 
-  /** Whether the user may; false as long as nobody knows. what: { verb, group, resource, subresource }. */
+  /** Whether the user may; false while it is not known. what: { verb, group, resource, subresource }. */
   may(what, namespace) {
     const everywhere = this.#answer(what, "");
     if (everywhere !== false) return everywhere === true;
     return this.#answer(what, namespace) === true;
   }
 
-  /** forget is for another user, or when an answer turned out wrong. */
+  /** forget is for another user, or after a permission turned out to be wrong. */
   forget() {
     this.#session++;
     this.#answers.clear();

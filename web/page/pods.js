@@ -8,8 +8,7 @@ const labels = (obj) => Object.entries(obj.metadata.labels ?? {}).map(([k, v]) =
 const DELETE = { verb: "delete", group: "", resource: "pods" };
 
 /**
- * remove(pod) is called when somebody wants to delete one; may is that of
- * Permissions.
+ * remove(pod) is called when the user deletes one; may is that of Permissions.
  */
 export function podTable(section, pods, remove, may) {
   return new Table(section, pods, {
@@ -49,7 +48,7 @@ function podRow(first, remove, may) {
   return row;
 }
 
-/** tickGrace shows the grace as it runs down, then what is waited for. */
+/** tickGrace shows the rest of the grace period, then what the deletion waits for. */
 function tickGrace(parts, state) {
   parts.grace.hidden = state === null;
   if (state === null) return;

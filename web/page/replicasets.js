@@ -9,7 +9,7 @@ export const desired = (set) => set.spec.replicas ?? 1;
 const SCALE = { verb: "patch", group: "apps", resource: "replicasets", subresource: "scale" };
 
 /**
- * say(text) tells those who cannot see what was done; may is that of Permissions.
+ * say(text) announces results to screen readers; may is that of Permissions.
  */
 export function setTable(section, sets, say, may) {
   return new Table(section, sets, {
@@ -48,8 +48,8 @@ function setRow(first, say, may) {
 
 /**
  * Scaler is the control in a row: − and + act at once, a typed number with Enter
- * or Set. One request is under way at a time; of those asked for meanwhile only
- * the last counts.
+ * or Set. One request is in flight at a time; of the numbers chosen meanwhile only
+ * the last is sent.
  */
 class Scaler {
   #set;
@@ -77,7 +77,7 @@ class Scaler {
     });
   }
 
-  /** show takes what the server says; a number being typed stays. */
+  /** show shows the server's value; a number being typed stays. */
   show(set) {
     const typing = this.#set !== undefined && this.#typed();
     this.#set = set;
@@ -123,7 +123,7 @@ class Scaler {
     this.#parts.form.removeAttribute("aria-busy");
   }
 
-  /** settle sends what is asked for until nothing newer is. */
+  /** settle sends the chosen number until there is no newer one. */
   async #settle() {
     while (this.#asked !== null) {
       const replicas = this.#asked;

@@ -1,6 +1,6 @@
-// A Collection as rows. Only what changed is drawn, all of it in one frame. Of many
-// rows only those near the window are in the document, with gaps in place of the
-// others; of few each object keeps its row for as long as it lives.
+// A Collection as rows. Only changes are drawn, all of them in one frame. Of many
+// rows only those near the visible area are in the document, with gaps instead of the
+// others; of few rows each object keeps its row until it is deleted.
 
 import { framed } from "./collection.js";
 import { now } from "./api.js";
@@ -21,9 +21,9 @@ export function clone(id) {
 
 // More rows than this are not all in the document.
 const MOST_ROWS = 80;
-// So many rows more than fit are drawn above and below.
+// How many additional rows are drawn above and below the visible area.
 const MARGIN = 12;
-// The height of a row that nobody has measured yet, in pixels.
+// The height of a row before the first measurement, in pixels.
 const ROW_HEIGHT = 38;
 
 const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -34,8 +34,8 @@ export class Table {
   #rows = new Map(); // by UID
   #dirty = new Set();
   #sorted = null; // all items in their order; null: not sorted yet
-  #found = null; // those that match; null: not looked for yet
-  #texts = new WeakMap(); // what the filter looks at, by item
+  #found = null; // those that match the filter; null: not filtered yet
+  #texts = new WeakMap(); // the text for the filter, by item
   #height = { mean: 0, least: 0, width: 0 }; // of rows, in pixels, at the window's width
   #gaps = [];
   #query = { namespace: "", words: [] };
@@ -44,11 +44,11 @@ export class Table {
   draw = framed(() => this.#draw());
 
   /**
-   * section holds tbody, .count, .empty and maybe .more. options:
+   * section contains tbody, .count, .empty and optionally .more. options:
    *   row(item) -> { root, update(item), tick?(item, now) }
    *   order(a, b) of items
-   *   text(item): what the text filter looks at
-   *   page: how many rows at first; all of them when absent
+   *   text(item): the text for the filter
+   *   page: the initial number of rows; all of them if absent
    */
   constructor(section, collection, options) {
     this.#section = section;
@@ -76,13 +76,13 @@ export class Table {
     this.draw();
   }
 
-  /** renew draws every row again: what the user may do has changed. */
+  /** renew draws every row again, because permissions have changed. */
   renew() {
     for (const uid of this.#rows.keys()) this.#dirty.add(uid);
     this.draw();
   }
 
-  /** tick moves what depends on the time alone. */
+  /** tick updates what depends only on the time. */
   tick(at) {
     for (const row of this.#rows.values()) row.tick?.(row.item, at);
   }
@@ -128,7 +128,7 @@ export class Table {
     if (many) this.#measure();
   }
 
-  /** places are those of all whose rows are in the document, rising. */
+  /** places are the indexes of all rows in the document, ascending. */
   #places(all, body) {
     if (all.length <= MOST_ROWS) return all.map((_, i) => i);
     const { mean, least } = this.#height.mean ? this.#height : { mean: ROW_HEIGHT, least: ROW_HEIGHT };
@@ -145,7 +145,7 @@ export class Table {
     return [...places].sort((a, b) => a - b);
   }
 
-  /** gap is the n-th row that stands for others. */
+  /** gap is the n-th row that replaces others. */
   #gap(n, height) {
     if (!this.#gaps[n]) {
       const gap = document.createElement("tr");
@@ -159,7 +159,7 @@ export class Table {
     return this.#gaps[n];
   }
 
-  /** measure learns how high rows are, once for each width of the window, so that the gaps keep still. */
+  /** measure measures the height of rows, once for each width of the window, so that the gaps do not move. */
   #measure() {
     if (this.#height.width === innerWidth) return;
     const heights = [...this.#rows.values()].map((row) => row.root.getBoundingClientRect().height).filter((h) => h > 0);
@@ -169,7 +169,7 @@ export class Table {
     this.draw();
   }
 
-  /** row is the item's row, made or brought up to date. */
+  /** row returns the item's row, created or updated. */
   #row(item) {
     const uid = item.obj.metadata.uid;
     let row = this.#rows.get(uid);

@@ -3,16 +3,16 @@
 import { ApiError, fromStatus, send } from "./api.js";
 
 const FIRST_WAIT = 300, LONGEST_WAIT = 20_000;
-// What the user may not list is asked for again now and then: roles change.
+// A list that the user may not see is requested again now and then, because roles change.
 const DENIED_WAIT = 60_000;
-// A watch hears a bookmark every minute; one that is silent for longer is dead.
+// A watch gets a bookmark every minute; one without events for longer is dead.
 const SILENCE = 150_000;
 
 /**
- * Keeps a collection equal to what the server holds until signal aborts or the
+ * Keeps a collection equal to the server's objects until signal aborts or the
  * session ends. resource: { path, accept }. tell(err) is called with null when
- * the collection is live and with the reason when it is not. What the user may not
- * list is no trouble: the collection is denied.
+ * the collection is live and with the reason when it is not. A list that
+ * the user may not see is not an error: the collection is denied.
  */
 export async function follow(resource, collection, tell, signal) {
   const at = { version: "", columns: [], wait: FIRST_WAIT };
@@ -47,7 +47,7 @@ async function list(resource, collection, at, signal) {
   at.version = body.metadata.resourceVersion;
 }
 
-/** item is an object, with what the server printed about it where it did. */
+/** item is an object, with its printed columns if the server sent them. */
 function item(row, columns) {
   if (!row.cells) return { obj: row };
   return { obj: row.object, printed: Object.fromEntries(row.cells.map((cell, i) => [columns[i], cell])) };

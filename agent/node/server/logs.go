@@ -34,7 +34,7 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 // confined is a folder whose links may be absolute paths within it, like those in logs/containers.
 type confined struct{ root *os.Root }
 
-// Open implements fs.FS. Whatever cannot be opened is not there.
+// Open implements fs.FS. What cannot be opened does not exist.
 func (c confined) Open(name string) (fs.File, error) {
 	f, err := c.open(name)
 	if err != nil {

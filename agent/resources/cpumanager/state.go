@@ -104,8 +104,8 @@ func (m *Manager) take(uid types.UID, container, text string) error {
 // annotation is the container annotation with its exclusive CPUs.
 const annotation = "io.monopod.container.cpus"
 
-// Recover implements topology.Provider. CPUs that are no longer valid, with the
-// current machine and flags, are allocated anew.
+// Recover implements topology.Provider. CPUs that are no longer valid, with the current machine and flags, are
+// replaced by new ones.
 func (m *Manager) Recover(made []topology.Made) {
 	if !m.fresh {
 		return

@@ -159,8 +159,8 @@ func (l *ledger) put(uid types.UID, container string, states []blockState) error
 // annotation is the container annotation with its blocks, in the checkpoint's format.
 const annotation = "io.monopod.container.memory"
 
-// Recover implements topology.Provider. Blocks that are no longer valid, with the
-// current machine and flags, are allocated anew.
+// Recover implements topology.Provider. Blocks that are no longer valid, with the current machine and flags, are
+// replaced by new ones.
 func (m *Manager) Recover(made []topology.Made) {
 	if !m.fresh {
 		return

@@ -46,8 +46,8 @@ func New(log *zap.Logger, clk clock.WithTicker, metrics prometheus.Registerer) (
 	return &Guard{clock: clk, log: log, ill: map[string]fault{}, panics: panics}, err
 }
 
-// Panics returns the counter of recovered panics by part, one for all who have the same metrics. With nil metrics
-// it is not registered.
+// Panics returns the counter of recovered panics by part, which all callers with the same metrics share. With
+// nil metrics it is not registered.
 func Panics(metrics prometheus.Registerer) (*prometheus.CounterVec, error) {
 	panics := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monopod_panics_total", Help: "Number of recovered panics, by the part of the process in which they happened.",

@@ -53,10 +53,10 @@ func New(t *testing.T) *API {
 	return &API{Client: r, Store: s, Registry: prometheus.NewRegistry(), T: t}
 }
 
-// Kinds are what is served.
+// Kinds returns the served kinds.
 func Kinds() []client.Kind { return registry.Served(registry.Resources()) }
 
-// Deps are for a controller under test.
+// Deps returns the dependencies of a controller under test.
 func (a *API) Deps() follow.Deps {
 	m, err := follow.NewMetrics(a.Registry)
 	if err != nil {
@@ -66,8 +66,7 @@ func (a *API) Deps() follow.Deps {
 	return follow.Deps{Client: a.Client, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
 }
 
-// Run runs a controller until the test ends. It must have settled by then: nothing
-// that it did wakes it again.
+// Run runs a controller until the test ends. It must have settled by then: its own changes do not wake it again.
 func (a *API) Run(c follow.Controller) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -86,7 +85,7 @@ func (a *API) Run(c follow.Controller) {
 	synctest.Wait()
 }
 
-// Settle lets time pass and everything due happen.
+// Settle advances time and waits until everything due has run.
 func Settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -124,7 +123,7 @@ func List[T client.Object](a *API, namespace string) []T {
 	return out
 }
 
-// Get returns an object, or nil when there is none.
+// Get returns an object, or nil if it does not exist.
 func Get[T client.Object](a *API, namespace, name string) (T, bool) {
 	out, err := client.Get[T](a.T.Context(), a.Client, namespace, name)
 	return out, err == nil
@@ -184,7 +183,7 @@ func (a *API) Ready(name string, status corev1.ConditionStatus) {
 	})
 }
 
-// Events collects what a controller tells.
+// Events collects a controller's events.
 type Events struct{ all chan string }
 
 // Eventf implements record.Eventer.
@@ -197,7 +196,7 @@ func (e *Events) Eventf(_ client.Object, _, reason, _ string, _ ...any) {
 // Watch starts to count events; take them with Count.
 func (e *Events) Watch() { e.all = make(chan string, 10000) }
 
-// Count empties the collection into counts by reason.
+// Count returns the number of events by reason, and resets it.
 func (e *Events) Count() map[string]int {
 	out := map[string]int{}
 	for len(e.all) > 0 {
@@ -206,13 +205,13 @@ func (e *Events) Count() map[string]int {
 	return out
 }
 
-// Faulty fails creations of pods while On says so.
+// Faulty fails creations of pods while On is set.
 type Faulty struct {
 	client.Client
 	On func() bool
 }
 
-// ErrFault is what Faulty answers.
+// ErrFault is Faulty's error.
 var ErrFault = errors.New("injected fault")
 
 // Create implements client.Client.
@@ -223,13 +222,13 @@ func (f *Faulty) Create(ctx context.Context, obj client.Object) (client.Object, 
 	return f.Client.Create(ctx, obj)
 }
 
-// Lagging brings the changes of one resource later than those of others.
+// Lagging delays the watch events of one resource.
 type Lagging struct {
 	client.Client
 	Resource schema.GroupVersionResource
 	By       time.Duration
-	// Ordered: the client knows the newest change of each resource, as the registry
-	// does. Without it nothing orders what two watches send, as over HTTP.
+	// Ordered: the client knows the newest change of each resource, as the registry does. Without it the watches
+	// of different kinds are not ordered, as over HTTP.
 	Ordered bool
 }
 

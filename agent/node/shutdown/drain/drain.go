@@ -83,8 +83,7 @@ func (d *Drain) StopPods(ctx context.Context, p shutdown.Periods) {
 	}
 }
 
-// StayUp implements logind.Node. Pods that were told to end do so; those of files start
-// again.
+// StayUp implements logind.Node. Pods that were stopped end; static pods start again.
 func (d *Drain) StayUp() {
 	d.callOff()
 	d.deps.Poke()
