@@ -30,6 +30,7 @@ import (
 	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/follow"
 	api "monopod/apiserver/launch"
+	"monopod/apiserver/process/clockset"
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
@@ -231,7 +232,7 @@ type parts struct {
 
 func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	cfg := p.cfg.Controllers
-	cfg.RootCA, cfg.Kinds = p.Access.CA, registry.Served(p.Registry.Resources())
+	cfg.RootCA, cfg.Kinds, cfg.ClockSet = p.Access.CA, registry.Served(p.Registry.Resources()), clockset.Watch
 	p.manager, err = controllers.New(controllers.Deps{
 		Client: p.Registry, Clock: clock.RealClock{}, Log: p.log.Named("controllers"), Metrics: metrics}, cfg)
 	if err != nil {

@@ -6,6 +6,7 @@
 package controllers
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/clusterroleaggregation"
+	"monopod/controllers/cronjob"
 	"monopod/controllers/daemonset"
 	"monopod/controllers/deployment"
 	"monopod/controllers/disruption"
@@ -53,6 +55,8 @@ type Config struct {
 	ConcurrentDaemonSetSyncs int `json:"concurrentDaemonSetSyncs"`
 	// ConcurrentJobSyncs is --concurrent-job-syncs; 0 means 5.
 	ConcurrentJobSyncs int `json:"concurrentJobSyncs"`
+	// ConcurrentCronJobSyncs is --concurrent-cron-job-syncs; 0 means 5.
+	ConcurrentCronJobSyncs int `json:"concurrentCronJobSyncs"`
 	// ConcurrentTTLAfterFinishedSyncs is --concurrent-ttl-after-finished-syncs; 0 means 5.
 	ConcurrentTTLAfterFinishedSyncs int `json:"concurrentTTLAfterFinishedSyncs"`
 	// ConcurrentStatefulSetSyncs is --concurrent-statefulset-syncs; 0 means 5.
@@ -69,6 +73,9 @@ type Config struct {
 
 	// RootCA is published in every namespace, PEM; empty: not published.
 	RootCA []byte `json:"-"`
+	// ClockSet sends when the clock was set or the machine has slept, until ctx ends; nil:
+	// CronJobs notice it at their next start.
+	ClockSet func(ctx context.Context) <-chan struct{} `json:"-"`
 	// Kinds are the served kinds.
 	Kinds []client.Kind `json:"-"`
 }
@@ -131,6 +138,13 @@ func All() []Entry {
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return job.New(d, e, job.Config{Workers: c.ConcurrentJobSyncs}), nil
+			}},
+		{Name: cronjob.Name, Aliases: []string{"cronjob-controller"}, Component: cronjob.Component,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentCronJobSyncs, "concurrent-cron-job-syncs", 5, 1, "Number of CronJobs that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return cronjob.New(d, e, cronjob.Config{Workers: c.ConcurrentCronJobSyncs, ClockSet: c.ClockSet}), nil
 			}},
 		{Name: ttlafterfinished.Name, Aliases: []string{"ttl-after-finished-controller"},
 			Settings: func(c *Config) []Setting {

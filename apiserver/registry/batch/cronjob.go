@@ -26,7 +26,7 @@ func cronJobResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.CronJobs,
 		Kind:         "CronJob",
-		Inert:        "the cronjob controller is not part of this version, so no Job is created",
+		Controller:   "cronjob",
 		Namespaced:   true,
 		ShortNames:   []string{"cj"},
 		Categories:   []string{"all"},

@@ -1,0 +1,32 @@
+package clockset
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Nothing is sent while the clock only runs; the watch ends with its context.
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	jumps := Watch(ctx)
+	select {
+	case _, open := <-jumps:
+		t.Fatalf("a jump, or the end: open is %v", open)
+	default:
+	}
+	cancel()
+	select {
+	case _, open := <-jumps:
+		if open {
+			t.Error("a jump")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch does not end")
+	}
+}

@@ -1,0 +1,113 @@
+package cronjob
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/owned"
+)
+
+// ended is Complete or Failed once the Job is; empty: it has not ended.
+func ended(job *batchv1.Job) batchv1.JobConditionType {
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return c.Type
+		}
+	}
+	return ""
+}
+
+// review takes what became of the Jobs into the status.
+func (r *run) review(ro *round) {
+	s, known := &ro.cj.Status, map[types.UID]bool{}
+	for _, job := range ro.jobs {
+		known[job.UID] = true
+		end := ended(job)
+		switch active := ro.lists(job.UID); {
+		case active && end != "":
+			ro.unlist(job.UID)
+			r.normal(ro, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
+		case !active && end == "":
+			r.warn(ro, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
+		}
+		if at := job.Status.CompletionTime; end == batchv1.JobComplete && at != nil && (s.LastSuccessfulTime == nil || at.After(s.LastSuccessfulTime.Time)) {
+			s.LastSuccessfulTime = at
+		}
+	}
+	for _, ref := range slices.Clone(s.Active) {
+		if !known[ref.UID] {
+			ro.unlist(ref.UID)
+			r.normal(ro, "MissingJob", "Active job went missing: %v", ref.Name)
+		}
+	}
+}
+
+// lists reports whether the Job is in the list of active ones.
+func (ro *round) lists(job types.UID) bool {
+	return slices.ContainsFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
+}
+
+func (ro *round) unlist(job types.UID) {
+	ro.cj.Status.Active = slices.DeleteFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
+}
+
+// cleanUp deletes the oldest of the Jobs that have ended, beyond the limits of the two
+// histories.
+func (r *run) cleanUp(ctx context.Context, ro *round) error {
+	if ro.cj.DeletionTimestamp != nil {
+		return nil
+	}
+	var errs []error
+	for end, limit := range map[batchv1.JobConditionType]*int32{
+		batchv1.JobComplete: ro.cj.Spec.SuccessfulJobsHistoryLimit, batchv1.JobFailed: ro.cj.Spec.FailedJobsHistoryLimit,
+	} {
+		jobs := slices.DeleteFunc(slices.Clone(ro.jobs), func(job *batchv1.Job) bool { return ended(job) != end })
+		if limit == nil || len(jobs) <= int(*limit) {
+			continue
+		}
+		slices.SortFunc(jobs, byStart)
+		for _, job := range jobs[:len(jobs)-int(*limit)] {
+			if job.DeletionTimestamp == nil {
+				errs = append(errs, r.delete(ctx, ro, job))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// byStart orders Jobs by when they started, those that have not last.
+func byStart(a, b *batchv1.Job) int {
+	switch x, y := a.Status.StartTime, b.Status.StartTime; {
+	case x == nil && y != nil:
+		return 1
+	case x != nil && y == nil:
+		return -1
+	case x != nil && !x.Equal(y):
+		return x.Compare(y.Time)
+	}
+	return cmp.Compare(a.Name, b.Name)
+}
+
+// delete deletes a Job; its pods follow.
+func (r *run) delete(ctx context.Context, ro *round, job *batchv1.Job) error {
+	_, err := r.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: metav1.NewUIDPreconditions(string(job.UID)),
+	})
+	switch {
+	case owned.Gone(err):
+		return nil
+	case err != nil:
+		r.warn(ro, "FailedDelete", "Deleted job: %v", err)
+		return err
+	}
+	r.normal(ro, "SuccessfulDelete", "Deleted job %v", job.Name)
+	return nil
+}

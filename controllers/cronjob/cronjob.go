@@ -1,0 +1,226 @@
+// Package cronjob creates the Jobs of each CronJob when its schedule says.
+//
+//   - schedule: when the starts are, and which of them is due; pure functions.
+//   - active: which Jobs run, which have ended, and which of these are kept.
+//   - start: the Job of one start.
+//
+// A CronJob sleeps until its next start. Timers do not run while the machine sleeps and
+// know nothing of a clock that is set, so that both wake all CronJobs (Config.ClockSet).
+package cronjob
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+// Name of the controller.
+const Name = "cronjob"
+
+// Component is the source of its events.
+const Component = "cronjob-controller"
+
+const kind = "CronJob"
+
+// Config of the controller.
+type Config struct {
+	Workers int // --concurrent-cron-job-syncs, 0 means upstream's 5
+
+	// ClockSet sends when the clock was set or the machine has slept, until ctx ends.
+	// nil: a start may come as late as that.
+	ClockSet func(ctx context.Context) <-chan struct{}
+}
+
+// Controller starts the Jobs of CronJobs.
+type Controller struct {
+	deps   follow.Deps
+	events record.Eventer
+	cfg    Config
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New makes the controller.
+func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+	if cfg.Workers == 0 {
+		cfg.Workers = 5
+	}
+	return &Controller{deps: deps, events: events, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// Run implements follow.Controller.
+func (c *Controller) Run(parent context.Context) error {
+	r := &run{Controller: c, begun: map[types.UID]time.Time{}}
+	loop := follow.New(c.deps, follow.Config[follow.Key]{
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: []follow.Source[follow.Key]{
+			{Selector: client.Selector{Resource: client.CronJobs}, Keys: follow.Plain(r.onCronJob)},
+			{Selector: client.Selector{Resource: client.Jobs}, Keys: r.onJob},
+		},
+		Reconcile: r.reconcile,
+	})
+	if c.cfg.ClockSet == nil {
+		return loop.Run(parent)
+	}
+	ctx, cancel := context.WithCancel(parent)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	jumps := c.cfg.ClockSet(ctx)
+	c.deps.Guard.Go(&wg, "clock", func() { r.wakeAll(ctx, loop, jumps) })
+	return loop.Run(ctx)
+}
+
+// wakeAll wakes every CronJob whenever jumps says so.
+func (r *run) wakeAll(ctx context.Context, loop *follow.Loop[follow.Key], jumps <-chan struct{}) {
+	for range jumps {
+		all, err := client.List[*batchv1.CronJob](ctx, r.deps.Client, client.Selector{})
+		if err != nil {
+			continue // ctx has ended, or the starts come when their timers say
+		}
+		for _, cj := range all {
+			loop.Add(follow.KeyOf(cj))
+		}
+	}
+}
+
+// run is one Run of the controller, with what it knows.
+type run struct {
+	*Controller
+
+	mu sync.Mutex // guards begun
+
+	// begun is when a CronJob got the schedule that it has, or the clock went back far.
+	begun map[types.UID]time.Time
+}
+
+// onCronJob wakes the CronJob itself.
+func (r *run) onCronJob(old, new client.Object) []follow.Key {
+	was, _ := old.(*batchv1.CronJob)
+	is, _ := new.(*batchv1.CronJob)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case is == nil:
+		delete(r.begun, was.UID)
+	case was != nil && (was.Spec.Schedule != is.Spec.Schedule || !equality.Semantic.DeepEqual(was.Spec.TimeZone, is.Spec.TimeZone)):
+		r.begun[is.UID] = r.deps.Clock.Now()
+	}
+	return follow.OnAny(old, new)
+}
+
+// onJob wakes the CronJob whose Job appears, ends, or goes away.
+func (r *run) onJob(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	was, _ := old.(*batchv1.Job)
+	is, _ := new.(*batchv1.Job)
+	if was != nil && is != nil && ended(was) == ended(is) && controllerOf(was) == controllerOf(is) {
+		return nil, nil
+	}
+	none := func(*batchv1.CronJob) *metav1.LabelSelector { return nil } // a CronJob adopts no Job
+	return owned.Changed(ctx, r.deps.Client, kind, none, old, new)
+}
+
+func controllerOf(job *batchv1.Job) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(job); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
+// round is what one sync knows of a CronJob.
+type round struct {
+	stored *batchv1.CronJob // as the API has it
+	cj     *batchv1.CronJob // a copy, whose status becomes the next one
+	jobs   []*batchv1.Job   // that it controls
+	now    time.Time
+	since  time.Time // starts before it do not count
+}
+
+// reconcile is one sync of a CronJob: what became of its Jobs, the start that is due, the
+// history. It returns how long the next start is away.
+func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	ro, err := r.round(ctx, key)
+	if ro == nil || err != nil {
+		return 0, err
+	}
+	r.review(ro)
+	again, startErr := r.startDue(ctx, ro)
+	if err := r.write(ctx, ro); err != nil {
+		return 0, err
+	}
+	if startErr != nil {
+		return 0, startErr
+	}
+	return again, r.cleanUp(ctx, ro)
+}
+
+// round reads the CronJob and its Jobs; nil if it is gone.
+func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
+	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := client.List[*batchv1.Job](ctx, r.deps.Client, client.Selector{Namespace: key.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	ro := &round{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
+	for _, job := range all {
+		if metav1.IsControlledBy(job, cj) {
+			ro.jobs = append(ro.jobs, job)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begun := beginning(cj, r.begun[cj.UID], ro.now)
+	if !begun.IsZero() {
+		r.begun[cj.UID] = begun
+	}
+	ro.since = earliest(cj, begun, ro.now)
+	return ro, nil
+}
+
+// write stores the status if it has changed. It conflicts if the CronJob is not what the
+// sync began with.
+func (r *run) write(ctx context.Context, ro *round) error {
+	if equality.Semantic.DeepEqual(ro.cj.Status, ro.stored.Status) {
+		return nil
+	}
+	_, err := client.Update(ctx, r.deps.Client, ro.stored, "status", func(cur *batchv1.CronJob) error {
+		cur.UID, cur.ResourceVersion = ro.stored.UID, ro.stored.ResourceVersion
+		cur.Status = *ro.cj.Status.DeepCopy()
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// normal and warn record events about the CronJob.
+func (r *run) normal(ro *round, reason, format string, args ...any) {
+	r.events.Eventf(ro.stored, corev1.EventTypeNormal, reason, format, args...)
+}
+
+func (r *run) warn(ro *round, reason, format string, args ...any) {
+	r.events.Eventf(ro.stored, corev1.EventTypeWarning, reason, format, args...)
+}

@@ -1,0 +1,145 @@
+package cronjob
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/controllers/owned"
+)
+
+// startDue creates the Job of the last start that was missed or is due now. It returns how
+// long the next start is away; 0: there is none.
+func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
+	spec := &ro.cj.Spec
+	if ro.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
+		return 0, nil
+	}
+	if strings.Contains(spec.Schedule, "TZ") {
+		r.warn(ro, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec.Schedule)
+	}
+	if spec.TimeZone != nil {
+		if _, err := time.LoadLocation(*spec.TimeZone); err != nil {
+			r.warn(ro, "UnknownTimeZone", "invalid timeZone: %q: %s", *spec.TimeZone, err)
+			return 0, nil
+		}
+	}
+	schedule, err := parse(ro.cj)
+	if err != nil {
+		r.warn(ro, "UnparseableSchedule", "unparseable schedule: %q : %s", spec.Schedule, err)
+		return 0, nil // the change of the schedule wakes it
+	}
+	last, next, missed := due(schedule, ro.since, ro.now)
+	var again time.Duration
+	if !next.IsZero() {
+		again = max(next.Sub(ro.now), time.Millisecond)
+	}
+	if last.IsZero() {
+		return again, nil
+	}
+	if missed > manyMissed {
+		r.warn(ro, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+	}
+	return again, r.start(ctx, ro, last)
+}
+
+// start creates the Job of a start, unless it is too late or the Jobs that still run are
+// in its way.
+func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
+	spec, s := &ro.cj.Spec, &ro.cj.Status
+	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > time.Duration(*n)*time.Second {
+		r.warn(ro, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
+		return nil
+	}
+	if s.LastScheduleTime.Equal(&metav1.Time{Time: at}) {
+		return nil
+	}
+	if len(s.Active) > 0 {
+		switch spec.ConcurrencyPolicy {
+		case batchv1.ForbidConcurrent:
+			r.normal(ro, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+			return nil // the end of the Job wakes it
+		case batchv1.ReplaceConcurrent:
+			if err := r.replace(ctx, ro); err != nil {
+				return err
+			}
+		}
+	}
+	job, err := r.create(ctx, ro, at)
+	if job == nil || err != nil {
+		return err
+	}
+	if ended(job) == "" && !ro.lists(job.UID) {
+		s.Active = append(s.Active, record.ReferenceTo(job))
+	}
+	s.LastScheduleTime = &metav1.Time{Time: at}
+	return nil
+}
+
+// replace deletes the Jobs that still run.
+func (r *run) replace(ctx context.Context, ro *round) error {
+	for _, job := range ro.jobs {
+		if !ro.lists(job.UID) {
+			continue
+		}
+		if err := r.delete(ctx, ro, job); err != nil {
+			return err
+		}
+		ro.unlist(job.UID)
+	}
+	return nil
+}
+
+// create creates the Job of a start. Its name holds the time, so that a start has one Job,
+// also if the process was killed before it could write that down. nil: another one has the
+// name, or the namespace is being deleted.
+func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job, error) {
+	made := jobFor(ro.cj, at)
+	name := made.Name
+	created, err := r.deps.Client.Create(ctx, made)
+	switch {
+	case err == nil:
+		r.normal(ro, "SuccessfulCreate", "Created job %v", name)
+		return created.(*batchv1.Job), nil
+	case owned.Ending(err):
+		return nil, nil
+	case apierrors.IsAlreadyExists(err):
+		job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, ro.cj.Namespace, name)
+		if err != nil || metav1.IsControlledBy(job, ro.cj) {
+			return job, err
+		}
+		return nil, nil
+	}
+	r.warn(ro, "FailedCreate", "Error creating job: %v", err)
+	return nil, err
+}
+
+// jobFor is the Job of a start, named after the minutes since 1970.
+func jobFor(cj *batchv1.CronJob, at time.Time) *batchv1.Job {
+	t := cj.Spec.JobTemplate.DeepCopy()
+	zone := time.UTC
+	if cj.Spec.TimeZone != nil {
+		if named, err := time.LoadLocation(*cj.Spec.TimeZone); err == nil {
+			zone = named
+		}
+	}
+	job := &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cj.Namespace, Name: fmt.Sprintf("%s-%d", cj.Name, at.Unix()/60),
+			Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cj, batchv1.SchemeGroupVersion.WithKind(kind))},
+		},
+		Spec: t.Spec,
+	}
+	metav1.SetMetaDataAnnotation(&job.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, at.In(zone).Format(time.RFC3339))
+	return job
+}
