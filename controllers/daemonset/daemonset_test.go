@@ -291,6 +291,13 @@ func TestRollingUpdateAhead(t *testing.T) {
 		c.bind("v2")
 		c.end()
 		c.want("done", "n1:v2 n2:v2")
+		c.Delete(c.pods()[0], "")
+		apitest.Settle(time.Second)
+		if n := len(c.pods()); n != 3 {
+			t.Errorf("%d pods: one that ends was waited for", n)
+		}
+		c.end()
+		c.bind("v2")
 		c.image("v3")
 		c.bind("")
 		for _, p := range c.pods() {

@@ -420,6 +420,28 @@ func TestNewPodsDoNotGetClaimsThatAreBeingDeleted(t *testing.T) {
 	})
 }
 
+// The garbage collector may not have got to a claim of a pod that is gone.
+func TestNewPodsDoNotGetClaimsThatWillBeCollected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		c := cluster{api, t}
+		api.Run(New(api.Deps(), &api.Events, Config{}))
+		set := db(1, claims(keep, remove))
+		claim := set.Spec.VolumeClaimTemplates[0].DeepCopy()
+		claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
+		claim.Namespace, claim.Name, claim.Labels = "default", "data-db-0", map[string]string{"app": "db"}
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db-0", UID: "gone", Controller: new(true)}}
+		c.Create(claim.DeepCopy(), set)
+		apitest.Settle(time.Minute)
+		c.want("its claim is still there", "")
+		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
+		c.Delete(claim, "")
+		apitest.Settle(time.Second)
+		c.want("collected", "0:v1")
+	})
+}
+
 func TestIdleWritesNothing(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(2, claims(remove, remove)))

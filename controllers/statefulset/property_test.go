@@ -1,0 +1,137 @@
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/internal/apitest"
+)
+
+// TestRandomSequences does what users, nodes and crashes do to a StatefulSet, in random
+// order. When pods get ready again and end when they are told to, it must come to rest with
+// all pods of the newest template, whatever happened before.
+func TestRandomSequences(t *testing.T) {
+	t.Parallel()
+	for seed := range 20 {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed)) })
+		})
+	}
+}
+
+// world is a cluster to which random things happen.
+type world struct {
+	cluster
+	rng   *rand.Rand
+	image int
+	stop  func()
+}
+
+func randomSequence(t *testing.T, seed uint64) {
+	api := apitest.New(t)
+	api.Events.Watch()
+	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1))}
+	deps := api.Deps()
+	start := func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- New(deps, &api.Events, Config{}).Run(ctx) }()
+		w.stop = func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	start()
+	defer func() { w.stop() }()
+	change := []func(*appsv1.StatefulSet){rolling(0, fmt.Sprint(1+w.rng.IntN(3)))}
+	if w.rng.IntN(2) == 0 {
+		change = append(change, parallel)
+	}
+	api.Create(db(3, change...))
+	for range 60 {
+		if w.rng.IntN(10) == 0 {
+			w.stop()
+			start()
+		} else {
+			w.act()
+		}
+		apitest.Settle(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
+	}
+	w.image++
+	w.change(func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.Containers[0].Image = fmt.Sprint("v", w.image) })
+	w.finish()
+}
+
+// act does one thing, most often what a node would.
+func (w *world) act() {
+	pods := apitest.List[*corev1.Pod](w.API, "default")
+	if w.rng.IntN(3) > 0 {
+		w.nodes(1 + w.rng.IntN(2))
+		return
+	}
+	switch kind := w.rng.IntN(5); {
+	case kind == 0:
+		w.image++
+		w.change(func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.Containers[0].Image = fmt.Sprint("v", w.image) })
+	case kind == 1:
+		w.scale(int32(w.rng.IntN(6)))
+	case len(pods) == 0:
+	case kind == 2:
+		w.Delete(pods[w.rng.IntN(len(pods))], "")
+	case kind == 3:
+		w.Phase(pods[w.rng.IntN(len(pods))], corev1.PodFailed, false)
+	case kind == 4:
+		apitest.Change(w.API, pods[w.rng.IntN(len(pods))], "", func(p *corev1.Pod) { p.OwnerReferences = nil })
+	}
+}
+
+// nodes bind, start and end up to n pods.
+func (w *world) nodes(n int) {
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
+		switch {
+		case n == 0:
+			return
+		case p.DeletionTimestamp != nil:
+			w.end(p.Name)
+		case p.Status.Phase == corev1.PodPending:
+			w.start(p.Name)
+		default:
+			continue
+		}
+		n--
+	}
+}
+
+func (w *world) finish() {
+	for range 40 {
+		w.nodes(1)
+		apitest.Settle(30 * time.Second)
+	}
+	set := w.set()
+	pods := apitest.List[*corev1.Pod](w.API, "default")
+	for _, p := range pods {
+		if p.Spec.Containers[0].Image != fmt.Sprint("v", w.image) || !wanted(set, ordinalOf(set, p)) || !metav1.IsControlledBy(p, set) || p.DeletionTimestamp != nil {
+			w.t.Errorf("pod %s of %s is left, %v", p.Name, p.Spec.Containers[0].Image, p.DeletionTimestamp)
+		}
+	}
+	s := set.Status
+	if n := *set.Spec.Replicas; len(pods) != int(n) || s.Replicas != n || s.AvailableReplicas != n || s.CurrentReplicas != n || s.UpdatedReplicas != n || s.CurrentRevision != s.UpdateRevision {
+		w.t.Errorf("%d pods of %d, status %+v", len(pods), n, s)
+	}
+	before := w.Store.Revision()
+	apitest.Settle(time.Hour)
+	if after := w.Store.Revision(); after != before {
+		w.t.Errorf("%d writes in an hour at rest", after-before)
+	}
+}
