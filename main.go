@@ -305,7 +305,7 @@ func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger)
 	socket := notify.Take() // now, before any child process is started
 	return func() error {
 		if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
-			log.Warn("systemd is not told how far monopod is", zap.Error(err))
+			log.Warn("failed to notify systemd", zap.Error(err))
 		}
 		return nil
 	}

@@ -173,7 +173,7 @@ func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
 		}
 	}
 	if len(held) > 0 {
-		return fmt.Errorf("--to: %s is not empty: it holds %s; use --force to write into it anyway", c.to, strings.Join(names(held), ", "))
+		return fmt.Errorf("--to: %s is not empty: it contains %s; use --force to write into it anyway", c.to, strings.Join(names(held), ", "))
 	}
 	return nil
 }

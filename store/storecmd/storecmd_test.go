@@ -88,13 +88,13 @@ func TestTargetIsNotEmpty(t *testing.T) {
 	url := etcdtest.Start(t)
 	path, _ := fill(t)
 	etcdtest.Put(t, url, "/registry/deployments/ns/web", "{}")
-	if got := copyState(t, "--from", path, "--to", url); !strings.Contains(got, "is not empty: it holds deployments") {
+	if got := copyState(t, "--from", path, "--to", url); !strings.Contains(got, "is not empty: it contains deployments") {
 		t.Errorf("got %s", got)
 	}
 	if got := copyState(t, "--from", path, "--to", url, "--force"); got != "configmaps 2 copied 2" {
 		t.Errorf("by force: %s", got)
 	}
-	if got := copyState(t, "--from", url, "--to", path); !strings.Contains(got, "is not empty: it holds configmaps") {
+	if got := copyState(t, "--from", url, "--to", path); !strings.Contains(got, "is not empty: it contains configmaps") {
 		t.Errorf("got %s", got)
 	}
 	if got := copyState(t, "--from", url, "--to", path, "--force"); got != "configmaps 2 copied 2 not copied, not served by monopod: deployments 1" {

@@ -251,7 +251,7 @@ func (r rest) like(before rest, memory float64) error {
 	more("percent of CPU", r.cpu, before.cpu, 1)
 	more("panics", r.panics, before.panics, 0)
 	if r.started != before.started {
-		errs = append(errs, errors.New("the server was started anew"))
+		errs = append(errs, errors.New("the server was restarted"))
 	}
 	return errors.Join(errs...)
 }

@@ -59,7 +59,7 @@ func checkSeccomp(p *corev1.SeccompProfile, dir string) error {
 	}
 	info, err := os.Stat(SeccompPath(p, dir))
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", SeccompPath(p, dir))
+		err = fmt.Errorf("%s is not a file", SeccompPath(p, dir))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot load seccomp profile %q: %w", *p.LocalhostProfile, err)

@@ -80,7 +80,7 @@ func TestSeccompProfileMustBeThere(t *testing.T) {
 	t.Parallel()
 	dir := machine(t, map[string]string{"mine/audit.json": "{}"}).Root
 	for name, want := range map[string]string{
-		"mine/audit.json": "", "mine/none.json": `cannot load seccomp profile "mine/none.json"`, "mine": "is no file",
+		"mine/audit.json": "", "mine/none.json": `cannot load seccomp profile "mine/none.json"`, "mine": "is not a file",
 	} {
 		p := pod()
 		p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &name}

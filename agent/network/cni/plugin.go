@@ -200,7 +200,7 @@ func check(args *skel.CmdArgs) error {
 			return checkPod(args.Netns, args.IfName, ip)
 		}
 	}
-	return fmt.Errorf("container %s holds no address", args.ContainerID)
+	return fmt.Errorf("container %s has no address", args.ContainerID)
 }
 
 func checkPod(path, ifname string, ip netip.Addr) error {

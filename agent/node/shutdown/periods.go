@@ -71,7 +71,7 @@ func (p Periods) Check() error {
 
 func (p Periods) checkShares() error {
 	if p.Total != 0 || p.Critical != 0 {
-		return fmt.Errorf("--%s: it goes without --%s and --%s", PriorityFlag, TotalFlag, CriticalFlag)
+		return fmt.Errorf("--%s: cannot be combined with --%s and --%s", PriorityFlag, TotalFlag, CriticalFlag)
 	}
 	seen := map[int32]bool{}
 	for _, s := range p.ByPriority {

@@ -46,11 +46,11 @@ func (s *Shares) Set(text string) error {
 		name, value, _ := strings.Cut(part, "=")
 		priority, err := strconv.ParseInt(strings.TrimSpace(name), 10, 32)
 		if err != nil {
-			return fmt.Errorf("%q is no priority", name)
+			return fmt.Errorf("%q is not a priority (an integer)", name)
 		}
 		d, err := time.ParseDuration(strings.TrimSpace(value))
 		if err != nil {
-			return fmt.Errorf("priority %d: %q is no duration", priority, value)
+			return fmt.Errorf("priority %d: %q is not a duration such as 20s", priority, value)
 		}
 		out = append(out, Share{int32(priority), d})
 	}

@@ -85,13 +85,13 @@ func TestFlags(t *testing.T) {
 		"--shutdown-grace-period-critical-pods=1s":                                "--shutdown-grace-period: 0s is less than a second",
 		"--shutdown-grace-period=1m --shutdown-grace-period-critical-pods=1h":     "--shutdown-grace-period-critical-pods: 1h0m0s is more than the 1m0s of --shutdown-grace-period",
 		"--shutdown-grace-period=1m --shutdown-grace-period-critical-pods=-1ns":   "--shutdown-grace-period-critical-pods: -1ns is below 0",
-		"--shutdown-grace-period=1m --shutdown-grace-period-by-pod-priority=0=1s": "--shutdown-grace-period-by-pod-priority: it goes without",
+		"--shutdown-grace-period=1m --shutdown-grace-period-by-pod-priority=0=1s": "--shutdown-grace-period-by-pod-priority: cannot be combined with",
 		"--shutdown-grace-period-by-pod-priority=0=1s,0=2s":                       "--shutdown-grace-period-by-pod-priority: priority 0 is there twice",
 		"--shutdown-grace-period-by-pod-priority=0=-1s,1=3s":                      "--shutdown-grace-period-by-pod-priority: -1s of priority 0 is below 0",
 		"--shutdown-grace-period-by-pod-priority=0=0s":                            "--shutdown-grace-period-by-pod-priority: 0s in all is less than a second",
-		"--shutdown-grace-period-by-pod-priority=x=1s":                            `invalid argument "x=1s" for "--shutdown-grace-period-by-pod-priority" flag: "x" is no priority`,
-		"--shutdown-grace-period-by-pod-priority=99999999999=1s":                  `invalid argument "99999999999=1s" for "--shutdown-grace-period-by-pod-priority" flag: "99999999999" is no priority`,
-		"--shutdown-grace-period-by-pod-priority=7":                               `invalid argument "7" for "--shutdown-grace-period-by-pod-priority" flag: priority 7: "" is no duration`,
+		"--shutdown-grace-period-by-pod-priority=x=1s":                            `invalid argument "x=1s" for "--shutdown-grace-period-by-pod-priority" flag: "x" is not a priority (an integer)`,
+		"--shutdown-grace-period-by-pod-priority=99999999999=1s":                  `invalid argument "99999999999=1s" for "--shutdown-grace-period-by-pod-priority" flag: "99999999999" is not a priority (an integer)`,
+		"--shutdown-grace-period-by-pod-priority=7":                               `invalid argument "7" for "--shutdown-grace-period-by-pod-priority" flag: priority 7: "" is not a duration such as 20s`,
 	} {
 		var p shutdown.Periods
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

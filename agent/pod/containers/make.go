@@ -101,7 +101,7 @@ func (m *maker) canInject(ctx context.Context, devices []*cri.CDIDevice) error {
 	if err != nil || abilities.Of(v).CDI {
 		return err
 	}
-	return fmt.Errorf("%w: CDI device %q cannot be had: %s %s cannot be told of CDI, containerd 2.0 and later can", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
+	return fmt.Errorf("%w: CDI device %q is not available: %s %s does not support CDI, containerd 2.0 and later does", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
 }
 
 // services returns the environment variables about Services.
@@ -112,7 +112,7 @@ func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) 
 	for _, namespace := range slices.Compact(spaces) {
 		list, err := client.List[*corev1.Service](ctx, m.node.Client, client.Selector{Namespace: namespace})
 		if err != nil && m.pod.Static { // it also starts without the API
-			m.pod.Log.Warn("static pod is not told of services", zap.Error(err))
+			m.pod.Log.Warn("static pod starts without the environment variables of Services", zap.Error(err))
 			return nil, nil
 		}
 		if err != nil {

@@ -21,7 +21,7 @@ func (c *Cluster) Check() error {
 	var errs []error
 	for _, address := range c.DNS {
 		if _, err := netip.ParseAddr(address); err != nil {
-			errs = append(errs, fmt.Errorf("--cluster-dns: %q is no IP address", address))
+			errs = append(errs, fmt.Errorf("--cluster-dns: %q is not an IP address", address))
 		}
 	}
 	if c.Domain != "" {

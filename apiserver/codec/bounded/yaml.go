@@ -85,7 +85,7 @@ func document(data []byte) ([]byte, error) {
 			return nil, err
 		case blank(doc):
 		case found != nil:
-			return nil, errors.New("it holds several documents, one object is expected")
+			return nil, errors.New("it contains several documents, one object is expected")
 		default:
 			found = doc
 		}

@@ -144,7 +144,7 @@ func object(data []byte) (map[string]any, error) {
 		return nil, err
 	}
 	if out == nil {
-		return nil, errors.New("null is no JSON object")
+		return nil, errors.New("null is not a JSON object")
 	}
 	return out, nil
 }
@@ -190,7 +190,7 @@ func isObject(data []byte) error {
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(data, &fields)
 	if err == nil && fields == nil {
-		err = errors.New("null is no JSON object")
+		err = errors.New("null is not a JSON object")
 	}
 	if err != nil {
 		return apierrors.NewBadRequest("error decoding patch: " + err.Error())

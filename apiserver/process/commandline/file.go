@@ -49,7 +49,7 @@ func (g *Groups) fromFile(path string) error {
 		return err
 	}
 	if dec.Decode(new(yaml.Node)) == nil {
-		return errors.New("it holds several documents, one is expected")
+		return errors.New("it contains several documents, one is expected")
 	}
 	return pairs(doc.Content[0], "the file", func(key, value *yaml.Node) error {
 		set := g.sets.FlagSets[g.subject(key.Value)]

@@ -94,7 +94,7 @@ func TestBadFiles(t *testing.T) {
 		"section twice":     {"pod: {}\npod: {}", `line 2: "pod" is set twice`},
 		"nested":            {"pod:\n  controllers: [[a]]", "line 2: controllers: an item of the list must be a plain value"},
 		"alias":             {"api-server: &a {}\npod: *a", "line 2: section pod must be a mapping"},
-		"two documents":     {"pod: {}\n---\npod: {}", "it holds several documents"},
+		"two documents":     {"pod: {}\n---\npod: {}", "it contains several documents"},
 		"two mistakes":      {"pod: {x: 1, y: 2}", "unknown key \"y\""},
 		"too large":         {strings.Repeat("#", maxFile+1), "it is larger than 1048576 bytes"},
 	} {

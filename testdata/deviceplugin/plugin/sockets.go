@@ -25,7 +25,7 @@ func (s *Sockets) Listen(path string) (net.Listener, error) {
 func (s *Sockets) Dial(ctx context.Context, path string) (net.Conn, error) {
 	l, ok := s.paths.Load(path)
 	if !ok {
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("connection refused: no listener")
 	}
 	return l.(*bufconn.Listener).DialContext(ctx)
 }

@@ -212,7 +212,7 @@ func (r *run) stat(_ context.Context, args []string) int {
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
-			return r.failed(fmt.Errorf("%s: nobody knows whose it is", name))
+			return r.failed(fmt.Errorf("%s: unknown owner", name))
 		}
 		r.logf("%s %v %d %d", name, info.Mode(), st.Uid, st.Gid)
 	}
