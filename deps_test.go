@@ -39,8 +39,8 @@ var mayKnow = map[string][]string{
 	"monopod/agent/runtime/cri":             {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/runtime/containerd":      {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/runtime":                 {},
-	"monopod/agent/runtime/fake":            {"monopod/agent/runtime", "monopod/apiserver/process", "monopod/testdata/web"},
-	"monopod/agent/launch":                  {"monopod/agent", "monopod/apiserver/registry/volume", "monopod/apiserver/registry/check", "monopod/apiserver/process", "monopod/apiserver/follow", "monopod/apiserver/client", "monopod/apiserver/codec/bounded", "monopod/store", "monopod/testdata/web"},
+	"monopod/agent/runtime/fake":            {"monopod/agent/runtime", "monopod/apiserver/process"},
+	"monopod/agent/launch":                  {"monopod/agent", "monopod/apiserver/registry/volume", "monopod/apiserver/registry/check", "monopod/apiserver/process", "monopod/apiserver/follow", "monopod/apiserver/client", "monopod/apiserver/codec/bounded", "monopod/store"},
 	"monopod/agent/runtime/runtimetest":     {"monopod/agent/runtime", "monopod/agent/images/image", "monopod/agent/runtime/abilities", "monopod/apiserver/process", "monopod/agent/runtime/cutoff", "monopod/testdata/web"},
 	"monopod/agent/network/cni":             {},
 	"monopod/agent/pod/plan":                {"monopod/agent", "monopod/apiserver/process"}, // what decides knows nothing of the API's client
@@ -110,4 +110,13 @@ func dependencies(t *testing.T, pkg string) []string {
 		}
 	}
 	return ours
+}
+
+func TestTheProgramContainsNoTestdata(t *testing.T) {
+	t.Parallel()
+	for _, dep := range dependencies(t, "monopod") {
+		if strings.HasPrefix(dep, "monopod/testdata/") {
+			t.Errorf("the program contains %s", dep)
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"monopod/testdata/web/program"
+	"monopod/agent/runtime/fake/program"
 )
 
 func main() {

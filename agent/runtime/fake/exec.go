@@ -15,8 +15,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
+	"monopod/agent/runtime/fake/program"
 	"monopod/apiserver/process/guard"
-	"monopod/testdata/web/program"
 )
 
 // ExecSync fails as DeadlineExceeded when the command takes longer than timeout

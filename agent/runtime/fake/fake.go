@@ -1,7 +1,7 @@
 // Package fake is runtime.Runtime in memory, for sandbox mode and tests.
 //
 // A container is a goroutine that runs the sample program (package
-// testdata/web/program) with the command, environment, mounts and signals of
+// agent/runtime/fake/program) with the command, environment, mounts and signals of
 // its CRI config. Its logs are files in CRI's format; files outside its mounts
 // live in memory and die with it.
 //

@@ -18,8 +18,8 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/fake/files"
 	"monopod/agent/runtime/fake/output"
+	"monopod/agent/runtime/fake/program"
 	"monopod/apiserver/process/guard"
-	"monopod/testdata/web/program"
 )
 
 // Why a process was ended from outside.
