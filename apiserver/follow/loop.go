@@ -239,7 +239,7 @@ func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Deadline, errDeadline)
 	defer cancel()
 	again, err := l.cfg.Reconcile(ctx, key)
-	if err != nil && context.Cause(ctx) == errDeadline {
+	if err != nil && errors.Is(context.Cause(ctx), errDeadline) {
 		err = fmt.Errorf("%w: %w", errDeadline, err)
 	}
 	return again, err

@@ -132,17 +132,17 @@ func (ro *round) condition(t batchv1.JobConditionType, status corev1.ConditionSt
 
 // set adds or replaces a condition and reports whether that changed anything but times.
 func (ro *round) set(c *batchv1.JobCondition) bool {
-	list := ro.job.Status.Conditions
-	for i, old := range list {
+	s := &ro.job.Status
+	for i, old := range s.Conditions {
 		if old.Type != c.Type {
 			continue
 		}
 		if old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
 			return false
 		}
-		list[i] = *c
+		s.Conditions[i] = *c
 		return true
 	}
-	ro.job.Status.Conditions = append(list, *c)
+	s.Conditions = append(s.Conditions, *c)
 	return true
 }

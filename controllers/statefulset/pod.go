@@ -39,16 +39,12 @@ func (r *run) podFor(v *view, ordinal int) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// setIdentity labels a pod with its name and ordinal, and reports whether that changed it.
-func setIdentity(pod *corev1.Pod, ordinal int) bool {
-	if identified(pod, ordinal) {
-		return false
-	}
+// setIdentity labels a pod with its name and ordinal.
+func setIdentity(pod *corev1.Pod, ordinal int) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[appsv1.StatefulSetPodNameLabel], pod.Labels[appsv1.PodIndexLabel] = pod.Name, strconv.Itoa(ordinal)
-	return true
 }
 
 func identified(pod *corev1.Pod, ordinal int) bool {

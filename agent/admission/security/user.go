@@ -8,7 +8,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrRoot: a container must not run as root and would.
+// ErrRoot means that a container must not run as root and would.
 var ErrRoot = errors.New("container has runAsNonRoot and image will run as root")
 
 // checkUser refuses a container with runAsNonRoot if its user, or its image's, is root or cannot be verified.

@@ -21,7 +21,7 @@ const (
 	iface = name + ".Manager"
 )
 
-// ErrNoDaemon: this machine has no dbus-daemon.
+// ErrNoDaemon means that this machine has no dbus-daemon.
 var ErrNoDaemon = errors.New("there is no dbus-daemon on this machine: apt-get install dbus-daemon")
 
 // Bus is a dbus-daemon. Its Address may stop answering and come back.
