@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/process/guard"
 )
 
 // Watch sends after each jump of the wall clock, and closes the channel when ctx ends.
@@ -24,7 +26,7 @@ func Watch(ctx context.Context) <-chan struct{} {
 		return jumps
 	}
 	stop := context.AfterFunc(ctx, func() { timer.Close() })
-	go func() {
+	guard.Spawn(func() error {
 		defer close(jumps)
 		defer timer.Close()
 		defer stop()
@@ -34,7 +36,8 @@ func Watch(ctx context.Context) <-chan struct{} {
 			default:
 			}
 		}
-	}()
+		return nil
+	})
 	return jumps
 }
 
