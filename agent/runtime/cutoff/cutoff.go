@@ -43,8 +43,9 @@ func Pending(err error) bool {
 }
 
 // ended are the reasons that containerd records for a failed container start when it
-// was stopped meanwhile.
-var ended = [...]string{"context canceled", "transport is closing", "ttrpc: closed"}
+// was stopped meanwhile: it also kills the program that starts a shim, and removes the
+// pipes of the container's output.
+var ended = [...]string{"context canceled", "transport is closing", "ttrpc: closed", "start failed: : signal: killed", "failed to start io pipe copy: "}
 
 // Told reports whether a runtime's message about a failed container start is not
 // about the container itself.

@@ -43,9 +43,12 @@ func TestTold(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]bool{
 		"": false,
-		`failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "/none": stat /none: no such file or directory`: false,
-		"failed to create containerd task: task 4dd9c1e2: already exists: unknown":                                                                      true,
-		"failed to start containerd task \"4dd9c1e2\": context canceled":                                                                                true,
+		`failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "/none": stat /none: no such file or directory`:                        false,
+		"failed to create containerd task: task 4dd9c1e2: already exists: unknown":                                                                                             true,
+		"failed to start containerd task \"4dd9c1e2\": context canceled":                                                                                                       true,
+		"failed to create containerd task: failed to start shim: start failed: : signal: killed: unknown":                                                                      true,
+		"failed to create containerd task: failed to create shim task: failed to start io pipe copy: unable to copy pipes: open io/4dd9c1e2-stdout: no such file or directory": true,
+		"failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: signal: killed":                                          false,
 	} {
 		if got := cutoff.Told(message); got != want {
 			t.Errorf("%q: %v", message, got)
