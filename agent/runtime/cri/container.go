@@ -86,6 +86,9 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.Containe
 		}
 		if wait > lag/2 {
 			s.State, s.ExitCode, s.FinishedAt = cri.ContainerState_CONTAINER_EXITED, exit.code, exit.at.UnixNano()
+			if s.Reason = "Error"; exit.code == 0 { // containerd's reasons
+				s.Reason = "Completed"
+			}
 			return r.reasoned(s), nil
 		}
 		if err := sleep(ctx, wait); err != nil {
