@@ -28,7 +28,7 @@ func TestSubresourceIsOneEntry(t *testing.T) {
 	}
 	count.Update = func(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
 		if !in.Serves(client.ConfigMaps) || in.Serves(client.Pods.GroupVersion().WithResource("pots")) {
-			t.Error("it is told of other resources than are served")
+			t.Error("Serves does not report what the registry serves")
 		}
 		cur, err := in.Get(ctx, ref.Sub(""))
 		if err != nil {

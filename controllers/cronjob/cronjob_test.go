@@ -304,7 +304,7 @@ func TestMissingJob(t *testing.T) {
 	})
 }
 
-// A Job that a user made of the CronJob is told of and counts for nothing.
+// A Job that a user created from the CronJob causes an Event and does not count as one of its runs.
 func TestJobByHand(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly())

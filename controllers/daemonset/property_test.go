@@ -16,7 +16,7 @@ import (
 )
 
 // TestRandomSequences does what users, nodes and crashes do to a DaemonSet, in random order.
-// When pods get ready again and end when they are told to, it must come to rest with one
+// Once pods become ready and terminate as asked, it must come to rest with one
 // pod of the newest template on each node, whatever happened before.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()

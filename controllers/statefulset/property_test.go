@@ -16,7 +16,7 @@ import (
 )
 
 // TestRandomSequences does what users, nodes and crashes do to a StatefulSet, in random
-// order. When pods get ready again and end when they are told to, it must come to rest with
+// order. Once pods become ready and terminate as asked, it must come to rest with
 // all pods of the newest template, whatever happened before.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()

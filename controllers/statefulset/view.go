@@ -76,7 +76,7 @@ func wanted(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= start(set) && ordinal < start(set)+desired(set)
 }
 
-// ordinalOf is the number in a pod's name; -1 if it is no name of a pod of the set.
+// ordinalOf is the number in a pod's name; -1 if the set gives no pod that name.
 func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	text, ok := strings.CutPrefix(pod.Name, set.Name+"-")
 	n, err := strconv.ParseInt(text, 10, 32)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node has pods that end when it is told to stop them.
+// node has pods that terminate when it stops them.
 type node struct {
 	mu     sync.Mutex // guards what follows
 	did    []string
