@@ -4,12 +4,13 @@ package admission
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	compresource "k8s.io/component-helpers/resource"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"monopod/agent/pod/status"
 	"monopod/agent/resources/amount"
@@ -44,20 +45,11 @@ func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failu
 func Taints(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectNoExecute && !slices.ContainsFunc(pod.Spec.Tolerations, func(tol corev1.Toleration) bool {
-			return tolerates(&tol, t)
-		}) {
+		if t.Effect == corev1.TaintEffectNoExecute && !scheduling.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, t, false) {
 			return Rejected("TaintToleration", "Predicate TaintToleration failed: node had taint {%s: %s} that the pod didn't tolerate", t.Key, t.Value)
 		}
 	}
 	return nil
-}
-
-func tolerates(tol *corev1.Toleration, t *corev1.Taint) bool {
-	if tol.Effect != "" && tol.Effect != t.Effect || tol.Key != "" && tol.Key != t.Key {
-		return false
-	}
-	return tol.Operator == corev1.TolerationOpExists || tol.Key != "" && tol.Value == t.Value
 }
 
 // Ports checks whether the pod's host ports are free.

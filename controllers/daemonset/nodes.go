@@ -6,9 +6,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-
-	"monopod/controllers/nodestate"
+	"k8s.io/klog/v2"
 )
 
 // fits reports whether a pod of a DaemonSet should be created on a node, and whether one
@@ -25,7 +25,7 @@ func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	tolerations := tolerations(spec)
 	run, stay = true, true
 	for _, t := range node.Spec.Taints {
-		if t.Effect == corev1.TaintEffectPreferNoSchedule || nodestate.Tolerates(tolerations, &t) {
+		if t.Effect == corev1.TaintEffectPreferNoSchedule || scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &t, false) {
 			continue
 		}
 		run, stay = false, stay && t.Effect != corev1.TaintEffectNoExecute

@@ -1,11 +1,7 @@
 // Package nodestate contains helpers about the state of nodes.
 package nodestate
 
-import (
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // ReadyStatus returns the status of the Ready condition; empty if there is none.
 func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
@@ -19,19 +15,3 @@ func ReadyStatus(n *corev1.Node) corev1.ConditionStatus {
 
 // Ready reports whether the Ready condition is True.
 func Ready(n *corev1.Node) bool { return ReadyStatus(n) == corev1.ConditionTrue }
-
-// Tolerates reports whether a toleration matches the taint: operator Exists or Equal; an empty key with Exists
-// matches every taint, an empty effect every effect.
-func Tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
-	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
-		switch {
-		case t.Effect != "" && t.Effect != taint.Effect, t.Key != "" && t.Key != taint.Key:
-			return false
-		case t.Operator == corev1.TolerationOpExists:
-			return true
-		case t.Operator == "" || t.Operator == corev1.TolerationOpEqual:
-			return t.Key != "" && t.Value == taint.Value
-		}
-		return false
-	})
-}

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"monopod/controllers/nodestate"
 )
@@ -66,7 +68,7 @@ func effectiveTaints(n *corev1.Node) []corev1.Taint {
 }
 
 func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
-	return nodestate.Tolerates(pod.Spec.Tolerations, taint)
+	return scheduling.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, taint, false)
 }
 
 func affinity(pod *corev1.Pod, on *nodeState) []string {

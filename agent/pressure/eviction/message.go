@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"monopod/agent/pod/status"
 )
@@ -60,11 +62,8 @@ func Admit(pod *corev1.Pod, critical bool, pressure []corev1.NodeConditionType) 
 }
 
 func tolerates(pod *corev1.Pod, key string) bool {
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-		return (t.Key == key || t.Key == "" && t.Operator == corev1.TolerationOpExists) &&
-			(t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) &&
-			(t.Operator == corev1.TolerationOpExists || t.Value == "")
-	})
+	taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
+	return scheduling.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, &taint, false)
 }
 
 // What marks a critical pod.
