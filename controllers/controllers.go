@@ -74,7 +74,7 @@ type Config struct {
 	// RootCA is published in every namespace, PEM; empty: not published.
 	RootCA []byte `json:"-"`
 	// ClockSet sends when the clock was set or the machine has slept, until ctx ends; nil:
-	// CronJobs notice it at their next start.
+	// what is due at a time may come as late as that.
 	ClockSet func(ctx context.Context) <-chan struct{} `json:"-"`
 	// Kinds are the served kinds.
 	Kinds []client.Kind `json:"-"`
@@ -144,7 +144,7 @@ func All() []Entry {
 				return []Setting{number(&c.ConcurrentCronJobSyncs, "concurrent-cron-job-syncs", 5, 1, "Number of CronJobs that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
-				return cronjob.New(d, e, cronjob.Config{Workers: c.ConcurrentCronJobSyncs, ClockSet: c.ClockSet}), nil
+				return cronjob.New(d, e, cronjob.Config{Workers: c.ConcurrentCronJobSyncs}), nil
 			}},
 		{Name: ttlafterfinished.Name, Aliases: []string{"ttl-after-finished-controller"},
 			Settings: func(c *Config) []Setting {

@@ -89,7 +89,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: follow.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics},
+		deps: follow.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},
@@ -154,6 +154,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	if m.cfg.ClockSet != nil {
+		jumps := m.cfg.ClockSet(ctx)
+		m.deps.Guard.Go(&wg, "clock", func() { m.deps.Jumps.Run(ctx, jumps) })
+	}
 	for i, s := range m.running {
 		if i > 0 {
 			m.pause(ctx)

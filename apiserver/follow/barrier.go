@@ -61,20 +61,19 @@ func (b *barrier) reached(i int) func(revision string) {
 }
 
 // pass returns when every source has seen all changes before the call. It returns the kinds of sources that did
-// not within maxBehind; nil if ctx ends.
-func (b *barrier) pass(ctx context.Context) (behind []string) {
+// not within maxBehind; nil if ctx ends. current reports whether all sources have, as far as the order is known.
+func (b *barrier) pass(ctx context.Context) (behind []string, current bool) {
 	if b.ordered == nil {
-		return nil
+		return nil, false
 	}
-	targets := make([]int64, len(b.kinds))
+	targets, known := make([]int64, len(b.kinds)), true
 	for i, kind := range b.kinds {
-		if newest, ok := b.ordered.Newest(kind); ok {
-			targets[i] = newest
-		}
+		newest, ok := b.ordered.Newest(kind)
+		targets[i], known = newest, known && ok
 	}
 	moved := b.waiting(targets)
 	if moved == nil {
-		return nil
+		return nil, known && b.reachedAll(targets)
 	}
 	late := b.clock.NewTimer(maxBehind)
 	defer late.Stop()
@@ -82,12 +81,24 @@ func (b *barrier) pass(ctx context.Context) (behind []string) {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return nil
+			return nil, false
 		case <-late.C():
-			return b.giveUp(targets)
+			return b.giveUp(targets), false
 		}
 	}
-	return nil
+	return nil, known && b.reachedAll(targets)
+}
+
+// reachedAll reports whether the sources have reached their targets, those that were passed over included.
+func (b *barrier) reachedAll(targets []int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, target := range targets {
+		if b.seen[i] < target {
+			return false
+		}
+	}
+	return true
 }
 
 // waiting returns a channel that closes when a source advances; nil if all have reached their targets.

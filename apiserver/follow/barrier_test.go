@@ -84,6 +84,9 @@ func owner(name string) *appsv1.ReplicaSet {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: orphan("").Spec}}}
 }
 
+// late is what counting sends if a source may be late.
+const late = -1
+
 // counting is a loop over ReplicaSets that counts the pods that its second source has seen. It sends that count
 // to seen with each Reconcile.
 func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64) {
@@ -101,8 +104,12 @@ func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- i
 				return nil
 			})},
 		},
-		Reconcile: func(context.Context, follow.Key) (time.Duration, error) {
-			seen <- known.Load()
+		Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) {
+			n := known.Load()
+			if !follow.Current(ctx) {
+				n = late
+			}
+			seen <- n
 			return 0, nil
 		},
 	})
@@ -168,14 +175,16 @@ func TestASourceThatStaysBehindIsLeftBehind(t *testing.T) {
 		create(t, c, orphan("orphan"))
 		create(t, c, owner("a"))
 		began := time.Now()
-		if n := <-seen; n != 0 || time.Since(began) != 10*time.Second {
+		if n := <-seen; n != late || time.Since(began) != 10*time.Second {
 			t.Errorf("%d pods seen after %v", n, time.Since(began))
 		}
 		create(t, c, owner("b"))
 		if synctest.Wait(); len(seen) != 1 {
 			t.Error("the next one waits, too")
 		}
-		<-seen
+		if n := <-seen; n != late {
+			t.Errorf("%d pods seen, want none for sure", n)
+		}
 		c.gate <- struct{}{} // it advances, and Reconcile waits for it again
 		synctest.Wait()
 		create(t, c, orphan("second"))

@@ -57,13 +57,14 @@ func (t task) Name() string { return t.name }
 // Run implements Controller.
 func (t task) Run(ctx context.Context) error { return t.run(ctx) }
 
-// Deps is what every controller needs. All fields but Guard are required.
+// Deps is what every controller needs. All fields but Guard and Jumps are required.
 type Deps struct {
 	Client  client.Client
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics *Metrics
 	Guard   *guard.Guard // logs and counts panics; nil: they are only logged
+	Jumps   *Jumps       // of the wall clock; nil: a key that waits for a time runs as late as that
 }
 
 // Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
@@ -74,6 +75,13 @@ type Deps struct {
 // If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
 // Reconcile: what a Source's Keys keeps is at least as new as the change that woke the key.
 type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
+
+// Current reports whether every source has seen all changes of all kinds up to the start of the Reconcile that ctx
+// is of. It is false if the Client is not client.Ordered, and if a source is late: what the sources keep may then
+// lack what an earlier Reconcile of the same key created.
+func Current(ctx context.Context) bool { return ctx.Value(currentKey{}) != nil }
+
+type currentKey struct{}
 
 // Config configures a Loop.
 type Config[K comparable] struct {
@@ -159,6 +167,7 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	defer cancel(nil)
 	unregister := l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, restless: l.queue.pace.restless, busy: &l.busy, clock: l.deps.Clock})
 	defer unregister()
+	defer l.deps.Jumps.each(l.queue.wakeWaiting)()
 
 	var wg, synced sync.WaitGroup
 	spawn := func(f func()) {
@@ -222,12 +231,16 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 		l.busy.end(id)
 		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
 	}()
-	if behind := l.barrier.pass(ctx); behind != nil {
+	behind, current := l.barrier.pass(ctx)
+	if behind != nil {
 		l.deps.Log.Warn("watch events are late, reconciling without them",
 			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
 	}
 	if ctx.Err() != nil {
 		return true
+	}
+	if current {
+		ctx = context.WithValue(ctx, currentKey{}, true)
 	}
 	again, err := l.reconcile(ctx, key)
 	l.settle(ctx, key, again, err)

@@ -1,6 +1,9 @@
 package follow
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,6 +17,9 @@ type queue[K comparable] struct {
 	workqueue.TypedRateLimitingInterface[K]
 	pace   *pace[K]
 	slowed func(key K, by time.Duration)
+
+	mu      sync.Mutex     // guards waiting
+	waiting map[K]struct{} // keys that run at a time
 }
 
 // newQueue returns an empty queue. It calls slowed for each delayed wake. The queue gets no metrics provider,
@@ -24,7 +30,7 @@ func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, limit
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Clock: clk, Queue: inner})
 	limited := workqueue.NewTypedRateLimitingQueueWithConfig(limit,
 		workqueue.TypedRateLimitingQueueConfig[K]{Clock: clk, DelayingQueue: delaying})
-	return &queue[K]{TypedRateLimitingInterface: limited, pace: newPace[K](clk), slowed: slowed}
+	return &queue[K]{TypedRateLimitingInterface: limited, pace: newPace[K](clk), slowed: slowed, waiting: map[K]struct{}{}}
 }
 
 // retries is client-go's default limiter with other pauses for each key.
@@ -43,6 +49,11 @@ func (q *queue[K]) AddAfter(key K, d time.Duration) {
 		q.slowed(key, wait)
 		d = wait
 	}
+	if d > echo {
+		q.mu.Lock()
+		q.waiting[key] = struct{}{}
+		q.mu.Unlock()
+	}
 	q.TypedRateLimitingInterface.AddAfter(key, d)
 }
 
@@ -51,8 +62,21 @@ func (q *queue[K]) Get() (key K, shutdown bool) {
 	key, shutdown = q.TypedRateLimitingInterface.Get()
 	if !shutdown {
 		q.pace.begin(key)
+		q.mu.Lock()
+		delete(q.waiting, key)
+		q.mu.Unlock()
 	}
 	return key, shutdown
+}
+
+// wakeWaiting wakes the keys that run at a time, because the wall clock has jumped.
+func (q *queue[K]) wakeWaiting() {
+	q.mu.Lock()
+	keys := slices.Collect(maps.Keys(q.waiting))
+	q.mu.Unlock()
+	for _, key := range keys {
+		q.Add(key)
+	}
 }
 
 // Done ends what Get began.

@@ -4,8 +4,8 @@
 //   - active: which Jobs run, which have ended, and which of these are kept.
 //   - start: the Job of one start.
 //
-// A CronJob sleeps until its next start. Timers do not run while the machine sleeps and
-// know nothing of a clock that is set, so that both wake all CronJobs (Config.ClockSet).
+// A CronJob sleeps until its next start, or until the clock is set or the machine wakes up
+// (follow.Jumps).
 package cronjob
 
 import (
@@ -37,10 +37,6 @@ const kind = "CronJob"
 // Config of the controller.
 type Config struct {
 	Workers int // --concurrent-cron-job-syncs, 0 means upstream's 5
-
-	// ClockSet sends when the clock was set or the machine has slept, until ctx ends.
-	// nil: a start may come as late as that.
-	ClockSet func(ctx context.Context) <-chan struct{}
 }
 
 // Controller starts the Jobs of CronJobs.
@@ -64,9 +60,9 @@ func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
-func (c *Controller) Run(parent context.Context) error {
-	r := &run{Controller: c, begun: map[types.UID]time.Time{}}
-	loop := follow.New(c.deps, follow.Config[follow.Key]{
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c, begun: map[types.UID]time.Time{}, jobs: owned.NewIndex[*batchv1.Job]()}
+	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
@@ -74,35 +70,13 @@ func (c *Controller) Run(parent context.Context) error {
 			{Selector: client.Selector{Resource: client.Jobs}, Keys: r.onJob},
 		},
 		Reconcile: r.reconcile,
-	})
-	if c.cfg.ClockSet == nil {
-		return loop.Run(parent)
-	}
-	ctx, cancel := context.WithCancel(parent)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	jumps := c.cfg.ClockSet(ctx)
-	c.deps.Guard.Go(&wg, "clock", func() { r.wakeAll(ctx, loop, jumps) })
-	return loop.Run(ctx)
-}
-
-// wakeAll wakes every CronJob whenever jumps says so.
-func (r *run) wakeAll(ctx context.Context, loop *follow.Loop[follow.Key], jumps <-chan struct{}) {
-	for range jumps {
-		all, err := client.List[*batchv1.CronJob](ctx, r.deps.Client, client.Selector{})
-		if err != nil {
-			continue // ctx has ended, or the starts come when their timers say
-		}
-		for _, cj := range all {
-			loop.Add(follow.KeyOf(cj))
-		}
-	}
+	}).Run(ctx)
 }
 
 // run is one Run of the controller, with what it knows.
 type run struct {
 	*Controller
+	jobs *owned.Index[*batchv1.Job]
 
 	mu sync.Mutex // guards begun
 
@@ -125,8 +99,9 @@ func (r *run) onCronJob(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// onJob wakes the CronJob whose Job appears, ends, or goes away.
+// onJob keeps the index, and wakes the CronJob whose Job appears, ends, or goes away.
 func (r *run) onJob(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	r.jobs.Change(old, new)
 	was, _ := old.(*batchv1.Job)
 	is, _ := new.(*batchv1.Job)
 	if was != nil && is != nil && ended(was) == ended(is) && controllerOf(was) == controllerOf(is) {
@@ -179,7 +154,7 @@ func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := client.List[*batchv1.Job](ctx, r.deps.Client, client.Selector{Namespace: key.Namespace})
+	all, err := r.jobs.Present(ctx, r.deps.Client, cj)
 	if err != nil {
 		return nil, err
 	}

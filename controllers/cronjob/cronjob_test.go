@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
@@ -58,56 +57,28 @@ func suspend(yes bool) func(*batchv1.CronJob) {
 	return func(cj *batchv1.CronJob) { cj.Spec.Suspend = &yes }
 }
 
-// jumping is a clock that can be set; its timers are not moved by that.
-type jumping struct {
-	clock.WithTicker
-	by *time.Duration
-}
-
-func (j jumping) Now() time.Time                  { return j.WithTicker.Now().Add(*j.by) }
-func (j jumping) Since(t time.Time) time.Duration { return j.Now().Sub(t) }
-
 // cluster is an API with the controller, from 2000-01-01T00:00:00Z on.
 type cluster struct {
 	*apitest.API
 	t     *testing.T
-	by    *time.Duration
-	jumps chan struct{}
+	clock apitest.Clock
 }
 
 // within runs a test in virtual time against a running controller.
 func within(t *testing.T, test func(t *testing.T, c cluster)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := cluster{apitest.New(t), t, new(time.Duration), make(chan struct{})}
+		c := cluster{API: apitest.New(t), t: t}
 		c.Events.Watch()
 		deps := c.Deps()
-		deps.Clock = jumping{deps.Clock, c.by}
-		c.Run(New(deps, &c.Events, Config{ClockSet: func(ctx context.Context) <-chan struct{} {
-			out := make(chan struct{})
-			go func() {
-				defer close(out)
-				for {
-					select {
-					case <-c.jumps:
-						out <- struct{}{}
-					case <-ctx.Done():
-						return
-					}
-				}
-			}()
-			return out
-		}}))
+		c.clock = c.Settable(&deps)
+		c.Run(New(deps, &c.Events, Config{}))
 		test(t, c)
 	})
 }
 
 // set sets the clock, as the machine's sleep does, too.
-func (c cluster) set(by time.Duration) {
-	*c.by += by
-	c.jumps <- struct{}{}
-	apitest.Settle(time.Second)
-}
+func (c cluster) set(by time.Duration) { c.clock.Set(by) }
 
 func (c cluster) change(f func(*batchv1.CronJob)) {
 	c.t.Helper()
@@ -340,7 +311,7 @@ func TestSleep(t *testing.T) {
 // The clock came from the future: starts are not held up until then.
 func TestClockFarBack(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		*c.by = 240 * time.Hour
+		c.set(240 * time.Hour)
 		c.Create(hourly())
 		apitest.Settle(time.Hour + 30*time.Minute)
 		c.want("in the future", "11/00:00 11/01:00")

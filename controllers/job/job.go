@@ -72,7 +72,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[key]{
-			{Selector: client.Selector{Resource: client.Jobs}, Keys: r.onJob},
+			{Selector: client.Selector{Resource: client.Jobs}, Keys: follow.Plain(r.onJob)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
 		},
 		Reconcile: func(ctx context.Context, k key) (time.Duration, error) {
@@ -90,18 +90,19 @@ type run struct {
 	claims   owned.Claims[*corev1.Pod]
 	control  owned.Pods
 	failures *failures
+	pods     *owned.Index[*corev1.Pod]
 }
 
 func newRun(c *Controller) *run {
-	return &run{Controller: c, failures: newFailures(), control: owned.Pods{Client: c.deps.Client, Events: c.events}, claims: owned.Claims[*corev1.Pod]{
+	return &run{Controller: c, failures: newFailures(), pods: owned.NewIndex[*corev1.Pod](), control: owned.Pods{Client: c.deps.Client, Events: c.events}, claims: owned.Claims[*corev1.Pod]{
 		Client: c.deps.Client, Kind: batchv1.SchemeGroupVersion.WithKind(kind), Finalizer: batchv1.JobTrackingFinalizer,
 		Adoptive: func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil },
 	}}
 }
 
-// reconcile is one sync of a Job: whether it ends, its pods, its status. It works on what
-// the API has, not on what the sources have brought: a pod that was counted must not be
-// seen as it was before.
+// reconcile is one sync of a Job: whether it ends, its pods, its status. Its pods are at
+// least as new as the end of the sync before: one that was counted must not be seen as it
+// was before that.
 func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error) {
 	job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {
@@ -138,7 +139,7 @@ func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 	if err != nil {
 		return nil, nil //nolint:nilerr // cannot be stored; trying again would not help
 	}
-	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: job.Namespace})
+	pods, err := r.pods.Present(ctx, r.deps.Client, job)
 	if err != nil {
 		return nil, err
 	}

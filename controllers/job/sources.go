@@ -14,27 +14,24 @@ import (
 )
 
 // onJob wakes the Job, and if it is gone the pods that still wait to be counted.
-func (r *run) onJob(ctx context.Context, old, new client.Object) ([]key, error) {
+func (r *run) onJob(old, new client.Object) []key {
 	if new != nil {
-		return []key{{Key: follow.KeyOf(new)}}, nil
+		return []key{{Key: follow.KeyOf(new)}}
 	}
 	r.failures.forget(old.GetUID())
-	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: old.GetNamespace()})
-	if err != nil {
-		return nil, err
-	}
 	var keys []key
-	for _, pod := range pods {
-		if metav1.IsControlledBy(pod, old) && tracked(pod) {
+	for _, pod := range r.pods.Of(old) { // those that the index does not have yet wake themselves
+		if tracked(pod) {
 			keys = append(keys, key{follow.KeyOf(pod), true})
 		}
 	}
-	return keys, nil
+	return keys
 }
 
-// onPod wakes the Jobs that own the pod, owned it, or may adopt it, and the pod itself if
+// onPod keeps the index, and wakes the Jobs that own the pod, owned it, or may adopt it, and the pod itself if
 // nothing will count it. It may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
+	r.pods.Change(old, new)
 	jobs, err := owned.Changed(ctx, r.deps.Client, kind, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector }, old, new)
 	if err != nil {
 		return nil, err

@@ -9,12 +9,14 @@
 package owned
 
 import (
+	"context"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 )
 
 // Index holds objects by the UID of their controller, and those without one by
@@ -87,6 +89,16 @@ func (x *Index[T]) OfOrOrphan(owner client.Object) []T {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return values(values(nil, x.owned[owner.GetUID()]), x.orphans[owner.GetNamespace()])
+}
+
+// Present is OfOrOrphan for a Reconcile that must not miss what it created before: it lists
+// the owner's namespace if the index may be older than the start of the Reconcile that ctx
+// is of. It may return objects of other owners, too.
+func (x *Index[T]) Present(ctx context.Context, c client.Client, owner client.Object) ([]T, error) {
+	if follow.Current(ctx) {
+		return x.OfOrOrphan(owner), nil
+	}
+	return client.List[T](ctx, c, client.Selector{Namespace: owner.GetNamespace()})
 }
 
 func values[T any](to []T, of set[T]) []T {

@@ -71,3 +71,25 @@ func TestTTL(t *testing.T) {
 		}
 	})
 }
+
+// A machine that slept past the time deletes the Job when it wakes up.
+func TestMachineSlept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		deps := api.Deps()
+		clock := api.Settable(&deps)
+		api.Run(New(deps, Config{}))
+		api.Create(job("day", new(int32(24*60*60))))
+		finish(api, "day")
+		for _, step := range []struct {
+			slept time.Duration
+			want  bool
+		}{{23 * time.Hour, true}, {time.Hour, false}} {
+			clock.Set(step.slept)
+			if j, ok := apitest.Get[*batchv1.Job](api, "default", "day"); (ok && j.DeletionTimestamp == nil) != step.want {
+				t.Errorf("after another %v of sleep: %v", step.slept, j)
+			}
+		}
+	})
+}

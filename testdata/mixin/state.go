@@ -36,6 +36,14 @@ type object struct {
 	}
 }
 
+// owner is the kind and the name of the first owner, as kube-state-metrics writes them.
+func (o object) owner() (kind, name string) {
+	if refs := o.Metadata.OwnerReferences; len(refs) > 0 {
+		return refs[0].Kind, refs[0].Name
+	}
+	return "<none>", "<none>"
+}
+
 // stateMetrics adds the series of kube-state-metrics that the dashboards need.
 func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 	add := func(name string, value float64, of ...string) {
@@ -53,16 +61,14 @@ func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 		}
 	}
 	for _, s := range sets.Items {
-		add("kube_replicaset_owner", 1, "namespace", s.Metadata.Namespace, "replicaset", s.Metadata.Name, "owner_kind", "<none>", "owner_name", "<none>")
+		kind, owner := s.owner()
+		add("kube_replicaset_owner", 1, "namespace", s.Metadata.Namespace, "replicaset", s.Metadata.Name, "owner_kind", kind, "owner_name", owner)
 	}
 	for _, c := range claims.Items {
 		add("kube_persistentvolumeclaim_info", 1, "namespace", c.Metadata.Namespace, "persistentvolumeclaim", c.Metadata.Name)
 	}
 	for _, p := range pods.Items {
-		kind, owner := "<none>", "<none>"
-		if refs := p.Metadata.OwnerReferences; len(refs) > 0 {
-			kind, owner = refs[0].Kind, refs[0].Name
-		}
+		kind, owner := p.owner()
 		of := []string{"namespace", p.Metadata.Namespace, "pod", p.Metadata.Name, "uid", p.Metadata.UID}
 		add("kube_pod_info", 1, append(of, "node", p.Spec.NodeName, "pod_ip", p.Status.PodIP, "created_by_kind", kind, "created_by_name", owner)...)
 		add("kube_pod_owner", 1, append(of, "owner_kind", kind, "owner_name", owner)...)

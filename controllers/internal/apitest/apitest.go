@@ -4,6 +4,8 @@ package apitest
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +85,37 @@ func (a *API) Run(c follow.Controller) {
 		}
 	})
 	synctest.Wait()
+}
+
+// Clock is a wall clock that can be set; its timers are not moved by that.
+type Clock struct {
+	clock.WithTicker
+	by    *atomic.Int64
+	jumps chan struct{}
+}
+
+// Now implements clock.Clock.
+func (c Clock) Now() time.Time { return c.WithTicker.Now().Add(time.Duration(c.by.Load())) }
+
+// Since implements clock.Clock.
+func (c Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Settable gives deps a clock that the test can set.
+func (a *API) Settable(deps *follow.Deps) Clock {
+	c := Clock{deps.Clock, new(atomic.Int64), make(chan struct{})}
+	deps.Clock, deps.Jumps = c, &follow.Jumps{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { deps.Jumps.Run(ctx, c.jumps) })
+	a.T.Cleanup(func() { cancel(); running.Wait() })
+	return c
+}
+
+// Set sets the clock, as the machine's sleep does, too.
+func (c Clock) Set(by time.Duration) {
+	c.by.Add(int64(by))
+	c.jumps <- struct{}{}
+	Settle(time.Second)
 }
 
 // Settle advances time and waits until everything due has run.
