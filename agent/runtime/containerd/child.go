@@ -211,8 +211,10 @@ func (c *Child) runTidied(ctx context.Context) error {
 }
 
 // runOnce starts containerd and waits for its end; it stops containerd when ctx ends.
-// If monopod is killed, the kernel sends SIGTERM to containerd. The kernel does this
-// when the thread that started it ends, so this goroutine keeps its thread.
+// If monopod is killed, the kernel kills containerd, too: a containerd that is asked to
+// stop records its interrupted calls as failures of the containers, a killed one
+// recovers. The kernel does this when the thread that started it ends, so this
+// goroutine keeps its thread.
 func (c *Child) runOnce(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -222,7 +224,7 @@ func (c *Child) runOnce(ctx context.Context) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = stopping
 	// A separate process group, so that Ctrl-C does not reach containerd.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -65,35 +65,26 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// stopLeftover stops the containerd of a killed monopod, if any, because its config
-// may be outdated. Pods are not affected.
+// stopLeftover kills the containerd of a killed monopod, if it has outlived it, because
+// its config may be outdated. Pods are not affected.
 func (c *Child) stopLeftover(ctx context.Context) error {
 	p, runs := readPID(c.layout.pid)
 	if !runs {
 		return nil
 	}
-	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		if err := unix.Kill(p.pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("stop the containerd of an earlier run: %w", err)
-		}
-		if gone, err := c.awaitEnd(ctx, p); gone || err != nil {
-			return err
-		}
+	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("stop the containerd of an earlier run: %w", err)
 	}
-	return fmt.Errorf("the containerd of an earlier run does not stop: process %d", p.pid)
-}
-
-func (c *Child) awaitEnd(ctx context.Context, p process) (gone bool, err error) {
 	const tick = 5 * time.Millisecond
 	for range stopping / tick {
 		if !p.runs() {
-			return true, nil
+			return nil
 		}
 		select {
 		case <-c.config.Clock.After(tick):
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return false, nil
+	return fmt.Errorf("the containerd of an earlier run does not end: process %d", p.pid)
 }
