@@ -3,9 +3,10 @@ package fake
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,11 +17,23 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/fake/files"
 	"monopod/agent/runtime/fake/output"
-	"monopod/apiserver/process/guard"
 )
 
-// container is one attempt of one container. What comes before state never
-// changes; Runtime.mu guards the rest.
+// containerService owns the containers and their processes.
+type containerService struct {
+	gate      *gate
+	events    *events
+	images    *imageService
+	sandboxes *sandboxService
+	users     bool // ContainerStatus reports the process's user
+	stats     func(of *cri.ContainerAttributes) *cri.ContainerStats
+
+	mu         sync.Mutex // guards containers, and what can change in each
+	containers map[string]*container
+}
+
+// container is one attempt of one container. The fields above state never change,
+// except for the resources in config; containerService.mu guards the others.
 type container struct {
 	id        string
 	config    *cri.ContainerConfig
@@ -32,155 +45,176 @@ type container struct {
 
 	state                 cri.ContainerState
 	process               *process // nil: never started
-	stray                 bool     // it runs though the container could not start
+	stray                 bool     // it runs although the container failed to start
 	startedAt, finishedAt time.Time
 	exitCode              int32
 	reason, message       string
 }
 
-// CreateContainer wants a ready sandbox and an image that is there.
-func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
-	return answer(ctx, r, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
-		return r.createContainer(sandboxID, config, sandbox)
+// CreateContainer needs a ready sandbox and an image that was pulled or imported.
+func (s *containerService) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+	return answer(ctx, s.gate, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
+		return s.create(sandboxID, config, sandbox)
 	})
 }
 
-func (r *Runtime) createContainer(sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (s *containerService) create(sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
 	if config.GetMetadata().GetName() == "" {
 		return "", status.Error(codes.InvalidArgument, "a container needs a name")
 	}
 	c := &container{
-		id: newID(), config: proto.CloneOf(config), createdAt: r.clock.Now(),
+		id: newID(), config: proto.CloneOf(config), createdAt: s.gate.clock.Now(),
 		state: cri.ContainerState_CONTAINER_CREATED,
 	}
 	if dir := sandbox.GetLogDirectory(); dir != "" && config.LogPath != "" {
 		c.logPath = filepath.Join(dir, config.LogPath)
 	}
-	mounts, err := r.mounts(c.config)
+	mounts, err := s.images.mounts(c.config)
 	if err != nil {
 		return "", err
 	}
-	if err := r.add(c, sandboxID, mounts); err != nil {
+	if err := s.add(c, sandboxID, mounts); err != nil {
 		return "", err
 	}
 	return c.id, c.files.MakeMountpoints()
 }
 
-// add puts a container into its sandbox.
-func (r *Runtime) add(c *container, sandboxID string, mounts []files.Mount) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, ok := find(r.sandboxes, sandboxID)
+// add adds a container to its sandbox.
+func (s *containerService) add(c *container, sandboxID string, mounts []files.Mount) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sandbox, err := s.sandboxes.lookup(sandboxID)
+	if err != nil {
+		return err
+	}
+	if err := s.sandboxes.ready(sandbox); err != nil {
+		return err
+	}
+	image, ok := s.images.lookup(c.config.GetImage().GetImage())
 	if !ok {
-		return noSandbox(sandboxID)
-	}
-	if s.state != cri.PodSandboxState_SANDBOX_READY {
-		return status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", s.id)
-	}
-	if c.image, ok = r.image(c.config.GetImage().GetImage()); !ok {
 		return status.Errorf(codes.NotFound, "no image %q", c.config.GetImage().GetImage())
 	}
-	for _, other := range r.inside(s) {
-		if proto.Equal(other.config.Metadata, c.config.Metadata) {
+	for _, other := range s.containers {
+		if other.sandbox == sandbox && proto.Equal(other.config.Metadata, c.config.Metadata) {
 			return status.Errorf(codes.AlreadyExists, "container %s has this name and attempt", other.id)
 		}
 	}
-	c.sandbox, c.files = s, files.New(c.config, mounts, c.workingDir())
-	r.containers[c.id] = c
+	c.image, c.sandbox = image, sandbox
+	c.files = files.New(c.config, mounts, c.workingDir())
+	s.containers[c.id] = c
 	return nil
 }
 
-// StartContainer runs a created container. One that cannot start is dead with
-// code 128 and reason StartError, as under containerd.
-func (r *Runtime) StartContainer(ctx context.Context, id string) error {
-	err := answerErr(ctx, r, "StartContainer", id, func() error { return r.startContainer(id) })
+// StartContainer runs a created container. One that fails to start exits with code 128
+// and reason StartError, as under containerd.
+func (s *containerService) StartContainer(ctx context.Context, id string) error {
+	err := s.gate.answer(ctx, "StartContainer", id, func() error { return s.startID(id) })
 	if errors.Is(err, ErrTaskExists) {
-		return r.taskExists(id)
+		return s.taskExists(id)
 	}
 	return err
 }
 
-func (r *Runtime) startContainer(id string) error {
-	c, err := r.lookup(id)
+func (s *containerService) startID(id string) error {
+	c, err := s.lookup(id)
 	if err != nil {
 		return err
 	}
 	args, err := c.args()
 	if err != nil {
-		return r.startFailed(c, err)
+		return s.startFailed(c, err)
 	}
-	log, err := output.Open(c.logPath, r.clock)
+	log, err := output.Open(c.logPath, s.gate.clock)
 	if err != nil {
-		return r.startFailed(c, err)
+		return s.startFailed(c, err)
 	}
-	if err := r.start(c, args, log); err != nil {
+	if err := s.start(c, args, log); err != nil {
 		log.Close()
 		return err
 	}
 	return nil
 }
 
-func (r *Runtime) start(c *container, args []string, log *output.Log) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := c.startable(); err != nil {
+func (s *containerService) start(c *container, args []string, log *output.Log) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.startable(c); err != nil {
 		return err
 	}
-	if r.ctx.Err() != nil {
-		return status.Error(codes.Unavailable, "the runtime is closed")
+	p := newProcess(s.gate.ctx, c, log)
+	// The process's end waits for mu, so that it is seen after the start.
+	if err := s.gate.spawn("container", func() { s.run(c, p, args) }); err != nil {
+		p.kill(err)
+		return err
 	}
-	c.process = newProcess(r.ctx, c, log)
-	c.state, c.startedAt = cri.ContainerState_CONTAINER_RUNNING, r.clock.Now()
-	r.events.publish(c.event(runtime.EventContainerStarted, c.startedAt))
-	(*guard.Guard)(nil).Go(&r.tasks, "container", func() { r.run(c, args) })
+	c.process, c.state, c.startedAt = p, cri.ContainerState_CONTAINER_RUNNING, s.gate.clock.Now()
+	s.events.publish(c.event(runtime.EventContainerStarted, c.startedAt))
 	return nil
 }
 
-func (c *container) startable() error {
+// startable returns FailedPrecondition unless the container is created in a ready
+// sandbox. The caller holds mu.
+func (s *containerService) startable(c *container) error {
 	if c.state != cri.ContainerState_CONTAINER_CREATED {
 		return status.Errorf(codes.FailedPrecondition, "container %s is %s", c.id, c.state)
 	}
-	if c.sandbox.state != cri.PodSandboxState_SANDBOX_READY {
-		return status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", c.sandbox.id)
-	}
-	return nil
+	return s.sandboxes.ready(c.sandbox)
 }
 
-func (r *Runtime) startFailed(c *container, cause error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := c.startable(); err != nil {
+func (s *containerService) startFailed(c *container, cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.startable(c); err != nil {
 		return err
 	}
-	c.exited(128, "StartError", r.clock.Now())
+	c.exited(128, "StartError", s.gate.clock.Now())
 	c.message = cause.Error()
 	return status.Errorf(codes.Unknown, "start container %s: %v", c.id, cause)
 }
 
-// exited writes down the end. The caller holds mu.
+// taskExists starts a container as a runtime that died before it stored the start: the
+// container has failed, its process runs.
+func (s *containerService) taskExists(id string) error {
+	if err := s.startID(id); err != nil {
+		return err
+	}
+	c, err := s.lookup(id)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.stray = true
+	c.exited(128, "StartError", s.gate.clock.Now())
+	c.startedAt = time.Time{}
+	c.message = "failed to create containerd task: task " + c.id + ": already exists: unknown"
+	return status.Error(codes.Unknown, c.message)
+}
+
+// exited records the end. The caller holds mu.
 func (c *container) exited(code int32, reason string, at time.Time) {
 	c.state = cri.ContainerState_CONTAINER_EXITED
 	c.exitCode, c.reason, c.finishedAt = code, reason, at
 }
 
-// StopContainer sends the config's or the image's stop signal, else SIGTERM;
-// with no grace it kills at once. Grace counts in whole seconds, rounded up.
-func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return answerErr(ctx, r, "StopContainer", id, func() error { return r.stopContainer(ctx, id, grace) })
+// StopContainer sends the stop signal of the config or the image (default: SIGTERM) and
+// kills after grace, which is rounded up to whole seconds; 0 kills at once.
+func (s *containerService) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	return s.gate.answer(ctx, "StopContainer", id, func() error { return s.stop(ctx, id, grace) })
 }
 
-func (r *Runtime) stopContainer(ctx context.Context, id string, grace time.Duration) error {
-	c, err := r.lookup(id)
+func (s *containerService) stop(ctx context.Context, id string, grace time.Duration) error {
+	c, err := s.lookup(id)
 	if err != nil {
 		return nil
 	}
-	p, running := r.running(c)
+	p, running := s.running(c)
 	if !running {
 		return nil
 	}
 	if grace > 0 {
 		p.signal(c.stopSignal())
-		timer := r.clock.NewTimer((grace + time.Second - 1).Truncate(time.Second))
+		timer := s.gate.clock.NewTimer((grace + time.Second - 1).Truncate(time.Second))
 		defer timer.Stop()
 		select {
 		case <-p.done:
@@ -190,12 +224,12 @@ func (r *Runtime) stopContainer(ctx context.Context, id string, grace time.Durat
 		case <-timer.C():
 		}
 	}
-	return r.kill(ctx, c)
+	return s.kill(ctx, c)
 }
 
-// kill ends a container that runs and waits until it is dead.
-func (r *Runtime) kill(ctx context.Context, c *container) error {
-	p, alive := r.alive(c)
+// kill kills the container's process, if it has one, and waits for its end.
+func (s *containerService) kill(ctx context.Context, c *container) error {
+	p, alive := s.alive(c)
 	if !alive {
 		return nil
 	}
@@ -208,34 +242,48 @@ func (r *Runtime) kill(ctx context.Context, c *container) error {
 	}
 }
 
-// RemoveContainer kills it if it runs.
-func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
-	return answerErr(ctx, r, "RemoveContainer", id, func() error { return r.removeContainer(ctx, id) })
+// RemoveContainer kills the container if it runs.
+func (s *containerService) RemoveContainer(ctx context.Context, id string) error {
+	return s.gate.answer(ctx, "RemoveContainer", id, func() error { return s.remove(ctx, id) })
 }
 
-func (r *Runtime) removeContainer(ctx context.Context, id string) error {
-	c, err := r.lookup(id)
+func (s *containerService) remove(ctx context.Context, id string) error {
+	c, err := s.lookup(id)
 	if err != nil {
 		return nil
 	}
-	if err := r.kill(ctx, c); err != nil {
+	if err := s.kill(ctx, c); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.containers, c.id)
+	s.forget(c)
 	return nil
 }
 
-// ListContainers lists the oldest first.
-func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
-	if err := r.begin(ctx, "ListContainers", filter.GetId()); err != nil {
+// forget removes containers that do not run.
+func (s *containerService) forget(containers ...*container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range containers {
+		delete(s.containers, c.id)
+	}
+}
+
+// inside returns the containers of a sandbox.
+func (s *containerService) inside(of *sandbox) []*container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Values(s.containers)), func(c *container) bool { return c.sandbox != of })
+}
+
+// ListContainers returns the oldest first.
+func (s *containerService) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
+	if err := s.gate.begin(ctx, "ListContainers", filter.GetId()); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var list []*cri.Container
-	for _, c := range r.containers {
+	for _, c := range s.containers {
 		if c.matches(filter) {
 			config := proto.CloneOf(c.config)
 			list = append(list, &cri.Container{
@@ -249,32 +297,32 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilte
 	return list, nil
 }
 
-// ContainerStatus answers NotFound for what is not there.
-func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
-	if err := r.begin(ctx, "ContainerStatus", id); err != nil {
+// ContainerStatus returns NotFound for a missing container.
+func (s *containerService) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
+	if err := s.gate.begin(ctx, "ContainerStatus", id); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, ok := find(r.containers, id)
-	if !ok {
-		return nil, noContainer(id)
+	c, err := s.lookup(id)
+	if err != nil {
+		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	config := proto.CloneOf(c.config)
 	return &cri.ContainerStatus{
 		Id: c.id, Metadata: config.Metadata, State: c.state,
 		CreatedAt: c.createdAt.UnixNano(), StartedAt: unixNano(c.startedAt), FinishedAt: unixNano(c.finishedAt),
 		ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
-		Image: config.Image, ImageRef: c.image.ref(), ImageId: c.image.ID,
+		Image: config.Image, ImageRef: s.images.ref(c.image), ImageId: c.image.ID,
 		Labels: config.Labels, Annotations: config.Annotations, Mounts: config.Mounts, LogPath: c.logPath,
 		Resources: &cri.ContainerResources{Linux: config.GetLinux().GetResources()},
-		User:      r.user(config.GetLinux().GetSecurityContext()),
+		User:      s.user(config.GetLinux().GetSecurityContext()),
 	}, nil
 }
 
-// user is who the container's process would be, where the runtime is one that tells.
-func (r *Runtime) user(sc *cri.LinuxContainerSecurityContext) *cri.ContainerUser {
-	if !r.cfg.Features.GetSupplementalGroupsPolicy() {
+// user returns the user that the process would have; nil if the runtime does not report users.
+func (s *containerService) user(sc *cri.LinuxContainerSecurityContext) *cri.ContainerUser {
+	if !s.users {
 		return nil
 	}
 	gid := sc.GetRunAsGroup().GetValue()
@@ -283,17 +331,17 @@ func (r *Runtime) user(sc *cri.LinuxContainerSecurityContext) *cri.ContainerUser
 	}}
 }
 
-// UpdateContainerResources notes them in a container that has not ended.
-func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
-	if err := r.begin(ctx, "UpdateContainerResources", id); err != nil {
+// UpdateContainerResources stores the resources of a container that has not exited.
+func (s *containerService) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+	if err := s.gate.begin(ctx, "UpdateContainerResources", id); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, ok := find(r.containers, id)
-	if !ok {
-		return noContainer(id)
+	c, err := s.lookup(id)
+	if err != nil {
+		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if c.state == cri.ContainerState_CONTAINER_EXITED {
 		return status.Errorf(codes.FailedPrecondition, "container %s has ended", c.id)
 	}
@@ -309,12 +357,12 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resou
 	return nil
 }
 
-// ReopenContainerLog wants a container that runs.
-func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
-	if err := r.begin(ctx, "ReopenContainerLog", id); err != nil {
+// ReopenContainerLog needs a running container.
+func (s *containerService) ReopenContainerLog(ctx context.Context, id string) error {
+	if err := s.gate.begin(ctx, "ReopenContainerLog", id); err != nil {
 		return err
 	}
-	c, p, err := r.lookupRunning(id)
+	c, p, err := s.lookupRunning(id)
 	if err != nil {
 		return err
 	}
@@ -324,35 +372,36 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	return nil
 }
 
-func (r *Runtime) lookup(id string) (*container, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c, ok := find(r.containers, id); ok {
+// lookup returns a container, or NotFound.
+func (s *containerService) lookup(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := find(s.containers, id); ok {
 		return c, nil
 	}
-	return nil, noContainer(id)
+	return nil, status.Errorf(codes.NotFound, "no container %q", id)
 }
 
-// running returns the process of a container that is not dead.
-func (r *Runtime) running(c *container) (p *process, running bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// running returns the process of a running container.
+func (s *containerService) running(c *container) (p *process, running bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return c.process, c.state == cri.ContainerState_CONTAINER_RUNNING
 }
 
-// alive is running, for those who end also what the runtime does not know to run.
-func (r *Runtime) alive(c *container) (p *process, alive bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// alive returns the process of a container that runs or is stray.
+func (s *containerService) alive(c *container) (p *process, alive bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return c.process, c.stray || c.state == cri.ContainerState_CONTAINER_RUNNING
 }
 
-func (r *Runtime) lookupRunning(id string) (*container, *process, error) {
-	c, err := r.lookup(id)
+func (s *containerService) lookupRunning(id string) (*container, *process, error) {
+	c, err := s.lookup(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, running := r.running(c)
+	p, running := s.running(c)
 	if !running {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "container %s does not run", c.id)
 	}
@@ -369,8 +418,4 @@ func unixNano(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixNano()
-}
-
-func noContainer(id string) error {
-	return status.Error(codes.NotFound, fmt.Sprintf("no container %q", id))
 }

@@ -4,19 +4,17 @@ import (
 	"context"
 	"sync"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"monopod/agent/runtime"
-	"monopod/apiserver/process/guard"
 )
 
 // maxPending is how many events a reader may lag behind before they are
 // replaced by one EventResync.
 const maxPending = 1024
 
-// hub hands every event to every reader, in the order of publish.
-type hub struct {
+// events sends every event to every reader, in the order of publish.
+type events struct {
+	gate *gate
+
 	mu      sync.Mutex // guards readers and their pending
 	readers map[*reader]struct{}
 }
@@ -26,50 +24,50 @@ type reader struct {
 	wake    chan struct{} // holds one token when pending is not empty
 }
 
-// Events starts with what happens from now on.
-func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
-	if err := r.begin(ctx, "Events", ""); err != nil {
+// Events implements runtime.Runtime: it begins with the next event.
+func (e *events) Events(ctx context.Context) (<-chan runtime.Event, error) {
+	if err := e.gate.begin(ctx, "Events", ""); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ctx.Err() != nil {
-		return nil, status.Error(codes.Unavailable, "the runtime is closed")
-	}
-	in, out := r.events.subscribe(), make(chan runtime.Event)
-	(*guard.Guard)(nil).Go(&r.tasks, "events", func() {
+	in, out := e.subscribe(), make(chan runtime.Event)
+	err := e.gate.spawn("events", func() {
 		defer close(out)
-		defer r.events.unsubscribe(in)
-		r.events.pump(ctx, r.ctx, in, out)
+		defer e.unsubscribe(in)
+		e.pump(ctx, in, out)
 	})
+	if err != nil {
+		e.unsubscribe(in)
+		return nil, err
+	}
 	return out, nil
 }
 
-// Resync tells every reader of Events that events may be missing, as after the
-// runtime was gone for a while.
-func (r *Runtime) Resync() {
-	r.events.publish(runtime.Event{Type: runtime.EventResync, At: r.clock.Now()})
+// Resync sends an EventResync to every reader of Events, as a runtime does that was
+// unreachable for a while.
+func (e *events) Resync() {
+	e.publish(runtime.Event{Type: runtime.EventResync, At: e.gate.clock.Now()})
 }
 
-func (h *hub) subscribe() *reader {
+func (e *events) subscribe() *reader {
 	in := &reader{wake: make(chan struct{}, 1)}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.readers == nil {
-		h.readers = map[*reader]struct{}{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.readers == nil {
+		e.readers = map[*reader]struct{}{}
 	}
-	h.readers[in] = struct{}{}
+	e.readers[in] = struct{}{}
 	return in
 }
 
-func (h *hub) unsubscribe(in *reader) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.readers, in)
+func (e *events) unsubscribe(in *reader) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.readers, in)
 }
 
-// pump sends what is pending until one of the contexts ends.
-func (h *hub) pump(ctx, closed context.Context, in *reader, out chan<- runtime.Event) {
+// pump sends the pending events until ctx or the runtime ends.
+func (e *events) pump(ctx context.Context, in *reader, out chan<- runtime.Event) {
+	closed := e.gate.ctx
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,7 +76,7 @@ func (h *hub) pump(ctx, closed context.Context, in *reader, out chan<- runtime.E
 			return
 		case <-in.wake:
 		}
-		for _, event := range h.take(in) {
+		for _, event := range e.take(in) {
 			select {
 			case <-ctx.Done():
 				return
@@ -90,18 +88,18 @@ func (h *hub) pump(ctx, closed context.Context, in *reader, out chan<- runtime.E
 	}
 }
 
-func (h *hub) take(in *reader) []runtime.Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (e *events) take(in *reader) []runtime.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	pending := in.pending
 	in.pending = nil
 	return pending
 }
 
-func (h *hub) publish(event runtime.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for in := range h.readers {
+func (e *events) publish(event runtime.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for in := range e.readers {
 		if len(in.pending) >= maxPending {
 			in.pending = []runtime.Event{{Type: runtime.EventResync, At: event.At}}
 		}

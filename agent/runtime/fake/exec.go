@@ -19,24 +19,24 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// ExecSync fails as DeadlineExceeded when the command takes longer than timeout
-// (0: no limit); the command is dead then.
-func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
-	if err := r.begin(ctx, "ExecSync", id); err != nil {
+// ExecSync runs a command in a container. It kills the command and returns
+// DeadlineExceeded after timeout (0: no limit).
+func (s *containerService) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+	if err := s.gate.begin(ctx, "ExecSync", id); err != nil {
 		return nil, nil, 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var limit <-chan time.Time
 	if timeout > 0 {
-		timer := r.clock.NewTimer(timeout)
+		timer := s.gate.clock.NewTimer(timeout)
 		defer timer.Stop()
 		limit = timer.C()
 	}
 	var out, errs bytes.Buffer
 	var code int
 	ended := guard.Spawn(func() (err error) {
-		code, err = r.exec(ctx, id, cmd, nil, &out, &errs)
+		code, err = s.exec(ctx, id, cmd, nil, &out, &errs)
 		return err
 	})
 	select {
@@ -49,10 +49,9 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	}
 }
 
-// exec runs a command beside a container's own until it ends, the container
-// does, or ctx.
-func (r *Runtime) exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.Writer) (int, error) {
-	c, p, err := r.lookupRunning(id)
+// exec runs a command in a container until the command, the container or ctx ends.
+func (s *containerService) exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.Writer) (int, error) {
+	c, p, err := s.lookupRunning(id)
 	if err != nil {
 		return 0, err
 	}
@@ -62,86 +61,89 @@ func (r *Runtime) exec(ctx context.Context, id string, cmd []string, in io.Reade
 	inside, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	code := program.Run(inside, r.program(c, cmd, in, out, errs, nil))
+	code := program.Run(inside, s.program(c, cmd, in, out, errs, nil))
 	if err := ctx.Err(); err != nil {
 		return 0, status.FromContextError(err).Err()
 	}
 	return code, nil
 }
 
-// Exec answers where the command can be run once.
-func (r *Runtime) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
-	return r.stream(ctx, "Exec", req.GetContainerId(), func(s streaming.Server) (string, error) {
-		if _, _, err := r.lookupRunning(req.GetContainerId()); err != nil {
+// streamService returns the URLs of the streaming server and owns the server.
+type streamService struct {
+	gate       *gate
+	sandboxes  *sandboxService
+	containers *containerService
+	server     server
+}
+
+// Exec returns a URL that runs the command once.
+func (s *streamService) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
+	return s.stream(ctx, "Exec", req.GetContainerId(), func(server streaming.Server) (string, error) {
+		if _, _, err := s.containers.lookupRunning(req.GetContainerId()); err != nil {
 			return "", err
 		}
-		resp, err := s.GetExec(req)
+		resp, err := server.GetExec(req)
 		return resp.GetUrl(), err
 	})
 }
 
-// Attach answers where the container can be watched and typed to.
-func (r *Runtime) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
-	return r.stream(ctx, "Attach", req.GetContainerId(), func(s streaming.Server) (string, error) {
-		if _, _, err := r.lookupRunning(req.GetContainerId()); err != nil {
+// Attach returns a URL for the streams of the container.
+func (s *streamService) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
+	return s.stream(ctx, "Attach", req.GetContainerId(), func(server streaming.Server) (string, error) {
+		if _, _, err := s.containers.lookupRunning(req.GetContainerId()); err != nil {
 			return "", err
 		}
-		resp, err := s.GetAttach(req)
+		resp, err := server.GetAttach(req)
 		return resp.GetUrl(), err
 	})
 }
 
-// PortForward answers where ports of the sandbox can be reached.
-func (r *Runtime) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
-	return r.stream(ctx, "PortForward", req.GetPodSandboxId(), func(s streaming.Server) (string, error) {
-		if _, err := r.readySandbox(req.GetPodSandboxId()); err != nil {
+// PortForward returns a URL for ports of the sandbox.
+func (s *streamService) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
+	return s.stream(ctx, "PortForward", req.GetPodSandboxId(), func(server streaming.Server) (string, error) {
+		if _, err := s.readySandbox(req.GetPodSandboxId()); err != nil {
 			return "", err
 		}
-		resp, err := s.GetPortForward(req)
+		resp, err := server.GetPortForward(req)
 		return resp.GetUrl(), err
 	})
 }
 
-func (r *Runtime) stream(ctx context.Context, op, id string, get func(streaming.Server) (string, error)) (string, error) {
-	if err := r.begin(ctx, op, id); err != nil {
+func (s *streamService) stream(ctx context.Context, op, id string, get func(streaming.Server) (string, error)) (string, error) {
+	if err := s.gate.begin(ctx, op, id); err != nil {
 		return "", err
 	}
-	s, err := r.server.start(streams{r})
+	server, err := s.server.start(streams{s})
 	if err != nil {
 		return "", err
 	}
-	return get(s)
+	return get(server)
 }
 
-func (r *Runtime) readySandbox(id string) (*sandbox, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, ok := find(r.sandboxes, id)
-	if !ok {
-		return nil, noSandbox(id)
+func (s *streamService) readySandbox(id string) (*sandbox, error) {
+	found, err := s.sandboxes.lookup(id)
+	if err != nil {
+		return nil, err
 	}
-	if s.state != cri.PodSandboxState_SANDBOX_READY {
-		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", s.id)
-	}
-	return s, nil
+	return found, s.sandboxes.ready(found)
 }
 
-// streams is what the streaming server calls.
-type streams struct{ *Runtime }
+// streams are the handlers of the streaming server.
+type streams struct{ *streamService }
 
 var _ streaming.Runtime = streams{}
 
 func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
 	stdout, stderr := outputs(out, errs, tty)
-	code, err := s.exec(ctx, id, cmd, in, stdout, stderr)
+	code, err := s.containers.exec(ctx, id, cmd, in, stdout, stderr)
 	if err != nil || code == 0 {
 		return err
 	}
 	return utilexec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
 }
 
-// outputs fills in the streams that nobody asked for. A terminal has only one,
-// and wants a carriage return at the end of a line.
+// outputs replaces the streams that the client did not ask for. A terminal has only
+// stdout, with a carriage return at the end of a line.
 func outputs(out, errs io.Writer, tty bool) (stdout, stderr io.Writer) {
 	if stdout = io.Discard; out != nil {
 		stdout = out
@@ -163,9 +165,9 @@ func (t terminal) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Attach returns when the container ends or its readers are gone.
+// Attach returns when the container ends or the client disconnects.
 func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
-	c, p, err := s.lookupRunning(id)
+	c, p, err := s.containers.lookupRunning(id)
 	if err != nil {
 		return err
 	}
@@ -199,11 +201,11 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 	if err != nil {
 		return err
 	}
-	conn, err := s.dial(ctx, sandbox, "tcp", fmt.Sprintf("localhost:%d", number))
+	conn, err := sandbox.endpoint.Dial(ctx, "tcp", fmt.Sprintf("localhost:%d", number))
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(s.ctx, func() { conn.Close() })()
+	defer context.AfterFunc(s.gate.ctx, func() { conn.Close() })()
 	sent := guard.Spawn(func() error {
 		defer conn.Close()
 		io.Copy(conn, stream)

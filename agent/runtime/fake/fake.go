@@ -5,21 +5,19 @@
 // its CRI config. Its logs are files in CRI's format; files outside its mounts
 // live in memory and die with it.
 //
-// Images: an imported archive brings its name, entry point and environment;
-// PullImage asks registries on loopback and pretends to fetch any other name; such
-// an image of nowhere runs the default web
-// server whenever its command is one that the sample program does not know. A
-// pod of any image is Running in a millisecond. In an imported image an unknown
-// command fails to start, as it does in a real one.
+// Images: an imported archive has a name, an entry point and an environment.
+// PullImage pulls from registries on loopback; for any other name it creates a
+// pretended image, which runs the web server if the sample program does not know the
+// command. So a pod of any image is Running in a millisecond. In an imported image an
+// unknown command fails to start, as in a real one.
 //
-// An image volume shows the files of an image whose layers are small (1 MiB each at
-// most); one of nowhere is empty.
+// An image volume shows the files of an image whose layers have at most 1 MiB each; a
+// pretended image is empty.
 //
-// Network: pods get addresses of their own, but no packets. What listens in a
-// pod is reached through Dial (for probes), through PortForward, and by other
-// containers (web get http://10.88.0.3:8080/); not by curl from the host. With
-// Config.Loopback pods get addresses in 127.0.0.0/8, on which their servers
-// really listen, so that curl works too.
+// Network: pods have addresses, but there are no packets. Dial (for probes), PortForward
+// and other containers (web get http://10.88.0.3:8080/) reach a server in a pod; curl on
+// the host does not. With Config.Loopback pods have addresses in 127.0.0.0/8, on which
+// their servers really listen, so that curl works, too.
 //
 // Nothing is stored on disk: the state exists as long as the Runtime, across restarts
 // of the agent above it. Everything runs in a testing/synctest bubble, except Exec,
@@ -32,72 +30,67 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/addresses"
+	"monopod/agent/runtime/fake/network"
 )
 
 // Config of a Runtime; its zero value works.
 type Config struct {
-	Clock clock.Clock // nil: the real one
+	Clock clock.Clock // nil: the system's
 
 	// Latency is how long every call takes.
 	Latency time.Duration
 
-	// Fail, if set, is asked before every call and can make it fail. op is the name
-	// of the method; id is the sandbox, container or image that it is about,
+	// Fail, if set, runs before every call; the call returns its error. op is the name
+	// of the method; id is the ID of the sandbox, container or image,
 	// "namespace/name" of the pod for RunPodSandbox, the container's name for
 	// CreateContainer, the path for ImportImages. It must not call the Runtime.
 	// ErrLost and ErrTaskExists have special effects.
 	Fail func(op, id string) error
 
-	// Block, if set, is called before every call, with what Fail is asked; it may wait
-	// until ctx ends, as for a runtime that does not answer.
+	// Block, if set, runs before Fail with the same arguments; it may wait until ctx
+	// ends, to simulate a runtime that does not answer.
 	Block func(ctx context.Context, op, id string)
 
-	// Stats is what a container uses, its attributes included; nil: the runtime
+	// Stats returns the usage of a container, with its attributes; nil: the runtime
 	// has no statistics. It must not call the Runtime.
 	Stats func(of *cri.ContainerAttributes) *cri.ContainerStats
 
-	// Handlers are the runtime's, the default one included, and Features what all
-	// of them can; nil: the runtime does not tell, as containerd 1.6, and has the
-	// default one and runc.
+	// Handlers and Features are reported by Status; Handlers includes the default one.
+	// nil: not reported, as by containerd 1.6; the handlers are the default one and runc.
 	Handlers []*cri.RuntimeHandler
 	Features *cri.RuntimeFeatures
 
-	// Subnet is where the addresses of pods come from. By default it is 10.88.0.0/16,
-	// or with Loopback each 127.88.N.0/24 that is needed and no other process has.
+	// Subnet contains the addresses of pods. Default: 10.88.0.0/16, or with Loopback as
+	// many 127.88.N.0/24 as are needed and not used by another process.
 	Subnet netip.Prefix
 
 	// Loopback makes the servers in pods listen on real loopback addresses.
 	Loopback bool
 }
 
-// Runtime is a container runtime in memory.
+// Runtime is a container runtime in memory. Each of its parts owns its state; locks are
+// taken in the order containers, sandboxes, images and network.
 type Runtime struct {
-	cfg    Config
-	clock  clock.Clock
-	ctx    context.Context // of every process; ends with Close
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup // processes and readers of events; joined only under mu, before ctx ends
-	events hub
-	server server
+	*events
+	*imageService
+	*sandboxService
+	*containerService
+	*streamService
 
-	mu         sync.Mutex // guards the maps, and the fields in them that say so
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	images     map[string]*image // by ID
-	addresses  *addresses.Pool
-	at         map[netip.Addr]*sandbox
+	gate    *gate
+	network *network.Network
+	// What Status reports.
+	handlers []*cri.RuntimeHandler
+	features *cri.RuntimeFeatures
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -107,30 +100,75 @@ func New(cfg Config) *Runtime {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	g := newGate(cfg)
+	e := &events{gate: g, readers: map[*reader]struct{}{}}
+	n := network.New(cfg.Subnet, cfg.Loopback)
+	images := &imageService{gate: g, images: map[string]*image{}}
+	sandboxes := &sandboxService{gate: g, events: e, network: n, handlers: cfg.Handlers, sandboxes: map[string]*sandbox{}}
+	containers := &containerService{
+		gate: g, events: e, images: images, sandboxes: sandboxes, containers: map[string]*container{},
+		users: cfg.Features.GetSupplementalGroupsPolicy(), stats: cfg.Stats,
+	}
 	return &Runtime{
-		cfg: cfg, clock: cfg.Clock, ctx: ctx, cancel: cancel,
-		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*image{},
-		addresses: addresses.New(cfg.Subnet, cfg.Loopback), at: map[netip.Addr]*sandbox{},
+		events: e, imageService: images, sandboxService: sandboxes, containerService: containers,
+		streamService: &streamService{gate: g, sandboxes: sandboxes, containers: containers},
+		gate:          g, network: n, handlers: cfg.Handlers, features: cfg.Features,
 	}
 }
 
-// Close kills every container, ends the streams and waits for all of it. Calls
-// that come later fail as Unavailable.
+// Close kills every container, ends the streams and waits for all of them. Later calls
+// return Unavailable.
 func (r *Runtime) Close() error {
-	r.mu.Lock()
-	r.cancel()
-	r.mu.Unlock()
-	r.tasks.Wait()
-	err := r.server.close()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return errors.Join(err, r.addresses.Close())
+	r.gate.close()
+	return errors.Join(r.streamService.server.close(), r.network.Close())
 }
 
-// Version answers CRI's v1.
+// StopPodSandbox kills the sandbox's containers and frees its address.
+func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
+	return r.gate.answer(ctx, "StopPodSandbox", id, func() error { return r.stopSandbox(ctx, id) })
+}
+
+// stopSandbox closes the sandbox before it kills the containers, so that no new one starts.
+func (r *Runtime) stopSandbox(ctx context.Context, id string) error {
+	s, err := r.sandboxService.lookup(id)
+	if err != nil {
+		return nil
+	}
+	r.sandboxService.close(s)
+	for _, c := range r.containerService.inside(s) {
+		if err := r.containerService.kill(ctx, c); err != nil {
+			return err
+		}
+	}
+	r.sandboxService.end(s)
+	return nil
+}
+
+// RemovePodSandbox stops the sandbox, and removes it with its containers.
+func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
+	return r.gate.answer(ctx, "RemovePodSandbox", id, func() error {
+		if err := r.stopSandbox(ctx, id); err != nil {
+			return err
+		}
+		if s, err := r.sandboxService.lookup(id); err == nil {
+			r.containerService.forget(r.containerService.inside(s)...)
+			r.sandboxService.remove(s)
+		}
+		return nil
+	})
+}
+
+// Dial connects to a server in a pod, as from the node.
+func (r *Runtime) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return r.network.Dial(ctx, network, address)
+}
+
+// Holds reports whether a pod has the address.
+func (r *Runtime) Holds(ip netip.Addr) bool { return r.network.Holds(ip) }
+
+// Version reports CRI v1.
 func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
-	if err := r.begin(ctx, "Version", ""); err != nil {
+	if err := r.gate.begin(ctx, "Version", ""); err != nil {
 		return nil, err
 	}
 	// Version 0.1.0 is what the kubelet has sent and received since CRI began.
@@ -139,7 +177,7 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 
 // Status reports a ready runtime; use Config.Fail for other results.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
-	if err := r.begin(ctx, "Status", ""); err != nil {
+	if err := r.gate.begin(ctx, "Status", ""); err != nil {
 		return nil, err
 	}
 	return &cri.StatusResponse{
@@ -147,50 +185,18 @@ func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 			{Type: cri.RuntimeReady, Status: true},
 			{Type: cri.NetworkReady, Status: true},
 		}},
-		RuntimeHandlers: r.cfg.Handlers, Features: r.cfg.Features,
+		RuntimeHandlers: r.handlers, Features: r.features,
 	}, nil
 }
 
-// begin is the start of every call that only looks.
-func (r *Runtime) begin(ctx context.Context, op, id string) error {
-	err := r.enter(ctx, op, id)
-	if errors.Is(err, ErrLost) {
-		return errBroken
-	}
-	return err
-}
-
-// enter is the start of every call: its latency and its failures.
-func (r *Runtime) enter(ctx context.Context, op, id string) error {
-	if r.cfg.Block != nil {
-		r.cfg.Block(ctx, op, id)
-	}
-	if r.cfg.Latency > 0 {
-		select {
-		case <-ctx.Done():
-		case <-r.clock.After(r.cfg.Latency):
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return status.FromContextError(err).Err()
-	}
-	if r.ctx.Err() != nil {
-		return status.Error(codes.Unavailable, "the runtime is closed")
-	}
-	if r.cfg.Fail != nil {
-		return r.cfg.Fail(op, id)
-	}
-	return nil
-}
-
-// newID is a random name of 64 hexadecimal digits, as containerd gives.
+// newID returns 64 random hexadecimal digits, as containerd does.
 func newID() string {
 	id := make([]byte, 32)
 	rand.Read(id)
 	return hex.EncodeToString(id)
 }
 
-// find returns the entry whose ID is or begins with id, if only one does.
+// find returns the entry with the ID, or the only one whose ID begins with it.
 func find[T any](all map[string]T, id string) (found T, ok bool) {
 	if found, ok = all[id]; ok || id == "" {
 		return found, ok

@@ -7,14 +7,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// matches is CRI's filter: everything that is set must hold; an ID may be cut
-// short. The caller holds Runtime.mu.
+// matches applies CRI's filter: every field that is set must match; an ID may be a
+// prefix. The caller holds sandboxService.mu.
 func (s *sandbox) matches(f *cri.PodSandboxFilter) bool {
 	return strings.HasPrefix(s.id, f.GetId()) &&
 		(f.GetState() == nil || f.State.State == s.state) &&
 		hasLabels(s.config.Labels, f.GetLabelSelector())
 }
 
+// matches is the same for containers. The caller holds containerService.mu.
 func (c *container) matches(f *cri.ContainerFilter) bool {
 	return strings.HasPrefix(c.id, f.GetId()) &&
 		strings.HasPrefix(c.sandbox.id, f.GetPodSandboxId()) &&
@@ -31,7 +32,7 @@ func hasLabels(labels, selector map[string]string) bool {
 	return true
 }
 
-// byAge orders the older first, and equals by their ID.
+// byAge sorts the older first, and those of the same age by ID.
 func byAge(a, b int64, idA, idB string) int {
 	return cmp.Or(cmp.Compare(a, b), cmp.Compare(idA, idB))
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -20,17 +21,29 @@ import (
 	"monopod/agent/runtime/fake/files"
 )
 
-// image never changes but for tags and digests, which Runtime.mu guards.
+// imageService owns the images and answers CRI's ImageService.
+type imageService struct {
+	gate *gate
+
+	mu     sync.Mutex        // guards images, and the tags, digests and pins of each
+	images map[string]*image // by ID
+}
+
+var errNoStats = status.Error(codes.Unimplemented, "containers in memory have no statistics")
+
+// image is immutable except for tags, digests and pinned.
 type image struct {
 	*archive.Image
 	tags      []string // full names with tag
 	digests   []string // full names with digest
 	pinned    bool
-	pretended bool // pulled from nowhere: its program is not known
+	pretended bool // pulled without a registry: its program is not known
 }
 
-// ref is what a container status calls its image.
-func (i *image) ref() string {
+// ref returns the name of an image in a container's status.
+func (s *imageService) ref(i *image) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(i.digests) > 0 {
 		return i.digests[0]
 	}
@@ -44,7 +57,7 @@ func (i *image) status() *cri.Image {
 	}
 }
 
-// normalize is the full name of an image: web is docker.io/library/web:latest.
+// normalize returns the full name of an image: web is docker.io/library/web:latest.
 func normalize(name string) (reference.Named, error) {
 	named, err := reference.ParseDockerRef(name)
 	if err != nil {
@@ -53,19 +66,26 @@ func normalize(name string) (reference.Named, error) {
 	return named, nil
 }
 
-// image finds an image by ID or by name. The caller holds mu.
-func (r *Runtime) image(name string) (*image, bool) {
-	if i, ok := r.images[name]; ok {
+// lookup returns an image by ID or by name.
+func (s *imageService) lookup(name string) (*image, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(name)
+}
+
+// find is lookup for callers that hold mu.
+func (s *imageService) find(name string) (*image, bool) {
+	if i, ok := s.images[name]; ok {
 		return i, true
 	}
-	if i, ok := r.images["sha256:"+name]; ok {
+	if i, ok := s.images["sha256:"+name]; ok {
 		return i, true
 	}
 	named, err := normalize(name)
 	if err != nil {
 		return nil, false
 	}
-	for _, i := range r.images {
+	for _, i := range s.images {
 		if slices.Contains(i.tags, named.String()) || slices.Contains(i.digests, named.String()) {
 			return i, true
 		}
@@ -73,17 +93,17 @@ func (r *Runtime) image(name string) (*image, bool) {
 	return nil, false
 }
 
-// addImage adds an image under a name, which it takes away from any other.
-func (r *Runtime) addImage(named reference.Named, manifest digest.Digest, i *image) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known, ok := r.images[i.ID]; ok {
+// add adds an image under a name; an older image with the same tag loses it.
+func (s *imageService) add(named reference.Named, manifest digest.Digest, i *image) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.images[i.ID]; ok {
 		known.pinned = known.pinned || i.pinned
 		i = known
 	}
-	r.images[i.ID] = i
+	s.images[i.ID] = i
 	if _, ok := named.(reference.Digested); !ok {
-		r.untag(named.String())
+		s.untag(named.String())
 		i.tags = append(i.tags, named.String())
 	}
 	if d := reference.TrimNamed(named).String() + "@" + manifest.String(); !slices.Contains(i.digests, d) {
@@ -91,15 +111,15 @@ func (r *Runtime) addImage(named reference.Named, manifest digest.Digest, i *ima
 	}
 }
 
-func (r *Runtime) untag(name string) {
-	for _, i := range r.images {
+func (s *imageService) untag(name string) {
+	for _, i := range s.images {
 		i.tags = slices.DeleteFunc(i.tags, func(tag string) bool { return tag == name })
 	}
 }
 
-// ImportImages reads the names and configs of an archive, and its small layers.
-func (r *Runtime) ImportImages(ctx context.Context, file string) ([]string, error) {
-	if err := r.begin(ctx, "ImportImages", file); err != nil {
+// ImportImages implements runtime.Runtime. It reads names, configs and small layers.
+func (s *imageService) ImportImages(ctx context.Context, file string) ([]string, error) {
+	if err := s.gate.begin(ctx, "ImportImages", file); err != nil {
 		return nil, err
 	}
 	found, err := archive.Read(file)
@@ -112,19 +132,19 @@ func (r *Runtime) ImportImages(ctx context.Context, file string) ([]string, erro
 		if err != nil {
 			return nil, err
 		}
-		r.addImage(named, entry.Manifest, &image{Image: entry.Image, pinned: true})
+		s.add(named, entry.Manifest, &image{Image: entry.Image, pinned: true})
 		names = append(names, named.String())
 	}
 	return names, nil
 }
 
-// PullImage pretends: every well-formed name can be pulled, and Config.Fail decides
-// otherwise. Only a registry on loopback is really asked.
-func (r *Runtime) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
-	return answer(ctx, r, "PullImage", name, func() (string, error) { return r.pullImage(ctx, name, auth) })
+// PullImage pulls from a registry on loopback; any other well-formed name succeeds
+// without a pull, unless Config.Fail fails it.
+func (s *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
+	return answer(ctx, s.gate, "PullImage", name, func() (string, error) { return s.pullImage(ctx, name, auth) })
 }
 
-func (r *Runtime) pullImage(ctx context.Context, name string, auth *cri.AuthConfig) (string, error) {
+func (s *imageService) pullImage(ctx context.Context, name string, auth *cri.AuthConfig) (string, error) {
 	named, err := normalize(name)
 	if err != nil {
 		return "", err
@@ -134,11 +154,11 @@ func (r *Runtime) pullImage(ctx context.Context, name string, auth *cri.AuthConf
 		if err != nil {
 			return "", err
 		}
-		r.addImage(named, manifest, &image{Image: fetched})
+		s.add(named, manifest, &image{Image: fetched})
 		return fetched.ID, nil
 	}
-	if id, ok := r.knownImage(name); ok {
-		return id, nil
+	if i, ok := s.lookup(name); ok {
+		return i.ID, nil
 	}
 	manifest := digest.FromString("manifest of " + named.String())
 	if d, ok := named.(reference.Digested); ok {
@@ -148,71 +168,58 @@ func (r *Runtime) pullImage(ctx context.Context, name string, auth *cri.AuthConf
 		ID: digest.FromString("config of " + named.String()).String(), Size: 1 << 20,
 		Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Env: []string{"PATH=/"}, WorkingDir: "/"},
 	}}
-	r.addImage(named, manifest, i)
+	s.add(named, manifest, i)
 	return i.ID, nil
 }
 
-func (r *Runtime) knownImage(name string) (id string, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i, ok := r.image(name)
-	if !ok {
-		return "", false
-	}
-	return i.ID, true
-}
-
-// ListImages lists them by ID.
-func (r *Runtime) ListImages(ctx context.Context) (list []*cri.Image, err error) {
-	if err := r.begin(ctx, "ListImages", ""); err != nil {
+// ListImages returns them sorted by ID.
+func (s *imageService) ListImages(ctx context.Context) (list []*cri.Image, err error) {
+	if err := s.gate.begin(ctx, "ListImages", ""); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(r.images)) {
-		list = append(list, r.images[id].status())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(s.images)) {
+		list = append(list, s.images[id].status())
 	}
 	return list, nil
 }
 
-// ImageStatus finds an image by ID, name or digest.
-func (r *Runtime) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
-	if err := r.begin(ctx, "ImageStatus", name); err != nil {
+// ImageStatus returns an image by ID, name or digest; nil if it is missing.
+func (s *imageService) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
+	if err := s.gate.begin(ctx, "ImageStatus", name); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i, ok := r.image(name); ok {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.find(name); ok {
 		return i.status(), nil
 	}
 	return nil, nil
 }
 
-// RemoveImage removes an image under all of its names. Containers made from it
-// live on.
-func (r *Runtime) RemoveImage(ctx context.Context, name string) error {
-	if err := r.begin(ctx, "RemoveImage", name); err != nil {
+// RemoveImage removes an image with all of its names. Its containers keep running.
+func (s *imageService) RemoveImage(ctx context.Context, name string) error {
+	if err := s.gate.begin(ctx, "RemoveImage", name); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i, ok := r.image(name); ok {
-		delete(r.images, i.ID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.find(name); ok {
+		delete(s.images, i.ID)
 	}
 	return nil
 }
 
-// show is what a mount of an image shows: all of it, or a folder.
-func (r *Runtime) show(m *cri.Mount) (fs.FS, error) {
+// show returns the files of an image mount: all of the image, or a folder of it.
+func (s *imageService) show(m *cri.Mount) (fs.FS, error) {
 	failed := func(code codes.Code, err error) error {
 		return status.Errorf(code, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
 	}
 	if !m.Readonly || m.HostPath != "" {
-		return nil, failed(codes.InvalidArgument, errors.New("the mount of an image has no path on the host, and can only be read"))
+		return nil, failed(codes.InvalidArgument, errors.New("an image mount must be read-only and have no host path"))
 	}
-	r.mu.Lock()
-	img, ok := r.image(m.Image.Image)
-	r.mu.Unlock()
+	img, ok := s.lookup(m.Image.Image)
 	if !ok {
 		return nil, failed(codes.NotFound, fmt.Errorf("no image %q", m.Image.Image))
 	}
@@ -227,15 +234,15 @@ func (r *Runtime) show(m *cri.Mount) (fs.FS, error) {
 	return sub, nil
 }
 
-// mounts are those of a container. Those that show images want them to be there, as
-// containerd does.
-func (r *Runtime) mounts(config *cri.ContainerConfig) ([]files.Mount, error) {
+// mounts returns the mounts of a container. It fails if the image of an image mount is
+// missing, as containerd does.
+func (s *imageService) mounts(config *cri.ContainerConfig) ([]files.Mount, error) {
 	var out []files.Mount
 	for _, m := range config.GetMounts() {
 		var shown fs.FS
 		var err error
 		if m.Image != nil {
-			shown, err = r.show(m)
+			shown, err = s.show(m)
 		}
 		if err != nil {
 			return nil, err
@@ -243,4 +250,12 @@ func (r *Runtime) mounts(config *cri.ContainerConfig) ([]files.Mount, error) {
 		out = append(out, files.Mount{Mount: m, Image: shown})
 	}
 	return out, nil
+}
+
+// ImageFsInfo returns Unimplemented: the images are in memory.
+func (s *imageService) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
+	if err := s.gate.begin(ctx, "ImageFsInfo", ""); err != nil {
+		return nil, err
+	}
+	return nil, errNoStats
 }

@@ -22,7 +22,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Why a process was ended from outside.
+// Causes with which a process is killed.
 var (
 	errKilled = errors.New("killed")
 	errOOM    = errors.New("out of memory")
@@ -32,7 +32,7 @@ var (
 type process struct {
 	ctx      context.Context // of everything that runs in the container
 	kill     context.CancelCauseFunc
-	done     chan struct{} // closed once the end is written down
+	done     chan struct{} // closed once the end is recorded
 	signals  chan os.Signal
 	log      *output.Log
 	out, err *output.Tee
@@ -54,7 +54,7 @@ func newProcess(ctx context.Context, c *container, log *output.Log) *process {
 	return p
 }
 
-// signal delivers a signal, or loses it when many are waiting, as a kernel does.
+// signal delivers a signal, or drops it if many are pending, as a kernel does.
 func (p *process) signal(sig os.Signal) {
 	if sig == syscall.SIGKILL {
 		p.kill(errKilled)
@@ -66,29 +66,28 @@ func (p *process) signal(sig os.Signal) {
 }
 
 // run runs the container to its end.
-func (r *Runtime) run(c *container, args []string) {
-	p := c.process
+func (s *containerService) run(c *container, p *process, args []string) {
 	code := program.Killed
 	if err := guard.Call(func() error {
-		code = program.Run(p.ctx, r.program(c, args, p.stdin, p.out, p.err, p.signals))
+		code = program.Run(p.ctx, s.program(c, args, p.stdin, p.out, p.err, p.signals))
 		return nil
 	}); err != nil {
-		fmt.Fprintln(p.err, err) // as a process that crashed
+		fmt.Fprintln(p.err, err) // like a process that crashed
 	}
 	cause := context.Cause(p.ctx)
-	p.kill(nil) // what was executed in it dies with it
+	p.kill(nil) // also ends every exec
 	if p.typed != nil {
 		p.typed.Close()
 	}
 	p.out.Close()
 	p.err.Close()
 	p.log.Close()
-	r.ended(c, int32(code), cause)
+	s.ended(c, int32(code), cause)
 	close(p.done)
 }
 
-// ended writes down how a process ended, and tells.
-func (r *Runtime) ended(c *container, code int32, cause error) {
+// ended records and publishes the end of a process.
+func (s *containerService) ended(c *container, code int32, cause error) {
 	reason := "Completed"
 	switch {
 	case cause != nil && errors.Is(cause, errOOM):
@@ -98,31 +97,32 @@ func (r *Runtime) ended(c *container, code int32, cause error) {
 	case code != 0:
 		reason = "Error"
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.gate.clock.Now()
 	if reason == "OOMKilled" {
-		r.events.publish(c.event(runtime.EventContainerOOM, now))
+		s.events.publish(c.event(runtime.EventContainerOOM, now))
 	}
-	if !c.stray { // else it ended before it began
+	if !c.stray { // a stray container has exited already
 		c.exited(code, reason, now)
 	}
 	event := c.event(runtime.EventContainerExited, now)
 	event.ExitCode = code
-	r.events.publish(event)
+	s.events.publish(event)
 }
 
-// program is the world as a process in the container sees it.
-func (r *Runtime) program(c *container, args []string, in io.Reader, out, errs io.Writer, signals <-chan os.Signal) program.Process {
+// program returns the environment of a process in the container.
+func (s *containerService) program(c *container, args []string, in io.Reader, out, errs io.Writer, signals <-chan os.Signal) program.Process {
 	hostname := c.sandbox.config.Hostname
 	return program.Process{
-		Args: args, Hostname: hostname, Stdin: in, Stdout: out, Stderr: errs, Signals: signals, Clock: r.clock,
+		Args: args, Hostname: hostname, Stdin: in, Stdout: out, Stderr: errs, Signals: signals, Clock: s.gate.clock,
 		Env:    mergeEnv(c.image.Config.Env, []string{"HOSTNAME=" + hostname}, keyValues(c.config.Envs)),
-		System: &machine{Files: c.files, runtime: r, container: c},
+		System: &machine{Files: c.files, containers: s, container: c},
 	}
 }
 
-// args is the command that the container's config and image make together.
+// args returns the command of the container's config and image. It fails if the sample
+// program does not know the command.
 func (c *container) args() ([]string, error) {
 	words := slices.Concat(c.config.Command, c.config.Args)
 	if len(c.config.Command) == 0 {
@@ -141,8 +141,8 @@ func (c *container) args() ([]string, error) {
 	return words, nil
 }
 
-// pretend chooses what an image that was never fetched does: the command if the
-// sample program understands it, else the web server.
+// pretend returns what an image without a registry runs: the command if the sample
+// program understands it, else the web server.
 func pretend(words, args []string) []string {
 	if program.Understands(words) {
 		return words
@@ -165,7 +165,7 @@ func (c *container) stopSignal() os.Signal {
 	return cmp.Or(unix.SignalNum(name), syscall.SIGTERM)
 }
 
-// mergeEnv joins environments: the last value of a key, where its first was.
+// mergeEnv joins environments. A key has its last value at its first position.
 func mergeEnv(parts ...[]string) (merged []string) {
 	at := map[string]int{}
 	for _, part := range parts {
@@ -189,28 +189,27 @@ func keyValues(envs []*cri.KeyValue) (env []string) {
 	return env
 }
 
-// machine is the system under a container.
+// machine is the system that a container's program sees.
 type machine struct {
 	*files.Files
-	runtime   *Runtime
-	container *container
+	containers *containerService
+	container  *container
 }
 
 var _ program.System = (*machine)(nil)
 
 func (m *machine) Listen(network, address string) (net.Listener, error) {
-	return m.runtime.listen(m.container.sandbox, network, address)
+	return m.container.sandbox.endpoint.Listen(network, address)
 }
 
 func (m *machine) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return m.runtime.dial(ctx, m.container.sandbox, network, address)
+	return m.container.sandbox.endpoint.Dial(ctx, network, address)
 }
 
-// Allocate takes no memory; it kills the container when it asks for more than
-// its limit.
+// Allocate takes no memory. It kills the container with errOOM if bytes exceed its limit.
 func (m *machine) Allocate(bytes int64) (func(), error) {
 	limit := m.container.config.GetLinux().GetResources().GetMemoryLimitInBytes()
-	if p, running := m.runtime.running(m.container); running && limit > 0 && bytes > limit {
+	if p, running := m.containers.running(m.container); running && limit > 0 && bytes > limit {
 		p.kill(errOOM)
 	}
 	return func() {}, nil

@@ -2,10 +2,8 @@ package fake
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,183 +12,159 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/port"
+	"monopod/agent/runtime/fake/network"
 )
 
-// sandbox is a pod's place: an address and what listens there. It is guarded by
-// Runtime.mu, but for config, which never changes.
+// sandboxService owns the sandboxes. What stops or removes one with its containers is
+// Runtime's.
+type sandboxService struct {
+	gate     *gate
+	events   *events
+	network  *network.Network
+	handlers []*cri.RuntimeHandler // nil: runc only
+
+	mu        sync.Mutex // guards sandboxes, and state and ended of each
+	sandboxes map[string]*sandbox
+}
+
+// sandbox is immutable except for state and ended.
 type sandbox struct {
 	id        string
 	config    *cri.PodSandboxConfig
-	state     cri.PodSandboxState
 	createdAt time.Time
-	ended     bool       // and told so
-	ip        netip.Addr // not valid: the host's network, or stopped
-	ports     map[uint16]port.Port
+	endpoint  *network.Endpoint
+
+	state cri.PodSandboxState
+	ended bool // its address is free and its end is published
 }
 
-// RunPodSandbox makes a sandbox; it is ready when the call returns.
-func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+// RunPodSandbox creates a sandbox, which is ready at once.
+func (s *sandboxService) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	meta := config.GetMetadata()
-	return answer(ctx, r, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
-		return r.runPodSandbox(config, handler)
+	return answer(ctx, s.gate, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
+		return s.run(config, handler)
 	})
 }
 
-func (r *Runtime) runPodSandbox(config *cri.PodSandboxConfig, handler string) (string, error) {
+func (s *sandboxService) run(config *cri.PodSandboxConfig, handler string) (string, error) {
 	meta := config.GetMetadata()
 	if meta.GetName() == "" || meta.GetUid() == "" {
 		return "", status.Error(codes.InvalidArgument, "a sandbox needs a name and a uid")
 	}
-	if !r.handles(handler) {
+	if !s.handles(handler) {
 		return "", status.Errorf(codes.Unknown, "failed to get sandbox runtime: no runtime for %q is configured", handler)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.sandboxes {
-		if proto.Equal(s.config.Metadata, meta) {
-			return "", status.Errorf(codes.AlreadyExists, "sandbox %s has this name, uid and attempt", s.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.sandboxes {
+		if proto.Equal(other.config.Metadata, meta) {
+			return "", status.Errorf(codes.AlreadyExists, "sandbox %s has this name, uid and attempt", other.id)
 		}
 	}
-	s := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: r.clock.Now(), ports: map[uint16]port.Port{}}
-	if !s.hostNetwork() {
-		var err error
-		if s.ip, err = r.addresses.Take(); err != nil {
-			return "", err
-		}
-		r.at[s.ip] = s
+	host := config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == cri.NamespaceMode_NODE
+	endpoint, err := s.network.Attach(host)
+	if err != nil {
+		return "", err
 	}
-	r.sandboxes[s.id] = s
-	return s.id, nil
+	made := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: s.gate.clock.Now(), endpoint: endpoint}
+	s.sandboxes[made.id] = made
+	return made.id, nil
 }
 
-// handles reports whether there is a handler of that name.
-func (r *Runtime) handles(name string) bool {
-	if r.cfg.Handlers == nil {
+// handles reports whether a handler of that name is configured.
+func (s *sandboxService) handles(name string) bool {
+	if s.handlers == nil {
 		return name == "" || name == "runc"
 	}
-	return slices.ContainsFunc(r.cfg.Handlers, func(h *cri.RuntimeHandler) bool { return h.Name == name })
+	return slices.ContainsFunc(s.handlers, func(h *cri.RuntimeHandler) bool { return h.Name == name })
 }
 
-// StopPodSandbox kills the containers in it and takes its address.
-func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
-	return answerErr(ctx, r, "StopPodSandbox", id, func() error { return r.stopSandbox(ctx, id) })
+// lookup returns a sandbox, or NotFound.
+func (s *sandboxService) lookup(id string) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, ok := find(s.sandboxes, id); ok {
+		return found, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "no sandbox %q", id)
 }
 
-// stopSandbox lets nothing new in, then kills what is inside.
-func (r *Runtime) stopSandbox(ctx context.Context, id string) error {
-	r.mu.Lock()
-	s, ok := find(r.sandboxes, id)
-	if !ok {
-		r.mu.Unlock()
-		return nil
+// ready returns FailedPrecondition once the sandbox is closed.
+func (s *sandboxService) ready(of *sandbox) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of.state != cri.PodSandboxState_SANDBOX_READY {
+		return status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", of.id)
 	}
-	inside := r.inside(s)
-	s.state = cri.PodSandboxState_SANDBOX_NOTREADY
-	r.mu.Unlock()
-	for _, c := range inside {
-		if err := r.kill(ctx, c); err != nil {
-			return err
-		}
-	}
-	r.sandboxEnded(s)
 	return nil
 }
 
-func (r *Runtime) sandboxEnded(s *sandbox) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s.ended {
+// close lets no more containers be created or started in the sandbox.
+func (s *sandboxService) close(of *sandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of.state = cri.PodSandboxState_SANDBOX_NOTREADY
+}
+
+// end frees the address and publishes the end of a closed sandbox, once.
+func (s *sandboxService) end(of *sandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of.ended {
 		return
 	}
-	s.ended = true
-	delete(r.at, s.ip)
-	r.addresses.Free(s.ip)
-	s.ip = netip.Addr{}
-	r.events.publish(runtime.Event{
-		Type: runtime.EventSandboxExited, PodUID: s.config.Metadata.Uid, SandboxID: s.id, At: r.clock.Now(),
+	of.ended = true
+	of.endpoint.Detach()
+	s.events.publish(runtime.Event{
+		Type: runtime.EventSandboxExited, PodUID: of.config.Metadata.Uid, SandboxID: of.id, At: s.gate.clock.Now(),
 	})
 }
 
-// RemovePodSandbox stops what still runs, then forgets it and its containers.
-func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	return answerErr(ctx, r, "RemovePodSandbox", id, func() error { return r.removeSandbox(ctx, id) })
+func (s *sandboxService) remove(of *sandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sandboxes, of.id)
 }
 
-func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
-	if err := r.stopSandbox(ctx, id); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := find(r.sandboxes, id); ok {
-		for _, c := range r.inside(s) {
-			delete(r.containers, c.id)
-		}
-		delete(r.sandboxes, s.id)
-	}
-	return nil
-}
-
-// inside lists the containers of a sandbox. The caller holds mu.
-func (r *Runtime) inside(s *sandbox) []*container {
-	return slices.DeleteFunc(slices.Collect(maps.Values(r.containers)), func(c *container) bool { return c.sandbox != s })
-}
-
-// PodSandboxStatus answers NotFound for what is not there.
-func (r *Runtime) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error) {
-	if err := r.begin(ctx, "PodSandboxStatus", id); err != nil {
+// PodSandboxStatus returns NotFound for a missing sandbox.
+func (s *sandboxService) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error) {
+	if err := s.gate.begin(ctx, "PodSandboxStatus", id); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, ok := find(r.sandboxes, id)
-	if !ok {
-		return nil, noSandbox(id)
+	found, err := s.lookup(id)
+	if err != nil {
+		return nil, err
 	}
-	config := proto.CloneOf(s.config)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	config := proto.CloneOf(found.config)
 	return &cri.PodSandboxStatus{
-		Id: s.id, Metadata: config.Metadata, State: s.state, CreatedAt: s.createdAt.UnixNano(),
+		Id: found.id, Metadata: config.Metadata, State: found.state, CreatedAt: found.createdAt.UnixNano(),
 		Labels: config.Labels, Annotations: config.Annotations,
-		Network: &cri.PodSandboxNetworkStatus{Ip: s.address()},
+		Network: &cri.PodSandboxNetworkStatus{Ip: found.endpoint.Address()},
 		Linux: &cri.LinuxPodSandboxStatus{
 			Namespaces: &cri.Namespace{Options: config.GetLinux().GetSecurityContext().GetNamespaceOptions()},
 		},
 	}, nil
 }
 
-// ListPodSandbox lists the oldest first.
-func (r *Runtime) ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error) {
-	if err := r.begin(ctx, "ListPodSandbox", filter.GetId()); err != nil {
+// ListPodSandbox returns the oldest first.
+func (s *sandboxService) ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error) {
+	if err := s.gate.begin(ctx, "ListPodSandbox", filter.GetId()); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var list []*cri.PodSandbox
-	for _, s := range r.sandboxes {
-		if s.matches(filter) {
-			config := proto.CloneOf(s.config)
+	for _, one := range s.sandboxes {
+		if one.matches(filter) {
+			config := proto.CloneOf(one.config)
 			list = append(list, &cri.PodSandbox{
-				Id: s.id, Metadata: config.Metadata, State: s.state, CreatedAt: s.createdAt.UnixNano(),
+				Id: one.id, Metadata: config.Metadata, State: one.state, CreatedAt: one.createdAt.UnixNano(),
 				Labels: config.Labels, Annotations: config.Annotations,
 			})
 		}
 	}
 	slices.SortFunc(list, func(a, b *cri.PodSandbox) int { return byAge(a.CreatedAt, b.CreatedAt, a.Id, b.Id) })
 	return list, nil
-}
-
-func (s *sandbox) hostNetwork() bool {
-	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == cri.NamespaceMode_NODE
-}
-
-func (s *sandbox) address() string {
-	if !s.ip.IsValid() {
-		return ""
-	}
-	return s.ip.String()
-}
-
-func noSandbox(id string) error {
-	return status.Error(codes.NotFound, fmt.Sprintf("no sandbox %q", id))
 }

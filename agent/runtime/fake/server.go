@@ -13,8 +13,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// server is the loopback server of the streams. It starts with the first URL
-// that is asked for.
+// server is the loopback server of the streams. The first request for a URL starts it.
 type server struct {
 	mu      sync.Mutex // guards all but tasks
 	closed  bool
@@ -25,7 +24,7 @@ type server struct {
 	tasks sync.WaitGroup // the accept loop and every request
 }
 
-// start returns the running server, and starts it if needed.
+// start returns the server; the first call starts it. It fails after close.
 func (s *server) start(runtime streaming.Runtime) (streaming.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +52,8 @@ func (s *server) start(runtime streaming.Runtime) (streaming.Server, error) {
 	return streams, nil
 }
 
-// serve keeps the connection while the request lasts, since http.Server forgets
-// those that it handed over to a stream.
+// serve records the connection for the time of the request, because http.Server does
+// not close connections that a stream has hijacked.
 func (s *server) serve(w http.ResponseWriter, req *http.Request) {
 	conn, _ := req.Context().Value(connKey{}).(net.Conn)
 	if !s.begin(conn) {

@@ -1,5 +1,4 @@
-// Package archive reads images: from an archive or a registry, with those of their layers
-// that are small.
+// Package archive reads images from archives and registries, with their small layers only.
 package archive
 
 import (
@@ -21,27 +20,27 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxMetadata is the largest file in an archive that is looked into: layers that are
-// larger are not.
+// maxMetadata is the largest file of an archive that is read, in bytes; larger layers are
+// not kept.
 const maxMetadata = 1 << 20
 
-// Image is what is known of one.
+// Image is the content of an image.
 type Image struct {
 	ID     string // digest of its config
-	Size   uint64 // sum of its layers as they came, in bytes; 0 if they do not say
+	Size   uint64 // sum of its compressed layers, in bytes; 0: unknown
 	Config v1.ImageConfig
 	Layers []Layer
 }
 
-// Named is one name in an archive.
+// Named is an image under one of its names in an archive.
 type Named struct {
 	Name     string
 	Manifest digest.Digest
 	Image    *Image
 }
 
-// Read reads the names and configs of an archive, as docker save or an OCI layout has
-// them, and its small layers; it may be compressed with gzip or zstd.
+// Read reads an archive in the format of docker save or an OCI layout, which may be
+// compressed with gzip or zstd. It fails if no image has a name.
 func Read(file string) ([]Named, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -63,7 +62,7 @@ func Read(file string) ([]Named, error) {
 	return meta.docker()
 }
 
-// decompress knows gzip and zstd by their first bytes.
+// decompress recognizes gzip and zstd by their first bytes.
 func decompress(from io.Reader) (io.ReadCloser, error) {
 	in := bufio.NewReader(from)
 	magic, _ := in.Peek(4)
@@ -117,7 +116,7 @@ func blob(d digest.Digest) string {
 	return path.Join(v1.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
 }
 
-// oci reads an OCI layout: the names are annotations in its index.
+// oci reads an OCI layout, whose index has the names as annotations.
 func (m metadata) oci() (found []Named, err error) {
 	var index v1.Index
 	if err := m.decode(v1.ImageIndexFile, &index); err != nil {
@@ -140,7 +139,7 @@ func (m metadata) oci() (found []Named, err error) {
 	return found, nil
 }
 
-// manifest reads an image, through an index of several platforms if need be.
+// manifest reads an image, or from an index the image for our platform.
 func (m metadata) manifest(d v1.Descriptor) (*Image, error) {
 	if err := d.Digest.Validate(); err != nil {
 		return nil, err
@@ -158,7 +157,7 @@ func (m metadata) manifest(d v1.Descriptor) (*Image, error) {
 	return m.config(content.Manifest)
 }
 
-// pick prefers our own platform.
+// pick returns the manifest for our platform, or the first.
 func pick(all []v1.Descriptor) v1.Descriptor {
 	ours := func(d v1.Descriptor) bool { return d.Platform != nil && d.Platform.Architecture == runtime.GOARCH }
 	return all[max(0, slices.IndexFunc(all, ours))]
@@ -180,7 +179,7 @@ func (m metadata) config(manifest v1.Manifest) (*Image, error) {
 	return img, nil
 }
 
-// docker reads what docker save writes: the names are in manifest.json.
+// docker reads the format of docker save, which has the names in manifest.json.
 func (m metadata) docker() (found []Named, err error) {
 	var manifests []struct {
 		Config   string

@@ -13,17 +13,16 @@ import (
 	"testing/fstest"
 )
 
-// Layer is one of an image, as it came; nil: it is larger than maxMetadata, and was
-// not kept.
+// Layer is a compressed layer; nil: larger than maxMetadata.
 type Layer []byte
 
-// maxUnpacked is how large a layer may be that is shown.
+// maxUnpacked is the largest size of an uncompressed layer, in bytes.
 const maxUnpacked = 16 << 20
 
 func (m metadata) layer(name string) Layer { return Layer(m[name]) }
 
-// Tree is all that the layers hold, the upper over the lower. An image that was
-// fetched from nowhere is empty.
+// Tree returns the files of all layers, the upper over the lower. It fails if a layer was
+// not kept. A pretended image has no files.
 func (i *Image) Tree() (fstest.MapFS, error) {
 	all := fstest.MapFS{}
 	for _, l := range i.Layers {
@@ -37,7 +36,7 @@ func (i *Image) Tree() (fstest.MapFS, error) {
 	return all, nil
 }
 
-// Folder is a folder of all that an image holds; an empty name is all of it.
+// Folder returns a folder of an image's files; an empty name is all of them.
 func Folder(all fs.FS, name string) (fs.FS, error) {
 	if name == "" {
 		return all, nil
@@ -52,7 +51,7 @@ func Folder(all fs.FS, name string) (fs.FS, error) {
 	return fs.Sub(all, path.Clean(name))
 }
 
-// over lays a layer over the others.
+// over applies a layer to the files of those below it.
 func (l Layer) over(below fstest.MapFS) error {
 	plain, err := decompress(bytes.NewReader(l))
 	if err != nil {
@@ -72,7 +71,7 @@ func (l Layer) over(below fstest.MapFS) error {
 	return nil
 }
 
-// read reads a layer, and takes away from those below what it says.
+// read returns the files of a layer, and removes from below those that it deletes.
 func read(plain io.Reader, below fstest.MapFS) (fstest.MapFS, error) {
 	above := fstest.MapFS{}
 	limited := &io.LimitedReader{R: plain, N: maxUnpacked}
@@ -92,14 +91,13 @@ func read(plain io.Reader, below fstest.MapFS) (fstest.MapFS, error) {
 	}
 }
 
-// Marks of what an upper layer takes away: the file of that name, or all that the
-// lower ones have in the folder.
+// Names by which an upper layer deletes a file of a lower one, or all files of a folder.
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
 )
 
-// add puts an entry of a layer into it, or takes away what it says from those below.
+// add adds an entry of a layer to above, or deletes from below what the entry says.
 func add(above, below fstest.MapFS, header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	dir, base := path.Split(name)
@@ -128,24 +126,24 @@ func add(above, below fstest.MapFS, header *tar.Header, content io.Reader) error
 	return err
 }
 
-// linked is the file that a hard link is another name of: one of the same layer that
-// came before, or of those below.
+// linked returns the target of a hard link: an earlier file of the same layer, or one of
+// those below.
 func linked(above, below fstest.MapFS, name string) (*fstest.MapFile, error) {
 	for _, layer := range []fstest.MapFS{above, below} {
 		if file := layer[name]; file != nil {
 			return file, nil
 		}
 	}
-	return nil, fmt.Errorf("a hard link to %s, which is not there, cannot be shown", name)
+	return nil, fmt.Errorf("a hard link to %s has no target", name)
 }
 
-// remove takes a file away, and all in it if it is a folder.
+// remove deletes a file, or a folder with all in it.
 func remove(from fstest.MapFS, name string) {
 	delete(from, name)
 	empty(from, name+"/")
 }
 
-// empty takes away all whose names begin with dir, which ends in a slash or is empty.
+// empty deletes all files in dir, which ends in a slash or is empty.
 func empty(from fstest.MapFS, dir string) {
 	for name := range from {
 		if strings.HasPrefix(name, dir) {

@@ -20,8 +20,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// OnLoopback reports whether an image is pulled from where its name says: only from a
-// registry on this machine's loopback.
+// OnLoopback reports whether the image's registry is on this machine's loopback. Only such
+// images are really pulled.
 func OnLoopback(named reference.Named) bool {
 	domain := reference.Domain(named)
 	if host, _, err := net.SplitHostPort(domain); err == nil {
@@ -30,10 +30,10 @@ func OnLoopback(named reference.Named) bool {
 	return domain == "localhost" || net.ParseIP(domain).IsLoopback()
 }
 
-// Fetch pulls an image: its manifest, its config and its layers; of those that are
-// not small only as a test of the way there. Errors read as containerd's.
+// Fetch pulls an image: its manifest, its config and its layers. Large layers are read
+// and verified, but not kept. Errors have containerd's texts and codes.
 func Fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*Image, digest.Digest, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // whose goroutines end with each answer
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no goroutine outlives a response
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
 		docker.WithPlainHTTP(docker.MatchLocalhost), docker.WithClient(client),
 		docker.WithAuthorizer(docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(credentials(auth)))),
@@ -78,7 +78,7 @@ func pullError(named reference.Named, err error) error {
 	return status.Errorf(code, "failed to pull and unpack image %q: %v", named.String(), err)
 }
 
-// fetch gets a manifest and what it names, for our own platform.
+// fetch pulls a manifest with its config and layers, for our platform.
 func (m metadata) fetch(ctx context.Context, from remotes.Fetcher, desc v1.Descriptor) error {
 	if err := m.blob(ctx, from, desc); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (m metadata) fetch(ctx context.Context, from remotes.Fetcher, desc v1.Descr
 	return nil
 }
 
-// fetchLayer keeps a layer that is small.
+// fetchLayer pulls a layer, and keeps it if it is small.
 func (m metadata) fetchLayer(ctx context.Context, from remotes.Fetcher, layer v1.Descriptor) error {
 	if layer.Size > maxMetadata {
 		return verify(ctx, from, layer, io.Discard)
@@ -112,7 +112,7 @@ func (m metadata) fetchLayer(ctx context.Context, from remotes.Fetcher, layer v1
 	return m.blob(ctx, from, layer)
 }
 
-// blob keeps one that is looked into.
+// blob pulls and keeps a blob. It fails if the blob is larger than maxMetadata.
 func (m metadata) blob(ctx context.Context, from remotes.Fetcher, desc v1.Descriptor) error {
 	if desc.Size > maxMetadata {
 		return fmt.Errorf("%s has %d bytes", desc.Digest, desc.Size)
@@ -125,7 +125,7 @@ func (m metadata) blob(ctx context.Context, from remotes.Fetcher, desc v1.Descri
 	return nil
 }
 
-// verify copies a blob and checks that it is the one asked for.
+// verify copies a blob and checks its digest.
 func verify(ctx context.Context, from remotes.Fetcher, desc v1.Descriptor, to io.Writer) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func verify(ctx context.Context, from remotes.Fetcher, desc v1.Descriptor, to io
 		return err
 	}
 	if !check.Verified() {
-		return fmt.Errorf("%s is not what came", desc.Digest)
+		return fmt.Errorf("the content does not match the digest %s", desc.Digest)
 	}
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Files are what a container sees: its mounts, which are of the host or show an
-// image, and around them a file system in memory.
+// Files is a container's file system: its mounts of the host and of images, and a root
+// in memory.
 type Files struct {
-	dir      string // what relative names start from
+	dir      string // the working directory
 	mounts   []Mount
 	readonly bool // all but the mounts
 
@@ -26,7 +26,7 @@ type Files struct {
 	memory map[string][]byte
 }
 
-// New makes the files of a container whose working directory is dir.
+// New returns the files of a container whose working directory is dir.
 func New(config *cri.ContainerConfig, mounts []Mount, dir string) *Files {
 	return &Files{
 		dir:      path.Join("/", dir),
@@ -36,8 +36,7 @@ func New(config *cri.ContainerConfig, mounts []Mount, dir string) *Files {
 	}
 }
 
-// MakeMountpoints creates the host directories that are missing, as containerd
-// does.
+// MakeMountpoints creates missing host directories, as containerd does.
 func (f *Files) MakeMountpoints() error {
 	for _, m := range f.mounts {
 		if m.Image != nil {
@@ -59,7 +58,7 @@ func (f *Files) absolute(name string) string {
 	return path.Join(f.dir, name)
 }
 
-// locate finds a file in the innermost mount that holds it.
+// locate returns a file's place in the innermost mount that contains it.
 func (f *Files) locate(name string) (at place, mounted bool) {
 	for _, m := range f.mounts {
 		rest, ok := below(m.ContainerPath, name)
@@ -70,7 +69,7 @@ func (f *Files) locate(name string) (at place, mounted bool) {
 	return at, mounted
 }
 
-// below cuts dir off name; it is empty for dir itself.
+// below returns name relative to dir; empty for dir itself.
 func below(dir, name string) (rest string, ok bool) {
 	dir = path.Clean(dir)
 	if name == dir {
@@ -94,7 +93,7 @@ func (f *Files) ReadFile(name string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOENT}
 }
 
-// Stat knows only what is mounted.
+// Stat returns ErrNotExist for files outside the mounts.
 func (f *Files) Stat(name string) (fs.FileInfo, error) {
 	if at, mounted := f.locate(f.absolute(name)); mounted {
 		info, err := at.stat()
@@ -141,7 +140,7 @@ func (f *Files) ReadDir(name string) ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// known are the names of the files in memory and of the mounts.
+// known returns the names of the files in memory and of the mounts.
 func (f *Files) known() (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,7 +151,7 @@ func (f *Files) known() (names []string) {
 	return names
 }
 
-// renamed gives an error the name that the container knows the file by.
+// renamed replaces the host's path in an error by the container's.
 func renamed(err error, name string) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -9,13 +9,13 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Mount shows a folder or file of the host, or an image.
+// Mount is a mount of a folder or file of the host, or of an image.
 type Mount struct {
 	*cri.Mount
 	Image fs.FS // nil: of the host
 }
 
-// place is a file in a mount; rest is its name from there, empty for the mount's root.
+// place is a file in a mount; rest is its name relative to the mount, empty for its root.
 type place struct {
 	Mount
 	rest string

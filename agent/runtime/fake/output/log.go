@@ -1,5 +1,5 @@
-// Package output is what a container of the fake runtime writes: its log, and its copies
-// for those attached.
+// Package output writes the output of the fake runtime's containers to logs and to attached
+// clients.
 package output
 
 import (
@@ -15,9 +15,9 @@ import (
 // (its max_container_log_line_size).
 const maxLogLine = 16 << 10
 
-// Log is a container's log in CRI's format, one "TIME STREAM TAG TEXT" a
-// line: TIME in RFC3339Nano, TAG P for a part of a line and F for its end. A
-// container without a log path has a Log that keeps nothing.
+// Log is a container's log in CRI's format, with lines "TIME STREAM TAG TEXT": TIME in
+// RFC3339Nano, TAG P for a partial line and F for its end. The Log of a container without a
+// log path discards everything.
 type Log struct {
 	path  string
 	clock clock.Clock
@@ -26,18 +26,18 @@ type Log struct {
 	file *os.File
 }
 
-// Open opens the log at path; an empty one keeps nothing.
+// Open opens the log at path; an empty path discards everything.
 func Open(path string, clock clock.Clock) (*Log, error) {
 	l := &Log{path: path, clock: clock}
 	return l, l.Reopen()
 }
 
-// Reopen goes on in a new file at the path: the old one was renamed.
+// Reopen continues in a new file at the path, after the old one was renamed.
 func (l *Log) Reopen() error {
 	if l.path == "" {
 		return nil
 	}
-	l.mu.Lock() // who sees the new file has seen the last of the old one
+	l.mu.Lock() // nothing is written to the old file once the new one exists
 	defer l.mu.Unlock()
 	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *Log) Reopen() error {
 	return nil
 }
 
-// Close closes the file; what is written later is lost.
+// Close closes the file; later writes are discarded.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +78,8 @@ func (l *Log) line(stream, tag string, text []byte) error {
 // that log lines sort.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// Stream returns a writer of stdout or stderr lines. Closing it writes what is
-// left of a line that has no end.
+// Stream returns a writer of stdout or stderr lines. Close writes the rest of a line
+// without an end.
 func (l *Log) Stream(name string) io.WriteCloser { return &lines{log: l, stream: name} }
 
 type lines struct {

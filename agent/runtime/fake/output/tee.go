@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Tee writes to a log and to whoever is attached.
+// Tee writes to a log and to the attached clients.
 type Tee struct {
 	log io.WriteCloser
 
@@ -13,19 +13,19 @@ type Tee struct {
 	attached map[*Attachment]struct{}
 }
 
-// Attachment is one reader; Gone is closed when it can be written to no more.
+// Attachment is one client; Gone is closed once a write to it fails.
 type Attachment struct {
 	to   io.Writer
 	Gone chan struct{}
 	once sync.Once
 }
 
-// NewTee writes to log, with nobody attached.
+// NewTee returns a Tee to log without clients.
 func NewTee(log io.WriteCloser) *Tee {
 	return &Tee{log: log, attached: map[*Attachment]struct{}{}}
 }
 
-// Attach adds a reader until detach is called; a slow one slows the writer down.
+// Attach adds a client until detach is called; a slow client slows the writer down.
 func (t *Tee) Attach(to io.Writer) (a *Attachment, detach func()) {
 	a = &Attachment{to: to, Gone: make(chan struct{})}
 	t.mu.Lock()

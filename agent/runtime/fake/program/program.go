@@ -1,39 +1,36 @@
-// Package program is the program in Monopod's sample image: a web server that
-// can also be told to misbehave, and the few tools that an image without a
-// shell lacks.
+// Package program is the program in Monopod's sample image: a web server with options to
+// misbehave, and the few tools that an image without a shell lacks.
 //
 //	web [-listen ADDR] [-tls] [-stop-after DURATION] [-ignore-term] [COMMAND …]
 //
-//	serve                      answer HTTP until told to stop; what it does without a command
-//	crash-after DURATION CODE  serve, then end with CODE
+//	serve                      answer HTTP requests until a signal arrives; the default command
+//	crash-after DURATION CODE  serve, then exit with CODE
 //	sleep DURATION [exit CODE] wait; a plain number means seconds
-//	await FILE WORD…           wait until a file says the words and nothing else
+//	await FILE WORD…           wait until a file contains the words and nothing else
 //	tick N INTERVAL            print N lines (0: without end), one each INTERVAL
-//	exit CODE                  end at once
+//	exit CODE                  exit at once
 //	echo|stderr WORD…          print the words
 //	env                        print the environment
-//	cat [FILE…]                print files, or what comes in on stdin
+//	cat [FILE…]                print files, or stdin
 //	ls [DIR]                   print the names in a directory
 //	stat FILE…                 print their modes, owners and groups
 //	write FILE WORD…           write the words and a newline to a file
 //	fill DIR MIB               write that much to files of 1 MiB in a directory
-//	get URL                    print what an HTTP server answers
-//	api PATH                   print what the API server answers the pod's account
+//	get URL                    print an HTTP server's response
+//	api PATH                   print the API server's response to the pod's service account
 //	alloc MIB                  use that much memory and wait
-//	do COMMAND then COMMAND …  run them one after the other while they end with 0
-//	not COMMAND                fail when the command does not
+//	do COMMAND then COMMAND …  run commands one after the other until one fails
+//	not COMMAND                fail if the command succeeds
 //
-// Its pages are for whoever looks after it: /status/CODE answers with the code,
-// /file/NAME whether there is such a file, /header/NAME/VALUE whether the request
-// has the header, and gRPC's health check says it serves. -tls has it speak HTTPS
-// with a certificate that nobody signed.
+// Its pages are for probes: /status/CODE responds with the code, /file/NAME with 404 if the
+// file is missing, /header/NAME/VALUE with 400 unless the request has the header, and gRPC's
+// health check with SERVING. With -tls it serves HTTPS with a self-signed certificate.
 //
-// A signal is logged by its name ("received SIGTERM") and ends whatever waits
-// with code 0: at once, after -stop-after, or never with -ignore-term. Called
-// by the name of a command (sleep 5), it is that command.
+// A signal is logged by its name ("received SIGTERM") and ends a waiting command with code 0:
+// at once, after -stop-after, or never with -ignore-term. Called by the name of a command
+// (sleep 5), the program runs that command.
 //
-// All it knows of the world is its Process, so that the fake runtime runs the
-// very same program in memory.
+// The program uses only its Process, so that the fake runtime can run it in memory.
 package program
 
 import (
@@ -58,7 +55,7 @@ const Killed = 137
 
 // Process is the program's environment. No field may be nil, except Stdin.
 type Process struct {
-	Args           []string // Args[0] is the name of the call
+	Args           []string // Args[0] is the program's name
 	Env            []string // KEY=value; the last one of a key counts
 	Hostname       string
 	Stdin          io.Reader

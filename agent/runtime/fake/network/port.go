@@ -1,5 +1,4 @@
-// Package port is what listens in a sandbox of the fake runtime.
-package port
+package network
 
 import (
 	"context"
@@ -9,18 +8,18 @@ import (
 	"syscall"
 )
 
-// Port listens. Dial connects to it.
-type Port interface {
+// port is a listener with a Dial that connects to it.
+type port interface {
 	net.Listener
 	Dial(ctx context.Context) (net.Conn, error)
 }
 
-// OnLoopback is a port that really listens; release is called when it is closed.
-func OnLoopback(real net.Listener, release func()) Port {
+// newLoopback returns a port over a real listener; Close calls release.
+func newLoopback(real net.Listener, release func()) port {
 	return &loopback{Listener: real, release: release}
 }
 
-// loopback listens for real.
+// loopback is a port with a real listener.
 type loopback struct {
 	net.Listener
 	release func()
@@ -35,13 +34,13 @@ func (l *loopback) Close() error {
 	return l.Listener.Close()
 }
 
-// InMemory is a port that only its Dial reaches; release is called once, when it is closed.
-func InMemory(addr net.Addr, release func()) Port {
-	return &listener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{}), release: release}
+// newInMemory returns a port that only its Dial reaches; the first Close calls release.
+func newInMemory(addr net.Addr, release func()) port {
+	return &inMemory{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{}), release: release}
 }
 
-// listener listens in memory.
-type listener struct {
+// inMemory is a port in memory.
+type inMemory struct {
 	addr    net.Addr
 	conns   chan net.Conn
 	closed  chan struct{}
@@ -49,9 +48,9 @@ type listener struct {
 	once    sync.Once
 }
 
-func (l *listener) Addr() net.Addr { return l.addr }
+func (l *inMemory) Addr() net.Addr { return l.addr }
 
-func (l *listener) Accept() (net.Conn, error) {
+func (l *inMemory) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -60,7 +59,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) Close() error {
+func (l *inMemory) Close() error {
 	l.once.Do(func() {
 		l.release()
 		close(l.closed)
@@ -68,7 +67,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-func (l *listener) Dial(ctx context.Context) (net.Conn, error) {
+func (l *inMemory) Dial(ctx context.Context) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case l.conns <- conn{far, l.addr}:
@@ -80,7 +79,7 @@ func (l *listener) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// conn gives a pipe an address.
+// conn is a pipe with an address.
 type conn struct {
 	net.Conn
 	addr net.Addr
