@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -20,7 +21,8 @@ import (
 type log struct {
 	open    atomic.Pointer[state] // snapshots read it while it is written
 	watched watched
-	retry   retry // of Rewrite
+	retry   retry     // of Rewrite
+	away    time.Time // of the last report that the folder is lost
 	reserve reserve
 	memory  scratch
 	commits int
@@ -132,7 +134,14 @@ func (l *log) Check() error {
 	if l.broken != nil {
 		return l.broken
 	}
-	return l.watched.check()
+	err := l.watched.check()
+	if errors.Is(err, errFolder) {
+		if now := l.watched.place.cfg.Clock.Now(); now.Sub(l.away) >= lastRetry {
+			l.away = now
+			l.report(Loss{Why: err, Err: err})
+		}
+	}
+	return err
 }
 
 // Close implements store.Log.

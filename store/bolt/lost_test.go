@@ -213,6 +213,11 @@ func TestLostFolder(t *testing.T) {
 			t.Errorf("healthy: %v", err)
 		}
 	}
+	if n := len(l.losses); n != 1 {
+		t.Errorf("reported %d times", n)
+	} else if loss := <-l.losses; loss.Err == nil || loss.SetAside != "" {
+		t.Errorf("reported %+v", loss)
+	}
 	if err := errors.Join(os.Remove(dir), os.Rename(dir+".moved", dir)); err != nil {
 		t.Fatal(err)
 	}

@@ -11,18 +11,19 @@ import (
 	"monopod/store"
 )
 
-// Loss describes an open state file that another process removed, replaced or wrote.
+// Loss describes an open state file, or its folder, that another process removed, replaced or wrote.
 type Loss struct {
 	Why error
 	// SetAside is where the file that was found in its place is now; empty: there was
 	// none.
 	SetAside string
-	// Err is why the state could not be written to a new file; nil: it was, and
-	// nothing is lost.
+	// Err is why the state could not be written to a new file, which is not tried in another folder; nil: it was
+	// written, and nothing is lost.
 	Err error
 }
 
-// A failed rewrite is retried after firstRetry, doubled each time up to lastRetry.
+// A failed rewrite is retried after firstRetry, doubled each time up to lastRetry. A lost folder is reported every
+// lastRetry.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -62,10 +63,14 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", notWritten(loss.Err))
 		l.retry.fail(loss.Err, now)
 	}
+	l.report(loss)
+	return loss.Err
+}
+
+func (l *log) report(loss Loss) {
 	if report := l.watched.place.cfg.Lost; report != nil {
 		report(loss)
 	}
-	return loss.Err
 }
 
 // notWritten returns the store's error for a file that could not be written.

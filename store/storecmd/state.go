@@ -153,6 +153,10 @@ func (s *State) lost(l bolt.Loss) {
 	default:
 	}
 	fields := []zap.Field{zap.NamedError("reason", l.Why), zap.String("setAside", l.SetAside)}
+	if l.Err == l.Why {
+		s.log.Error("writes are refused", fields[0])
+		return
+	}
 	if l.Err != nil {
 		s.log.Error("the state file was lost and cannot be rewritten: writes are refused until it can", append(fields, zap.Error(l.Err))...)
 		return
@@ -165,6 +169,9 @@ func sentence(l bolt.Loss) string {
 	kept := ""
 	if l.SetAside != "" {
 		kept = ", the file found in its place is kept as " + l.SetAside
+	}
+	if l.Err == l.Why {
+		return fmt.Sprintf("writes of durable objects are refused: %v", l.Err)
 	}
 	if l.Err != nil {
 		return fmt.Sprintf("%v: writes of durable objects are refused until the state can be written to a new file%s: %v", l.Why, kept, l.Err)
