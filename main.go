@@ -205,13 +205,13 @@ func (c Config) apiConfig(log *zap.Logger) api.Config {
 // serve runs what stands on the API.
 func serve(ctx context.Context, cfg Config, log *zap.Logger, served *api.API, metrics *prometheus.Registry) error {
 	p := parts{API: served, cfg: cfg, log: log}
-	if err := p.addControllers(metrics); err != nil {
-		return err
-	}
 	p.agent = launch.New(launch.Deps{Client: p.Registry, Metrics: metrics, Complete: p.Registry.Complete, Log: log.Named("agent")}, launch.Config{
 		Settings: cfg.Settings, DataDir: cfg.DataDir, Server: p.Access.Listens(), Port: p.Access.KubeletPort(),
 		Services: cfg.API.ServiceRange().Complete().Addresses, Restored: p.Restored,
 	})
+	if err := p.addControllers(metrics); err != nil {
+		return err
+	}
 	server, closed, err := p.New(ctx, p.serverConfig())
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	cfg := p.cfg.Controllers
 	cfg.RootCA, cfg.Kinds, cfg.ClockSet = p.Access.CA, registry.Served(p.Registry.Resources()), clockset.Watch
 	p.manager, err = controllers.New(controllers.Deps{
-		Client: p.Registry, Clock: clock.RealClock{}, Log: p.log.Named("controllers"), Metrics: metrics}, cfg)
+		Client: p.Measured(p.agent.Usage), Clock: clock.RealClock{}, Log: p.log.Named("controllers"), Metrics: metrics}, cfg)
 	if err != nil {
 		return err
 	}

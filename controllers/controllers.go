@@ -23,6 +23,7 @@ import (
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
 	"monopod/controllers/garbagecollector"
+	"monopod/controllers/horizontalpodautoscaler"
 	"monopod/controllers/job"
 	"monopod/controllers/namespace"
 	"monopod/controllers/nodelifecycle"
@@ -39,8 +40,8 @@ import (
 	"monopod/controllers/ttlafterfinished"
 )
 
-// Config of the controllers. The zero value has upstream's defaults, except TerminatedPodGCThreshold: see
-// Default. /configz shows it.
+// Config of the controllers. The zero value has upstream's defaults, except TerminatedPodGCThreshold and
+// HorizontalPodAutoscalerTolerance: see Default. /configz shows it.
 type Config struct {
 	// Controllers is --controllers: "*" enables all that are on by default, "foo" enables foo, "-foo" disables
 	// it; nil means "*".
@@ -65,6 +66,15 @@ type Config struct {
 	ConcurrentNamespaceSyncs int `json:"concurrentNamespaceSyncs"`
 	// ConcurrentGCSyncs is --concurrent-gc-syncs; 0 means 20.
 	ConcurrentGCSyncs int `json:"concurrentGCSyncs"`
+	// ConcurrentHorizontalPodAutoscalerSyncs is --concurrent-horizontal-pod-autoscaler-syncs; 0 means 5.
+	ConcurrentHorizontalPodAutoscalerSyncs int `json:"concurrentHorizontalPodAutoscalerSyncs"`
+	// The settings of HorizontalPodAutoscalers have flags of the same names; 0 means upstream's default, except
+	// for the tolerance.
+	HorizontalPodAutoscalerSyncPeriod              metav1.Duration `json:"horizontalPodAutoscalerSyncPeriod"`
+	HorizontalPodAutoscalerDownscaleStabilization  metav1.Duration `json:"horizontalPodAutoscalerDownscaleStabilization"`
+	HorizontalPodAutoscalerCPUInitializationPeriod metav1.Duration `json:"horizontalPodAutoscalerCPUInitializationPeriod"`
+	HorizontalPodAutoscalerInitialReadinessDelay   metav1.Duration `json:"horizontalPodAutoscalerInitialReadinessDelay"`
+	HorizontalPodAutoscalerTolerance               float64         `json:"horizontalPodAutoscalerTolerance"`
 	// NodeMonitorGracePeriod is --node-monitor-grace-period; 0 means 50 s.
 	NodeMonitorGracePeriod metav1.Duration `json:"nodeMonitorGracePeriod"`
 	// EventTTL is --event-ttl; 0 means 1 h. MaxEvents are kept at most; 0 means 4096.
@@ -160,6 +170,18 @@ func All() []Entry {
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return statefulset.New(d, e, statefulset.Config{Workers: c.ConcurrentStatefulSetSyncs}), nil
 			}},
+		{Name: horizontalpodautoscaler.Name, Aliases: []string{"horizontal-pod-autoscaler-controller"}, Component: horizontalpodautoscaler.Component,
+			Settings: autoscalerSettings,
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return horizontalpodautoscaler.New(d, e, horizontalpodautoscaler.Config{
+					Kinds: c.Kinds, Workers: c.ConcurrentHorizontalPodAutoscalerSyncs, Settings: horizontalpodautoscaler.Settings{
+						SyncPeriod:              c.HorizontalPodAutoscalerSyncPeriod.Duration,
+						DownscaleStabilization:  c.HorizontalPodAutoscalerDownscaleStabilization.Duration,
+						CPUInitializationPeriod: c.HorizontalPodAutoscalerCPUInitializationPeriod.Duration,
+						InitialReadinessDelay:   c.HorizontalPodAutoscalerInitialReadinessDelay.Duration,
+						Tolerance:               c.HorizontalPodAutoscalerTolerance,
+					}}), nil
+			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return serviceaccount.New(d), nil
@@ -235,5 +257,17 @@ func All() []Entry {
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return eventttl.New(d, eventttl.Config{TTL: c.EventTTL.Duration, Max: c.MaxEvents}), nil
 			}},
+	}
+}
+
+// autoscalerSettings are the flags of HorizontalPodAutoscalers.
+func autoscalerSettings(c *Config) []Setting {
+	return []Setting{
+		number(&c.ConcurrentHorizontalPodAutoscalerSyncs, "concurrent-horizontal-pod-autoscaler-syncs", 5, 1, "Number of HorizontalPodAutoscalers that are synced concurrently."),
+		duration(&c.HorizontalPodAutoscalerSyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second, "Time between two evaluations of a HorizontalPodAutoscaler."),
+		duration(&c.HorizontalPodAutoscalerDownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", 5*time.Minute, "Time for which a HorizontalPodAutoscaler looks backwards and does not scale down below any of its recommendations."),
+		share(&c.HorizontalPodAutoscalerTolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "Minimum change of the ratio of actual to desired metrics, from 1, for a HorizontalPodAutoscaler to scale."),
+		duration(&c.HorizontalPodAutoscalerCPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute, "Time after the start of a pod in which its CPU usage counts only while it is ready."),
+		duration(&c.HorizontalPodAutoscalerInitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second, "Time after the start of a pod in which changes of its readiness are treated as part of its start."),
 	}
 }

@@ -46,6 +46,21 @@ func duration(at *metav1.Duration, flag string, value time.Duration, usage strin
 	}
 }
 
+// share returns a setting that must not be negative.
+func share(at *float64, flag string, value float64, usage string) Setting {
+	return Setting{
+		Flag:  flag,
+		reset: func() { *at = value },
+		add:   func(f *pflag.FlagSet) { f.Float64Var(at, flag, *at, usage) },
+		check: func() error {
+			if !(*at >= 0) { // NaN too
+				return fmt.Errorf("--%s must not be negative, got %v", flag, *at)
+			}
+			return nil
+		},
+	}
+}
+
 // settings returns those of all entries.
 func (c *Config) settings(entries []Entry) []Setting {
 	var all []Setting

@@ -28,6 +28,7 @@ import (
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/storage"
+	"monopod/apiserver/virtual"
 	"monopod/store"
 	"monopod/store/storecmd"
 )
@@ -181,6 +182,11 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 		return nil, nil, errors.Join(err, file.Close())
 	}
 	return server, file.Close, nil
+}
+
+// Measured returns the API with metrics.k8s.io, which usage computes, for parts of this process.
+func (a *API) Measured(usage virtual.Usage) client.Ordered {
+	return virtual.Measured(a.Registry, usage)
 }
 
 // Roles returns the task that follows roles and bindings.

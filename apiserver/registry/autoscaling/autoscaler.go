@@ -20,7 +20,7 @@ func autoscalerResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.HorizontalPodAutoscalers,
 		Kind:         "HorizontalPodAutoscaler",
-		Inert:        "the horizontalpodautoscaling controller is not part of this version, so nothing is scaled",
+		Controller:   "horizontalpodautoscaling",
 		Namespaced:   true,
 		ShortNames:   []string{"hpa"},
 		Categories:   []string{"all"},
