@@ -294,7 +294,7 @@ func (p page) pods(a *api) {
 
 func (p page) scale(a *api) {
 	create(p.t, a, replicaSet("web", 2))
-	p.sees(`%s?.querySelector("input")?.value === "2"`, row("replicasets", "web"))
+	p.sees(`%s?.querySelector("input")?.value === "2"`, row("workloads", "web"))
 	p.click("[aria-label='One pod more for web']")
 	p.replicas(a, 3)
 	p.fill("[aria-label='Pods wanted for web']", "7"+kb.Enter)
@@ -302,18 +302,28 @@ func (p page) scale(a *api) {
 	p.click("[aria-label='One pod less for web']")
 	p.replicas(a, 6)
 	p.fill("[aria-label='Pods wanted for web']", "-4"+kb.Enter)
-	p.sees(`%s?.includes("whole number")`, cell("replicasets", "web", ".error"))
+	p.sees(`%s?.includes("whole number")`, cell("workloads", "web", ".error"))
 	p.replicas(a, 6)
 	p.do(chromedp.SendKeys(chromedp.CSS("[aria-label='Pods wanted for web']"), kb.Escape))
-	p.sees(`%s.querySelector("input").value === "6"`, row("replicasets", "web"))
+	p.sees(`%s.querySelector("input").value === "6"`, row("workloads", "web"))
 
-	// One that a Deployment scales has no control.
+	// A Deployment is scaled; a ReplicaSet that it scales has no control, and one that it has scaled to zero is
+	// not shown.
+	shop := replicaSet("shop", 2).Spec
+	create(p.t, a, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: "default"}, Spec: appsv1.DeploymentSpec{Replicas: shop.Replicas, Selector: shop.Selector, Template: shop.Template}})
+	p.sees(`%s === "Deployment"`, cell("workloads", "shop", ".c-kind"))
+	p.click("[aria-label='One pod more for shop']")
+	p.sees(`%s?.querySelector("input")?.value === "3"`, row("workloads", "shop"))
 	owned := replicaSet("owned", 4)
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "u", Controller: new(true)}}
+	retired := replicaSet("retired", 0)
+	retired.OwnerReferences = owned.OwnerReferences
+	create(p.t, a, retired)
 	create(p.t, a, owned)
-	p.sees(`%s === "4"`, cell("replicasets", "owned", "[data-part=fixed]"))
+	p.sees(`%s === "4"`, cell("workloads", "owned", "[data-part=fixed]"))
 	p.sees(`document.querySelector("[aria-label='One pod more for owned']")?.checkVisibility() === false`)
 	p.sees(`document.querySelector("[title='Set by Deployment shop']")?.checkVisibility()`)
+	p.sees(`!%s`, row("workloads", "retired"))
 }
 
 // replicas waits until the store and the page show this number.
@@ -460,7 +470,7 @@ func (p page) many(a *api) {
 		p.t.Error("a row that did not change was created again")
 	}
 	// Scrolling shows the other rows, and the focused element stays.
-	p.value(`{const b = document.querySelector("[aria-label='Delete pod crowd-002']"); b.focus({preventScroll: true}); window.scrollTo(0, document.querySelector("#replicasets").offsetTop - innerHeight); true}`)
+	p.value(`{const b = document.querySelector("[aria-label='Delete pod crowd-002']"); b.focus({preventScroll: true}); window.scrollTo(0, document.querySelector("#workloads").offsetTop - innerHeight); true}`)
 	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("pods", "crowd-499"))
 	p.sees(`document.activeElement.ariaLabel === "Delete pod crowd-002" && !%s`, row("pods", "crowd-250"))
 	p.value(`window.scrollTo(0, 0) || true`)

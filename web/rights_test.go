@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp/kb"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
 	"monopod/testdata/harness"
 )
 
@@ -38,7 +40,7 @@ func TestRights(t *testing.T) {
 	p.sees(`%s === "Running"`, cell("pods", "web-1", ".c-status"))
 	p.sees(`%s`, cell("events", "pod/web-1", ".c-message"))
 	p.sees(`%s === "You are not allowed to list nodes."`, text("#no-node"))
-	p.sees(`%s === "2"`, cell("replicasets", "web", "[data-part=fixed]"))
+	p.sees(`%s === "2"`, cell("workloads", "web", "[data-part=fixed]"))
 	const buttons = `[...document.querySelectorAll("main button, main input")].filter((b) => b.checkVisibility()).length`
 	p.sees(buttons + ` === 0`)
 
@@ -51,10 +53,23 @@ func TestRights(t *testing.T) {
 	p.sees(`document.querySelector("[aria-label='One pod more for web']")?.checkVisibility()`)
 	p.sees(`document.querySelector("[aria-label='Delete pod other']")?.checkVisibility() === false`)
 
+	// A role in one namespace shows what it contains, and another namespace after it was chosen.
+	p.click("#sign-out")
+	a.revoke(t, "sees")
+	grant(t, a, "sees-default", "default", &rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	enter(viewToken)
+	p.sees(`%s === "1 in default"`, text("#pods .count"))
+	p.sees(`%s === "You are not allowed to list workloads."`, text("#workloads .empty"))
+	grant(t, a, "sees-system", metav1.NamespaceSystem, &rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	p.value(`{const s = document.querySelector("#namespace"); s.value = "…"; s.dispatchEvent(new Event("change")); true}`)
+	p.fill("#other", metav1.NamespaceSystem+kb.Enter)
+	p.sees(`%s && %s === "1 in kube-system"`, row("pods", "other"), text("#pods .count"))
+	p.sees(`document.querySelector("#namespace").value === "kube-system"`)
+
 	// Without any role there are sentences and no errors.
 	p.click("#sign-out")
 	enter(robotToken)
-	for id, kind := range map[string]string{"pods": "pods", "replicasets": "ReplicaSets", "events": "events", "nodes": "nodes"} {
+	for id, kind := range map[string]string{"pods": "pods", "workloads": "workloads", "events": "events", "nodes": "nodes"} {
 		p.sees(`%s === "You are not allowed to list %s."`, text("#"+id+" .empty"), kind)
 	}
 	if got := p.value(`document.querySelectorAll("main tbody tr").length`); got != 0.0 {
@@ -64,6 +79,40 @@ func TestRights(t *testing.T) {
 	enter(token)
 	p.sees(`document.querySelector("[aria-label='Delete pod other']")?.checkVisibility()`)
 	p.clean()
+}
+
+// revoke removes the role of this name in all namespaces, and waits until it takes effect.
+func (a *api) revoke(t *testing.T, name string) {
+	t.Helper()
+	if _, err := a.reg.Delete(t.Context(), client.Ref{Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), Name: name}, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !harness.Eventually(harness.Enough, func() bool {
+		return !a.allows(t, &rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}, "")
+	}) {
+		t.Fatalf("%s: the role never ends", name)
+	}
+}
+
+// allows reports whether the viewer may do the first of what the rule allows.
+func (a *api) allows(t *testing.T, r *rbacv1.PolicyRule, namespace string) bool {
+	t.Helper()
+	resource, subresource, _ := strings.Cut(r.Resources[0], "/")
+	body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
+		r.Verbs[0], r.APIGroups[0], resource, subresource, namespace)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+viewToken)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := a.server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	return err == nil && strings.Contains(string(answer), `"allowed":true`)
 }
 
 // grant binds a role with the rules to the viewer, for one namespace or for all, and waits until it takes
@@ -84,24 +133,7 @@ func grant(t *testing.T, a *api, name, namespace string, rules ...*rbacv1.Policy
 		create(t, a, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects})
 	}
 	for _, r := range rules {
-		resource, subresource, _ := strings.Cut(r.Resources[0], "/")
-		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
-			r.Verbs[0], r.APIGroups[0], resource, subresource, namespace)
-		if !harness.Eventually(harness.Enough, func() bool {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("Authorization", "Bearer "+viewToken)
-			request.Header.Set("Content-Type", "application/json")
-			response, err := a.server.Client().Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer response.Body.Close()
-			answer, err := io.ReadAll(response.Body)
-			return err == nil && strings.Contains(string(answer), `"allowed":true`)
-		}) {
+		if !harness.Eventually(harness.Enough, func() bool { return a.allows(t, r, namespace) }) {
 			t.Fatalf("%s: the role never counts", name)
 		}
 	}

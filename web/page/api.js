@@ -93,9 +93,9 @@ export function deletePod(pod, gracePeriodSeconds) {
   });
 }
 
-/** Sets the replicas of a ReplicaSet. */
-export function scale(set, replicas) {
-  const path = `${objectPath("/apis/apps/v1", set)}/replicasets/${encodeURIComponent(set.metadata.name)}/scale`;
+/** Sets the replicas of an object of the group apps. */
+export function scale(resource, obj, replicas) {
+  const path = `${objectPath("/apis/apps/v1", obj)}/${resource}/${encodeURIComponent(obj.metadata.name)}/scale`;
   return send("PATCH", path, { body: json({ spec: { replicas } }), type: "application/merge-patch+json" });
 }
 

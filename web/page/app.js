@@ -1,35 +1,37 @@
 // Starts the page: the session, the watches, the tables.
 
 import { now, session, signIn, signOut, whoAmI } from "./api.js";
-import { Collection, framed } from "./collection.js";
+import { Collection, Union, framed } from "./collection.js";
 import { deleteDialog } from "./delete.js";
 import { eventTable } from "./events.js";
 import { NodeCards } from "./nodes.js";
 import { Permissions } from "./permissions.js";
 import { podTable } from "./pods.js";
-import { setTable } from "./replicasets.js";
 import { write } from "./table.js";
-import { follow, pause } from "./watch.js";
+import { Scope, follow, pause } from "./watch.js";
+import { RESOURCES as WORKLOADS, isRetired, workloadTable } from "./workloads.js";
 
 // Pods come as the server prints them, so that their status reads as in kubectl.
 const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
-const RESOURCES = {
-  nodes: { path: "/api/v1/nodes", accept: "application/json" },
-  pods: { path: "/api/v1/pods?includeObject=Object", accept: AS_TABLE },
-  replicasets: { path: "/apis/apps/v1/replicasets", accept: "application/json" },
-  events: { path: "/api/v1/events", accept: "application/json" },
-};
+const RESOURCES = [
+  { base: "/api/v1", name: "nodes", accept: "application/json" },
+  { base: "/api/v1", name: "pods", namespaced: true, query: { includeObject: "Object" }, accept: AS_TABLE },
+  ...WORKLOADS.map((name) => ({ base: "/apis/apps/v1", name, namespaced: true, accept: "application/json" })),
+  { base: "/api/v1", name: "events", namespaced: true, accept: "application/json" },
+];
 
 const id = (name) => document.getElementById(name);
 const say = (text) => write(id("said"), text);
-const collections = Object.fromEntries(Object.keys(RESOURCES).map((name) => [name, new Collection()]));
+const collections = Object.fromEntries(RESOURCES.map(({ name }) => [name, new Collection()]));
+const workloads = new Union(WORKLOADS.map((name) => collections[name]), isRetired);
+const scope = new Scope();
 
 const permissions = new Permissions(() => tables.forEach((t) => t.renew()));
 const may = (what, namespace) => permissions.may(what, namespace);
 
 const tables = [
   podTable(id("pods"), collections.pods, deleteDialog(say), may),
-  setTable(id("replicasets"), collections.replicasets, say, may),
+  workloadTable(id("workloads"), workloads, say, may),
   eventTable(id("events"), collections.events),
 ];
 const nodes = new NodeCards(id("nodes"), collections.nodes, collections.pods);
@@ -41,12 +43,14 @@ let following = null; // ends the watches
 function enter(user) {
   if (following) return;
   write(id("user"), user.username);
+  scope.enter(user.username);
   following = new AbortController();
   const { signal } = following;
   const troubles = new Map();
-  for (const [name, resource] of Object.entries(RESOURCES)) {
+  for (const resource of RESOURCES) {
+    const { name } = resource;
     troubles.set(name, "Connecting…");
-    follow(resource, collections[name], (err) => {
+    follow(resource, collections[name], scope, (err) => {
       troubles.set(name, err?.message ?? "");
       showLink(troubles);
     }, signal);
@@ -120,8 +124,35 @@ async function start() {
 // --- filters ---
 
 const filter = () => tables.forEach((t) => t.filter(id("namespace").value, id("filter").value));
-id("namespace").addEventListener("change", filter);
 id("filter").addEventListener("input", filter);
+
+// The last entry asks for the name of a namespace whose objects the page has not seen.
+const OTHER = "…";
+id("namespace").addEventListener("change", () => {
+  const asks = id("namespace").value === OTHER;
+  ask(asks);
+  if (asks) id("other").focus();
+  else choose(id("namespace").value);
+});
+id("other").addEventListener("keydown", (ev) => ev.key === "Enter" && id("other").blur());
+id("other").addEventListener("blur", () => {
+  const name = id("other").value.trim(), select = id("namespace");
+  if (name && ![...select.options].some((o) => o.value === name)) select.options[select.length - 1].before(new Option(name, name));
+  id("other").value = "";
+  ask(false);
+  choose(name);
+});
+
+function ask(name) {
+  id("other").hidden = !name;
+  id("namespace").hidden = name;
+}
+
+function choose(namespace) {
+  id("namespace").value = namespace;
+  scope.choose(namespace);
+  filter();
+}
 
 document.addEventListener("keydown", (ev) => {
   const typing = ev.target.closest?.("input, select, textarea, dialog");
@@ -130,22 +161,24 @@ document.addEventListener("keydown", (ev) => {
   id("filter").focus();
 });
 
+const NAMESPACED = RESOURCES.filter((r) => r.namespaced).map((r) => collections[r.name]);
+
 /** The list contains the namespaces with objects; the selected one stays. */
 const namespaces = framed(() => {
-  const select = id("namespace");
-  const names = new Set(["default", select.value]);
-  for (const name of ["pods", "replicasets", "events"]) {
-    for (const { obj } of collections[name].items.values()) names.add(obj.metadata.namespace);
+  const select = id("namespace"), chosen = select.value;
+  const names = new Set(["default", chosen]);
+  for (const { items } of NAMESPACED) {
+    for (const { obj } of items.values()) names.add(obj.metadata.namespace);
   }
   names.delete("");
+  names.delete(OTHER);
   const sorted = [...names].sort();
-  if (sorted.join() === [...select.options].slice(1).map((o) => o.value).join()) return;
-  const chosen = select.value;
-  select.replaceChildren(select.options[0], ...sorted.map((n) => new Option(n, n)));
+  if (sorted.join() === [...select.options].slice(1, -1).map((o) => o.value).join()) return;
+  select.replaceChildren(select.options[0], ...sorted.map((n) => new Option(n, n)), select.options[select.length - 1]);
   select.value = chosen;
 });
-for (const name of ["pods", "replicasets", "events"]) {
-  collections[name].listen((uid, was, is) => {
+for (const collection of NAMESPACED) {
+  collection.listen((uid, was, is) => {
     if (!was || !is) namespaces();
   });
 }

@@ -1,9 +1,11 @@
-// The objects of one resource by UID, and the listeners for changes.
+// The objects of one resource by UID, and the listeners for changes; a Union shows
+// several as one.
 
 export class Collection {
   items = new Map();
   loaded = false;
   denied = false; // the user may not list it
+  namespace = ""; // the only one whose objects it contains; empty: it contains all
   #listeners = [];
 
   /** listener(uid, was, is): was is undefined for a new one, is for a gone one. */
@@ -51,6 +53,37 @@ export class Collection {
 
   #tell(uid, was, is) {
     for (const listener of this.#listeners) listener(uid, was, is);
+  }
+}
+
+/** Several collections as one, without those items that hides(item) names. */
+export class Union {
+  #parts;
+  #hides;
+
+  constructor(parts, hides) {
+    this.#parts = parts;
+    this.#hides = hides;
+  }
+
+  get items() {
+    return new Map(this.#parts.flatMap((p) => [...p.items].filter(([, item]) => !this.#hides(item))));
+  }
+
+  get loaded() {
+    return this.#parts.every((p) => p.loaded);
+  }
+
+  get denied() {
+    return this.#parts.every((p) => p.denied);
+  }
+
+  get namespace() {
+    return this.#parts.find((p) => p.namespace)?.namespace ?? "";
+  }
+
+  listen(listener) {
+    for (const part of this.#parts) part.listen(listener);
   }
 }
 

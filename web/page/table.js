@@ -194,8 +194,9 @@ export class Table {
   }
 
   #sum(found, visible) {
-    const total = this.#collection.items.size, { loaded, denied } = this.#collection;
-    write(this.#section.querySelector(".count"), !loaded || denied ? "" : found === total ? total : `${found} of ${total}`);
+    const { items: { size: total }, loaded, denied, namespace } = this.#collection;
+    const count = found === total ? `${total}` : `${found} of ${total}`;
+    write(this.#section.querySelector(".count"), !loaded || denied ? "" : namespace ? `${count} in ${namespace}` : count);
     const empty = this.#section.querySelector(".empty");
     empty.hidden = found > 0;
     if (found === 0) write(empty, !loaded ? "Loading…" : denied ? empty.dataset.denied : total > 0 ? "Nothing matches the filter." : empty.dataset.none);

@@ -1,4 +1,5 @@
-// One resource, followed by list and watch.
+// One resource, followed by list and watch: in all namespaces or, if the user may not
+// list it there, in one.
 
 import { ApiError, fromStatus, send } from "./api.js";
 
@@ -8,53 +9,99 @@ const DENIED_WAIT = 60_000;
 // A watch gets a bookmark every minute; one without events for longer is dead.
 const SILENCE = 150_000;
 
-/**
- * Keeps a collection equal to the server's objects until signal aborts or the
- * session ends. resource: { path, accept }. tell(err) is called with null when
- * the collection is live and with the reason when it is not. A list that
- * the user may not see is not an error: the collection is denied.
- */
-export async function follow(resource, collection, tell, signal) {
-  const at = { version: "", columns: [], wait: FIRST_WAIT };
-  while (!signal.aborted) {
-    let reason = null, denied = false;
-    try {
-      if (!at.version) await list(resource, collection, at, signal);
-      await watch(resource, collection, at, tell, signal);
-    } catch (err) {
-      if (signal.aborted || err.code === 401) return;
-      denied = err.code === 403 && !at.version;
-      if (err.code === 410 || err.code === 403) at.version = "";
-      if (err.code !== 410 && !denied) reason = err;
-    }
-    if (denied) {
-      collection.deny();
-      tell(null);
-      await pause(DENIED_WAIT, signal);
-      continue;
-    }
-    if (reason) tell(reason);
-    await pause(at.wait * (0.75 + Math.random() / 2), signal);
-    at.wait = Math.min(at.wait * 2, LONGEST_WAIT);
+/** The namespace for users who may list objects in one namespace only; it fires "change". */
+export class Scope extends EventTarget {
+  #home = "default";
+  #chosen = "";
+
+  get namespace() {
+    return this.#chosen || this.#home;
+  }
+
+  /** A service account starts in its own namespace. */
+  enter(username) {
+    const [, account, home] = /^system:(serviceaccount):([^:]+):/.exec(username) ?? [];
+    this.#home = account ? home : "default";
+  }
+
+  choose(namespace) {
+    this.#chosen = namespace;
+    this.dispatchEvent(new Event("change"));
   }
 }
 
+/**
+ * Keeps a collection equal to the server's objects until signal aborts or the
+ * session ends. resource: { base, name, namespaced, query, accept }. tell(err) is
+ * called with null when the collection is live and with the reason when it is not. A
+ * list that the user may not see in all namespaces is limited to that of the scope;
+ * one that the user may not see there either is not an error: the collection is denied.
+ */
+export async function follow(resource, collection, scope, tell, signal) {
+  const at = { namespace: "", version: "", columns: [], wait: FIRST_WAIT };
+  while (!signal.aborted) {
+    const moved = new AbortController();
+    const move = () => resource.namespaced && (at.namespace || collection.denied) && moved.abort();
+    scope.addEventListener("change", move);
+    await followOnce(resource, collection, at, scope, tell, AbortSignal.any([signal, moved.signal]));
+    scope.removeEventListener("change", move);
+    if (moved.signal.aborted) Object.assign(at, { namespace: scope.namespace, version: "" });
+    if (at.ended) return;
+  }
+}
+
+async function followOnce(resource, collection, at, scope, tell, signal) {
+  let reason = null, denied = false;
+  try {
+    if (!at.version) await list(resource, collection, at, signal);
+    await watch(resource, collection, at, tell, signal);
+  } catch (err) {
+    if (signal.aborted) return;
+    at.ended = err.code === 401;
+    denied = err.code === 403 && !at.version;
+    if (err.code === 410 || err.code === 403) at.version = "";
+    if (err.code !== 410 && !denied) reason = err;
+  }
+  if (at.ended) return;
+  if (denied && resource.namespaced && !at.namespace) {
+    at.namespace = scope.namespace;
+    return;
+  }
+  if (denied) {
+    collection.deny();
+    tell(null);
+    await pause(DENIED_WAIT, signal);
+    at.namespace = "";
+    return;
+  }
+  if (reason) tell(reason);
+  await pause(at.wait * (0.75 + Math.random() / 2), signal);
+  at.wait = Math.min(at.wait * 2, LONGEST_WAIT);
+}
+
+/** path is that of the resource, with its query and more. */
+function path(resource, namespace, more = {}) {
+  const query = new URLSearchParams({ ...resource.query, ...more }).toString();
+  return resource.base + (namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "") + `/${resource.name}` + (query && `?${query}`);
+}
+
 async function list(resource, collection, at, signal) {
-  const response = await send("GET", resource.path, { accept: resource.accept, signal });
+  const response = await send("GET", path(resource, at.namespace), { accept: resource.accept, signal });
   const body = await response.json();
   if (body.columnDefinitions) at.columns = body.columnDefinitions.map((c) => c.name);
-  collection.replace((body.rows ?? body.items).map((row) => item(row, at.columns)));
+  collection.namespace = at.namespace;
+  collection.replace((body.rows ?? body.items).map((row) => item(row, resource, at.columns)));
   at.version = body.metadata.resourceVersion;
 }
 
 /** item is an object, with its printed columns if the server sent them. */
-function item(row, columns) {
-  if (!row.cells) return { obj: row };
-  return { obj: row.object, printed: Object.fromEntries(row.cells.map((cell, i) => [columns[i], cell])) };
+function item(row, { name }, columns) {
+  if (!row.cells) return { resource: name, obj: row };
+  return { resource: name, obj: row.object, printed: Object.fromEntries(row.cells.map((cell, i) => [columns[i], cell])) };
 }
 
 async function watch(resource, collection, at, tell, signal) {
-  const query = new URLSearchParams({ watch: "1", allowWatchBookmarks: "1", resourceVersion: at.version });
+  const query = { watch: "1", allowWatchBookmarks: "1", resourceVersion: at.version };
   const silent = new AbortController();
   let timer;
   const heard = () => {
@@ -63,13 +110,12 @@ async function watch(resource, collection, at, tell, signal) {
   };
   heard();
   try {
-    const path = resource.path + (resource.path.includes("?") ? "&" : "?") + query;
-    const response = await send("GET", path, { accept: resource.accept, signal: AbortSignal.any([signal, silent.signal]) });
+    const response = await send("GET", path(resource, at.namespace, query), { accept: resource.accept, signal: AbortSignal.any([signal, silent.signal]) });
     tell(null);
     for await (const line of lines(response.body)) {
       heard();
       at.wait = FIRST_WAIT;
-      apply(JSON.parse(line), collection, at);
+      apply(JSON.parse(line), resource, collection, at);
     }
   } catch (err) {
     throw err instanceof ApiError || signal.aborted ? err : new ApiError("The connection to Monopod broke off.");
@@ -95,12 +141,12 @@ async function* lines(stream) {
   }
 }
 
-function apply({ type, object }, collection, at) {
+function apply({ type, object }, resource, collection, at) {
   if (type === "ERROR") throw fromStatus(object) ?? new ApiError("The watch failed.");
   at.version = object.metadata.resourceVersion;
   if (type === "BOOKMARK") return;
   for (const row of object.rows ?? [object]) {
-    const it = item(row, at.columns);
+    const it = item(row, resource, at.columns);
     if (type === "DELETED") collection.drop(it.obj.metadata.uid);
     else collection.put(it);
   }

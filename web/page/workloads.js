@@ -1,46 +1,75 @@
-// The table of ReplicaSets, and scaling.
+// The table of workloads, and scaling.
 
 import { scale } from "./api.js";
 import { duration, millis } from "./kube.js";
 import { Table, byName, clone, setMoment, write } from "./table.js";
 
-export const desired = (set) => set.spec.replicas ?? 1;
+const SET = {
+  scales: true,
+  desired: ({ spec }) => spec.replicas ?? 1,
+  current: ({ status }) => status?.replicas ?? 0,
+  ready: ({ status }) => status?.readyReplicas ?? 0,
+};
 
-const SCALE = { verb: "patch", group: "apps", resource: "replicasets", subresource: "scale" };
+/** The kinds by resource: what their numbers of pods are, and whether users set them. */
+const KINDS = {
+  deployments: { ...SET, kind: "Deployment" },
+  statefulsets: { ...SET, kind: "StatefulSet" },
+  replicasets: { ...SET, kind: "ReplicaSet" },
+  daemonsets: {
+    kind: "DaemonSet",
+    scales: false, // one pod for each node
+    desired: ({ status }) => status?.desiredNumberScheduled ?? 0,
+    current: ({ status }) => status?.currentNumberScheduled ?? 0,
+    ready: ({ status }) => status?.numberReady ?? 0,
+  },
+};
+
+export const RESOURCES = Object.keys(KINDS);
+
+const scaling = (resource) => ({ verb: "patch", group: "apps", resource, subresource: "scale" });
+const owner = ({ metadata }) => metadata.ownerReferences?.find((ref) => ref.controller);
+
+/** Whether it is a ReplicaSet that a Deployment keeps only to be able to return to it. */
+export function isRetired({ obj, resource }) {
+  const { desired, current } = KINDS[resource];
+  return owner(obj) !== undefined && desired(obj) === 0 && current(obj) === 0;
+}
 
 /**
  * say(text) announces results to screen readers; may is that of Permissions.
  */
-export function setTable(section, sets, say, may) {
-  return new Table(section, sets, {
-    row: (item) => setRow(item, say, may),
+export function workloadTable(section, workloads, say, may) {
+  return new Table(section, workloads, {
+    row: (item) => workloadRow(item, say, may),
     order: byName,
-    text: ({ obj }) => `${obj.metadata.name} ${obj.metadata.namespace}`,
+    text: ({ obj, resource }) => `${obj.metadata.name} ${obj.metadata.namespace} ${KINDS[resource].kind}`,
   });
 }
 
-function setRow(first, say, may) {
-  const { root, parts } = clone("set-row");
+function workloadRow(first, say, may) {
+  const { root, parts } = clone("workload-row");
+  const { kind, scales, desired, current, ready } = KINDS[first.resource];
   const { name, namespace, creationTimestamp } = first.obj.metadata;
   write(parts.name, name);
+  write(parts.kind, kind);
   write(parts.namespace, namespace);
   setMoment(parts.age, millis(creationTimestamp));
-  const scaler = new Scaler(parts, name, say);
+  const scaler = scales ? new Scaler(parts, first, say) : null;
   return {
     root,
     item: first,
     update({ obj }) {
-      const { replicas = 0, readyReplicas = 0 } = obj.status ?? {};
-      write(parts.current, replicas);
-      write(parts.ready, readyReplicas);
-      parts.ready.classList.toggle("short", readyReplicas < desired(obj));
-      const owner = obj.metadata.ownerReferences?.find((ref) => ref.controller); // it would set its size again
-      const fixed = owner !== undefined || !may(SCALE, namespace);
+      write(parts.current, current(obj));
+      write(parts.ready, ready(obj));
+      parts.ready.classList.toggle("short", ready(obj) < desired(obj));
+      const ref = owner(obj); // it would set the number again
+      const fixed = !scales || ref !== undefined || !may(scaling(first.resource), namespace);
       parts.form.hidden = fixed;
       parts.fixed.hidden = !fixed;
-      parts.fixed.title = owner ? `Set by ${owner.kind} ${owner.name}` : "";
+      parts.fixed.title = ref ? `Set by ${ref.kind} ${ref.name}` : scales ? "" : "One pod for each node that it selects";
       write(parts.fixed, desired(obj));
-      scaler.show(obj);
+      scaler?.show(obj);
     },
     tick: (_, at) => write(parts.age, duration(at - millis(creationTimestamp))),
   };
@@ -55,13 +84,16 @@ class Scaler {
   #set;
   #parts;
   #name;
+  #resource;
   #say;
   #asked = null; // not confirmed yet
   #busy = false;
 
-  constructor(parts, name, say) {
+  constructor(parts, { obj, resource }, say) {
+    const { name } = obj.metadata;
     this.#parts = parts;
     this.#name = name;
+    this.#resource = resource;
     this.#say = say;
     const { less, more, want, form } = parts;
     less.setAttribute("aria-label", `One pod less for ${name}`);
@@ -86,7 +118,7 @@ class Scaler {
   }
 
   #goal() {
-    return this.#asked ?? desired(this.#set);
+    return this.#asked ?? SET.desired(this.#set);
   }
 
   #typed() {
@@ -128,7 +160,7 @@ class Scaler {
     while (this.#asked !== null) {
       const replicas = this.#asked;
       try {
-        await scale(this.#set, replicas);
+        await scale(this.#resource, this.#set, replicas);
         this.#set = { ...this.#set, spec: { ...this.#set.spec, replicas } };
         this.#say(`${this.#name} is scaled to ${replicas}`);
         if (this.#asked === replicas) this.#asked = null;
