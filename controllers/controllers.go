@@ -8,6 +8,7 @@ package controllers
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +82,9 @@ type Config struct {
 	EventTTL  metav1.Duration `json:"eventTTL"`
 	MaxEvents int             `json:"maxEvents"`
 
+	// Services are the controllers of Services' endpoints.
+	Services Services `json:"services"`
+
 	// RootCA is published in every namespace, PEM; empty: not published.
 	RootCA []byte `json:"-"`
 	// ClockSet sends when the clock was set or the machine has slept, until ctx ends; nil:
@@ -116,6 +120,10 @@ type Entry struct {
 
 // All lists the controllers in the order of their start.
 func All() []Entry {
+	return slices.Concat(controllers(), serviceControllers())
+}
+
+func controllers() []Entry {
 	return []Entry{
 		{Name: scheduler.Name, Aliases: []string{"default-scheduler"}, Component: scheduler.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {

@@ -23,7 +23,7 @@ func endpointsResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.Endpoints,
 		Kind:       "Endpoints",
-		Inert:      "nothing forwards traffic to endpoints; only the API server's proxy reads them",
+		Controller: "endpointslicemirroring",
 		Namespaced: true,
 		ShortNames: []string{"ep"},
 		Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",

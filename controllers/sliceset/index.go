@@ -1,0 +1,153 @@
+package sliceset
+
+import (
+	"strconv"
+	"sync"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+)
+
+// Index holds the slices that one controller manages, by the Service that they belong to. A slice that was just
+// written is in it at once, and its event wakes nothing.
+type Index struct {
+	managedBy string
+
+	mu      sync.Mutex // guards what follows
+	of      map[follow.Key]map[string]*discoveryv1.EndpointSlice
+	writing map[follow.Key]map[string]int64 // events during the writes of a Service: revisions by name
+}
+
+// gone is the revision of a deletion.
+const gone = -1
+
+// NewIndex returns an empty Index of the slices with a value of the label endpointslice.kubernetes.io/managed-by.
+func NewIndex(managedBy string) *Index {
+	return &Index{managedBy: managedBy, of: map[follow.Key]map[string]*discoveryv1.EndpointSlice{}, writing: map[follow.Key]map[string]int64{}}
+}
+
+// Of returns the slices of a Service, in no order.
+func (x *Index) Of(service follow.Key) []*discoveryv1.EndpointSlice {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := make([]*discoveryv1.EndpointSlice, 0, len(x.of[service]))
+	for _, slice := range x.of[service] {
+		out = append(out, slice)
+	}
+	return out
+}
+
+// Len returns the number of slices.
+func (x *Index) Len() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	for _, set := range x.of {
+		n += len(set)
+	}
+	return n
+}
+
+// OnSlice records a change of a slice, and wakes its Service unless this process made the change.
+func (x *Index) OnSlice(old, new client.Object) []follow.Key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	was, wasOurs := x.service(old)
+	is, isOurs := x.service(new)
+	var keys []follow.Key
+	if wasOurs && (!isOurs || is != was) && x.leave(was, old) && x.foreign(was, old.GetName(), gone) {
+		keys = append(keys, was)
+	}
+	if isOurs && x.enter(is, new.(*discoveryv1.EndpointSlice)) && x.foreign(is, new.GetName(), revision(new)) {
+		keys = append(keys, is)
+	}
+	return keys
+}
+
+// service returns the Service of a slice that the controller manages.
+func (x *Index) service(obj client.Object) (follow.Key, bool) {
+	slice, _ := obj.(*discoveryv1.EndpointSlice)
+	if slice == nil || slice.Labels[discoveryv1.LabelManagedBy] != x.managedBy {
+		return follow.Key{}, false
+	}
+	name := slice.Labels[discoveryv1.LabelServiceName]
+	return follow.Key{Namespace: slice.Namespace, Name: name}, name != ""
+}
+
+// enter adds a slice; false if the Index has this state of it already, or a later one. mu is held.
+func (x *Index) enter(service follow.Key, slice *discoveryv1.EndpointSlice) bool {
+	set := x.of[service]
+	if known := set[slice.Name]; known != nil && known.UID == slice.UID && revision(known) >= revision(slice) {
+		return false
+	}
+	if set == nil {
+		set = map[string]*discoveryv1.EndpointSlice{}
+		x.of[service] = set
+	}
+	set[slice.Name] = slice
+	return true
+}
+
+// leave removes a slice; false if the Index does not have it. mu is held.
+func (x *Index) leave(service follow.Key, slice client.Object) bool {
+	set := x.of[service]
+	if known := set[slice.GetName()]; known == nil || known.UID != slice.GetUID() {
+		return false
+	}
+	if delete(set, slice.GetName()); len(set) == 0 {
+		delete(x.of, service)
+	}
+	return true
+}
+
+// foreign reports whether a change wakes the Service. While the Service's slices are written, end decides. mu is
+// held.
+func (x *Index) foreign(service follow.Key, name string, revision int64) bool {
+	seen, writing := x.writing[service]
+	if writing {
+		seen[name] = revision
+	}
+	return !writing
+}
+
+// begin starts the writes of a Service.
+func (x *Index) begin(service follow.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing[service] = map[string]int64{}
+}
+
+// end finishes the writes of a Service, and reports whether others changed its slices meanwhile.
+func (x *Index) end(service follow.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	others := len(x.writing[service]) > 0
+	delete(x.writing, service)
+	return others
+}
+
+// wrote records a slice that was created or updated.
+func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.enter(service, slice)
+	if x.writing[service][slice.Name] == revision(slice) {
+		delete(x.writing[service], slice.Name)
+	}
+}
+
+// deleted records a slice that does not exist any more.
+func (x *Index) deleted(service follow.Key, slice *discoveryv1.EndpointSlice) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.leave(service, slice)
+	delete(x.writing[service], slice.Name)
+}
+
+// revision returns the number of an object's resourceVersion.
+func revision(obj client.Object) int64 {
+	n, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+	return n
+}

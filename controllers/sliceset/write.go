@@ -1,0 +1,97 @@
+package sliceset
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/servicestate"
+)
+
+// Writer carries out plans.
+type Writer struct {
+	Client client.Client
+	Index  *Index
+	// Changed counts writes by operation: create, update, delete; nil: nobody counts.
+	Changed func(operation string)
+}
+
+// Apply carries out the plan for the slices of a Service. at is the time of the change that caused it, zero if it
+// is not known. again: others have changed slices of the Service meanwhile. An error leaves the rest of the plan
+// undone; the next plan starts from the slices that exist then.
+func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan, at time.Time) (again bool, err error) {
+	if len(p.Create)+len(p.Update)+len(p.Delete) == 0 {
+		return false, nil
+	}
+	w.Index.begin(service)
+	err = w.write(ctx, service, o, p, at)
+	return w.Index.end(service), err
+}
+
+func (w Writer) write(ctx context.Context, service follow.Key, o Owner, p Plan, at time.Time) error {
+	if o.Object.GetDeletionTimestamp() != nil {
+		p.Create = nil // the garbage collector would delete them
+	}
+	for _, slice := range p.Create {
+		slice.Annotations = servicestate.Stamp(slice.Annotations, at)
+		stored, err := w.Client.Create(ctx, slice)
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("failed to create EndpointSlice for %s %s/%s: %w", o.Kind.Kind, service.Namespace, service.Name, err)
+		}
+		w.Index.wrote(service, stored.(*discoveryv1.EndpointSlice))
+		w.count("create")
+	}
+	for _, slice := range p.Update {
+		slice.Annotations = servicestate.Stamp(slice.Annotations, at)
+		stored, err := client.Update(ctx, w.Client, slice, "", func(cur *discoveryv1.EndpointSlice) error { return replace(cur, slice) })
+		if apierrors.IsNotFound(err) {
+			w.Index.deleted(service, slice)
+		}
+		if err != nil {
+			return fmt.Errorf("failed to update %s EndpointSlice for %s %s/%s: %w", slice.Name, o.Kind.Kind, service.Namespace, service.Name, err)
+		}
+		w.Index.wrote(service, stored)
+		w.count("update")
+	}
+	return w.Delete(ctx, service, p.Delete)
+}
+
+// replace makes cur what a plan wants, unless it has changed since.
+func replace(cur, next *discoveryv1.EndpointSlice) error {
+	if cur.UID != next.UID || cur.ResourceVersion != next.ResourceVersion {
+		return apierrors.NewConflict(client.EndpointSlices.GroupResource(), next.Name, fmt.Errorf("resourceVersion is %s, not %s", cur.ResourceVersion, next.ResourceVersion))
+	}
+	cur.Labels, cur.Annotations, cur.Ports, cur.Endpoints = next.Labels, next.Annotations, next.Ports, next.Endpoints
+	return nil
+}
+
+// Delete deletes slices of a Service.
+func (w Writer) Delete(ctx context.Context, service follow.Key, all []*discoveryv1.EndpointSlice) error {
+	for _, slice := range all {
+		_, err := w.Client.Delete(ctx, client.RefOf(slice), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))})
+		switch {
+		case err == nil:
+			w.count("delete")
+		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+			return fmt.Errorf("failed to delete %s EndpointSlice for %s/%s: %w", slice.Name, service.Namespace, service.Name, err)
+		}
+		w.Index.deleted(service, slice)
+	}
+	return nil
+}
+
+func (w Writer) count(operation string) {
+	if w.Changed != nil {
+		w.Changed(operation)
+	}
+}
