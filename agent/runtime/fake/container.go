@@ -33,7 +33,7 @@ type containerService struct {
 }
 
 // container is one attempt of one container. The fields above state never change,
-// except for the resources in config; containerService.mu guards the others.
+// except for the resources in config and the meter; containerService.mu guards the others.
 type container struct {
 	id        string
 	config    *cri.ContainerConfig
@@ -42,6 +42,7 @@ type container struct {
 	logPath   string
 	files     *files.Files
 	createdAt time.Time
+	meter     meter // has its own lock
 
 	state                 cri.ContainerState
 	process               *process // nil: never started

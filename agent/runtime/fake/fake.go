@@ -60,8 +60,8 @@ type Config struct {
 	// ends, to simulate a runtime that does not answer.
 	Block func(ctx context.Context, op, id string)
 
-	// Stats returns the usage of a container, with its attributes; nil: the runtime
-	// has no statistics. It must not call the Runtime.
+	// Stats returns the usage of a container; nil: only containers whose program pretends
+	// to use CPU or memory have statistics. It must not call the Runtime.
 	Stats func(of *cri.ContainerAttributes) *cri.ContainerStats
 
 	// Handlers and Features are reported by Status; Handlers includes the default one.

@@ -206,11 +206,16 @@ func (m *machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return m.container.sandbox.endpoint.Dial(ctx, network, address)
 }
 
-// Allocate takes no memory. It kills the container with errOOM if bytes exceed its limit.
+// Load uses no CPU, but counts as if it did.
+func (m *machine) Load(millicores int64) (func(), error) {
+	return m.container.meter.add(m.containers.gate.clock, millicores*1e6, 0), nil
+}
+
+// Allocate takes no memory, but counts as if it did. It kills the container with errOOM if bytes exceed its limit.
 func (m *machine) Allocate(bytes int64) (func(), error) {
 	limit := m.container.config.GetLinux().GetResources().GetMemoryLimitInBytes()
 	if p, running := m.containers.running(m.container); running && limit > 0 && bytes > limit {
 		p.kill(errOOM)
 	}
-	return func() {}, nil
+	return m.container.meter.add(m.containers.gate.clock, 0, bytes), nil
 }

@@ -40,6 +40,7 @@ func commands() map[string]command {
 		"get":         {(*run).get, 1, 1},
 		"api":         {(*run).api, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
+		"load":        {(*run).load, 1, 1},
 		"do":          {(*run).do, 1, math.MaxInt},
 		"not":         {(*run).not, 1, math.MaxInt},
 	}
@@ -271,6 +272,21 @@ func (r *run) alloc(ctx context.Context, args []string) int {
 	}
 	defer release()
 	r.logf("using %d MiB", mib)
+	code, _ := r.pause(ctx, -1)
+	return code
+}
+
+func (r *run) load(ctx context.Context, args []string) int {
+	millicores, err := strconv.ParseInt(args[0], 10, 32)
+	if err != nil || millicores < 0 {
+		return r.misused(fmt.Errorf("invalid number of millicores: %s", args[0]))
+	}
+	release, err := r.System.Load(millicores)
+	if err != nil {
+		return r.failed(err)
+	}
+	defer release()
+	r.logf("using %d millicores", millicores)
 	code, _ := r.pause(ctx, -1)
 	return code
 }

@@ -19,6 +19,7 @@
 //	get URL                    print an HTTP server's response
 //	api PATH                   print the API server's response to the pod's service account
 //	alloc MIB                  use that much memory and wait
+//	load MILLICORES            use that much of a core and wait
 //	do COMMAND then COMMAND …  run commands one after the other until one fails
 //	not COMMAND                fail if the command succeeds
 //

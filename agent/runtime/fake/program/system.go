@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"time"
 )
 
 // System is the machine of the program.
@@ -17,6 +18,8 @@ type System interface {
 	WriteFile(name string, data []byte) error
 	Listen(network, address string) (net.Listener, error)
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
+	// Load uses CPU until release is called.
+	Load(millicores int64) (release func(), err error)
 	// Allocate takes memory until release is called.
 	Allocate(bytes int64) (release func(), err error)
 }
@@ -52,6 +55,30 @@ func (Host) ReadDir(name string) (names []string, err error) {
 // Dial implements System.
 func (Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// loadPeriod is the time in which Load is busy for its share.
+const loadPeriod = 10 * time.Millisecond
+
+// Load uses at most one core.
+func (Host) Load(millicores int64) (func(), error) {
+	busy := min(loadPeriod*time.Duration(millicores)/1000, loadPeriod)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		pause := time.NewTicker(loadPeriod)
+		defer pause.Stop()
+		for {
+			for began := time.Now(); time.Since(began) < busy; {
+			}
+			select {
+			case <-stop:
+				return
+			case <-pause.C:
+			}
+		}
+	}()
+	return func() { close(stop); <-ended }, nil
 }
 
 // Allocate touches every page, because the kernel counts only those.
