@@ -51,6 +51,8 @@ type Config struct {
 	TerminatedPodGCThreshold int `json:"terminatedPodGCThreshold"`
 	// ConcurrentReplicaSetSyncs is --concurrent-replicaset-syncs; 0 means 5.
 	ConcurrentReplicaSetSyncs int `json:"concurrentReplicaSetSyncs"`
+	// ConcurrentRCSyncs is --concurrent-rc-syncs; 0 means 5.
+	ConcurrentRCSyncs int `json:"concurrentRCSyncs"`
 	// ConcurrentDeploymentSyncs is --concurrent-deployment-syncs; 0 means 5.
 	ConcurrentDeploymentSyncs int `json:"concurrentDeploymentSyncs"`
 	// ConcurrentDaemonSetSyncs is --concurrent-daemonset-syncs; 0 means 2.
@@ -135,6 +137,13 @@ func controllers() []Entry {
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return replicaset.New(d, e, replicaset.Config{Workers: c.ConcurrentReplicaSetSyncs})
+			}},
+		{Name: replicaset.ReplicationControllers, Aliases: []string{"replicationcontroller-controller"}, Component: replicaset.ReplicationControllersComponent,
+			Settings: func(c *Config) []Setting {
+				return []Setting{number(&c.ConcurrentRCSyncs, "concurrent-rc-syncs", 5, 1, "Number of ReplicationControllers that are synced concurrently.")}
+			},
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return replicaset.NewReplicationControllers(d, e, replicaset.Config{Workers: c.ConcurrentRCSyncs})
 			}},
 		{Name: deployment.Name, Aliases: []string{"deployment-controller"}, Component: deployment.Component,
 			Settings: func(c *Config) []Setting {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -13,21 +12,21 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// claims are those of ReplicaSets on pods.
-func claims(c client.Client) owned.Claims[*corev1.Pod] {
-	return owned.Claims[*corev1.Pod]{Client: c, Kind: appsv1.SchemeGroupVersion.WithKind(kind), Adoptive: podstate.Active}
+// claims are those of a kind on pods.
+func (k kind) claims(c client.Client) owned.Claims[*corev1.Pod] {
+	return owned.Claims[*corev1.Pod]{Client: c, Kind: k.gvk, Adoptive: podstate.Active}
 }
 
 // claim returns the pods of rs, finished ones left out and terminating ones
 // kept, after adopting and releasing what must be.
-func (r *run) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) {
-	return r.claims.Of(ctx, rs, selector, slices.DeleteFunc(pods, podstate.Finished))
+func (r *run) claim(ctx context.Context, rs set, selector labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	return r.claims.Of(ctx, rs.stored, selector, slices.DeleteFunc(pods, podstate.Finished))
 }
 
 // claimStored is claim of what the API has: the index may not know yet of pods that
 // are older than rs, since nothing orders what the two watches tell. Pods are neither
 // made nor deleted without this look.
-func (r *run) claimStored(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.Selector) ([]*corev1.Pod, error) {
+func (r *run) claimStored(ctx context.Context, rs set, selector labels.Selector) ([]*corev1.Pod, error) {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
 	if err != nil {
 		return nil, err

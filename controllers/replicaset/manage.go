@@ -6,11 +6,9 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
 	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
@@ -18,8 +16,8 @@ import (
 
 // manage makes or deletes pods, at most 500, and returns the active ones that it
 // did not delete.
-func (r *run) manage(ctx context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod) ([]*corev1.Pod, error) {
-	diff := desired(rs) - len(active)
+func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
+	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
 	case diff > 0:
 		return active, r.scaleUp(ctx, rs, min(diff, burst))
@@ -31,11 +29,11 @@ func (r *run) manage(ctx context.Context, rs *appsv1.ReplicaSet, active []*corev
 
 // scaleUp creates n pods, slowly at first: when creation fails for a reason that
 // all share, few requests are wasted.
-func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
-	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("replicaset", rs.Name), zap.Int("count", n))
+func (r *run) scaleUp(ctx context.Context, rs set, n int) error {
+	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
 	r.expected.expectCreations(rs.UID, n)
 	made, err := owned.SlowStart(n, func(int) error {
-		err := r.control.Create(ctx, rs, owned.NewPod(rs, r.claims.Ref(rs), &rs.Spec.Template))
+		err := r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.claims.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
 			return nil // it ends with its namespace; the expectation need not be met
 		}
@@ -46,7 +44,7 @@ func (r *run) scaleUp(ctx context.Context, rs *appsv1.ReplicaSet, n int) error {
 }
 
 // scaleDown deletes the n pods that will be missed least.
-func (r *run) scaleDown(ctx context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
+func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
 	now := r.deps.Clock.Now()
 	ranked := podstate.Rank(active, r.perNode(ctx, rs), now)
 	victims := ranked[:n]
@@ -60,8 +58,8 @@ func (r *run) scaleDown(ctx context.Context, rs *appsv1.ReplicaSet, active []*co
 	return slices.Clone(ranked[n:]), errors.Join(errs...)
 }
 
-func (r *run) delete(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	err := r.control.Delete(ctx, rs, pod)
+func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
+	err := r.control.Delete(ctx, rs.stored, pod)
 	if err != nil {
 		r.expected.deleted(rs.UID, podKey(pod)) // no event will come
 	}
@@ -73,7 +71,7 @@ func (r *run) delete(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod
 
 // perNode counts, by node, the active pods of rs and of the ReplicaSets that have
 // the same owner.
-func (r *run) perNode(ctx context.Context, rs *appsv1.ReplicaSet) map[string]int {
+func (r *run) perNode(ctx context.Context, rs set) map[string]int {
 	count := map[string]int{}
 	for _, sibling := range r.siblings(ctx, rs) {
 		active, _ := split(r.pods.Of(sibling))
@@ -86,17 +84,17 @@ func (r *run) perNode(ctx context.Context, rs *appsv1.ReplicaSet) map[string]int
 	return count
 }
 
-// siblings are the ReplicaSets with the same controller as rs, itself included.
-func (r *run) siblings(ctx context.Context, rs *appsv1.ReplicaSet) []*appsv1.ReplicaSet {
+// siblings are the sets with the same controller as rs, itself included.
+func (r *run) siblings(ctx context.Context, rs set) []set {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil {
-		return []*appsv1.ReplicaSet{rs}
+		return []set{rs}
 	}
-	all, err := client.List[*appsv1.ReplicaSet](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace})
+	all, err := r.kind.list(ctx, r.deps.Client, rs.Namespace)
 	if err != nil {
-		return []*appsv1.ReplicaSet{rs}
+		return []set{rs}
 	}
-	return slices.DeleteFunc(all, func(s *appsv1.ReplicaSet) bool {
+	return slices.DeleteFunc(all, func(s set) bool {
 		o := metav1.GetControllerOfNoCopy(s)
 		return o == nil || o.UID != owner.UID
 	})

@@ -1,5 +1,6 @@
-// Package replicaset keeps as many pods as each ReplicaSet asks for.
+// Package replicaset keeps as many pods as each ReplicaSet, or each ReplicationController, asks for.
 //
+//   - kind: the two kinds; everything else is written for both.
 //   - expectations: creations and deletions whose watch event is still to come;
 //     while there are any, pods are counted but none is made or deleted.
 //   - claim: which pods a ReplicaSet owns, adopts and releases.
@@ -8,6 +9,7 @@ package replicaset
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,15 +30,20 @@ const Name = "replicaset"
 // Component is the source of its events.
 const Component = "replicaset-controller"
 
+// Name of the controller of ReplicationControllers, and the source of its events.
 const (
-	kind     = "ReplicaSet"
+	ReplicationControllers          = "replicationcontroller"
+	ReplicationControllersComponent = "replication-controller"
+)
+
+const (
 	burst    = 500 // most pods made or deleted in one sync (upstream burstReplicas)
 	parallel = 50  // requests at a time; upstream has as many as the batch
 )
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-replicaset-syncs, 0 means upstream's 5
+	Workers int // --concurrent-replicaset-syncs or --concurrent-rc-syncs, 0 means upstream's 5
 }
 
 // Controller keeps ReplicaSets at their size.
@@ -44,37 +51,51 @@ type Controller struct {
 	deps     follow.Deps
 	events   record.Eventer
 	cfg      Config
+	kind     kind
 	sortings *prometheus.HistogramVec
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metrics.
+// New makes the controller of ReplicaSets and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
+	return newController(deps, events, cfg, replicaSets())
+}
+
+// NewReplicationControllers makes the controller of ReplicationControllers, which has the same metrics.
+func NewReplicationControllers(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
+	return newController(deps, events, cfg, replicationControllers())
+}
+
+func newController(deps follow.Deps, events record.Eventer, cfg Config, k kind) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 5
 	}
-	c := &Controller{deps: deps, events: events, cfg: cfg,
+	c := &Controller{deps: deps, events: events, cfg: cfg, kind: k,
 		sortings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "replicaset_controller_sorting_deletion_age_ratio",
 			Help:    "Age of a deleted pod over that of the youngest pod that would do, when scaling down.",
 			Buckets: prometheus.ExponentialBuckets(0.25, 2, 6),
 		}, nil),
 	}
-	return c, deps.Metrics.Registerer.Register(c.sortings)
+	err := deps.Metrics.Registerer.Register(c.sortings)
+	if again, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		c.sortings, err = again.ExistingCollector.(*prometheus.HistogramVec), nil // the other kind's
+	}
+	return c, err
 }
 
 // Name implements follow.Controller.
-func (c *Controller) Name() string { return Name }
+func (c *Controller) Name() string { return c.kind.name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, claims: claims(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
+	r := &run{Controller: c, claims: c.kind.claims(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
 	return follow.New(c.deps, follow.Config[follow.Key]{
-		Name:    Name,
+		Name:    c.kind.name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: follow.Plain(r.onReplicaSet)},
+			{Selector: client.Selector{Resource: c.kind.resource}, Keys: follow.Plain(r.onSet)},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
 		},
 		Reconcile: r.reconcile,
@@ -90,9 +111,9 @@ type run struct {
 	expected *expectations
 }
 
-// reconcile is one sync of a ReplicaSet: its pods first, its status always.
+// reconcile is one sync of a set: its pods first, its status always.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, key.Namespace, key.Name)
+	rs, err := r.kind.get(ctx, r.deps.Client, key)
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
@@ -111,7 +132,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	active, terminating := split(mine)
 	var manageErr error
-	if settled && rs.DeletionTimestamp == nil && len(active) != desired(rs) {
+	if settled && rs.DeletionTimestamp == nil && len(active) != desired(rs.ReplicaSet) {
 		if mine, err = r.claimStored(ctx, rs, selector); err != nil {
 			return 0, err
 		}

@@ -4,25 +4,23 @@ import (
 	"context"
 	"maps"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
-	"monopod/controllers/owned"
 )
 
-// onReplicaSet wakes the ReplicaSet itself. One that went away, perhaps for
+// onSet wakes the set itself. One that went away, perhaps for
 // another of its name, leaves no expectations behind.
-func (r *run) onReplicaSet(old, new client.Object) []follow.Key {
+func (r *run) onSet(old, new client.Object) []follow.Key {
 	if new == nil {
 		r.expected.forget(old.GetUID())
 	}
 	return follow.OnAny(old, new)
 }
 
-// onPod keeps the index, lowers expectations, and wakes the ReplicaSets whose
+// onPod keeps the index, lowers expectations, and wakes the sets whose
 // pods these are or may become. It may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Pod)
@@ -91,12 +89,12 @@ func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Ke
 	return r.owner(ctx, was.Namespace, before)
 }
 
-// owner finds the ReplicaSet that a reference means.
+// owner finds the set that a reference means.
 func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
-	return owned.Owner[*appsv1.ReplicaSet](ctx, r.deps.Client, kind, namespace, ref)
+	return r.kind.owner(ctx, r.deps.Client, namespace, ref)
 }
 
-// candidates are the ReplicaSets that would adopt an orphan.
+// candidates are the sets that would adopt an orphan.
 func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
-	return owned.Candidates(ctx, r.deps.Client, pod, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })
+	return r.kind.candidates(ctx, r.deps.Client, pod)
 }

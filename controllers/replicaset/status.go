@@ -12,23 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client"
 	"monopod/controllers/podstate"
 )
 
 // report writes the status when it has changed, and returns when the next ready
 // pod becomes available.
-func (r *run) report(ctx context.Context, rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error) (time.Duration, error) {
+func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.Pod, manageErr error) (time.Duration, error) {
 	now := r.deps.Clock.Now()
-	next := statusOf(rs, active, terminating, manageErr, now)
+	next := statusOf(rs.ReplicaSet, active, terminating, manageErr, now)
+	if !r.kind.terminating {
+		next.TerminatingReplicas = nil
+	}
 	if !equality.Semantic.DeepEqual(next, rs.Status) {
-		_, err := client.Update(ctx, r.deps.Client, rs, "status", func(cur *appsv1.ReplicaSet) error {
-			if cur.UID != rs.UID {
-				return apierrors.NewNotFound(client.ReplicaSets.GroupResource(), rs.Name)
-			}
-			next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
-			cur.Status = next
-			return nil
+		err := r.kind.setStatus(ctx, r.deps.Client, rs, func(cur *appsv1.ReplicaSetStatus) {
+			next.ObservedGeneration = max(next.ObservedGeneration, cur.ObservedGeneration)
+			*cur = next
 		})
 		if err != nil && !apierrors.IsNotFound(err) && manageErr == nil {
 			return 0, err

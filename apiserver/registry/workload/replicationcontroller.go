@@ -21,7 +21,7 @@ func replicationControllerResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.ReplicationControllers,
 		Kind:         "ReplicationController",
-		Inert:        "the replicationcontroller controller is not part of this version, so no pod is created",
+		Controller:   "replicationcontroller",
 		Namespaced:   true,
 		ShortNames:   []string{"rc"},
 		Categories:   []string{"all"},
