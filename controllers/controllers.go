@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
+	"monopod/controllers/bootstraptoken"
 	"monopod/controllers/clusterroleaggregation"
 	"monopod/controllers/cronjob"
 	"monopod/controllers/daemonset"
@@ -238,6 +239,14 @@ func controllers() []Entry {
 		{Name: serviceaccounttoken.Name, Aliases: []string{"serviceaccount-token"},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return serviceaccounttoken.New(d, serviceaccounttoken.Config{CA: c.RootCA}), nil
+			}},
+		{Name: bootstraptoken.Cleaner, Aliases: []string{"token-cleaner-controller"},
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+				return bootstraptoken.NewCleaner(d), nil
+			}},
+		{Name: bootstraptoken.Signer, Aliases: []string{"bootstrap-signer-controller"},
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+				return bootstraptoken.NewSigner(d), nil
 			}},
 		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

@@ -1,10 +1,12 @@
 // Package serviceaccounttoken adds a token of the named service account to Secrets of type
-// kubernetes.io/service-account-token, and removes those whose account is gone.
+// kubernetes.io/service-account-token, removes those whose account is gone, and removes Secrets that are gone from the
+// lists of their accounts.
 package serviceaccounttoken
 
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -65,9 +67,9 @@ func ofType() fields.Selector {
 	return fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken))
 }
 
-func ofSecret(_, next client.Object) []account {
+func ofSecret(old, next client.Object) []account {
 	if next == nil {
-		return nil
+		next = old
 	}
 	return []account{{secret: next.GetName(), Key: follow.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
 }
@@ -88,7 +90,9 @@ func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
+	found := false
 	for _, s := range secrets {
+		found = found || s.Name == of.secret
 		if s.Annotations[corev1.ServiceAccountNameKey] != of.Name || of.secret != "" && s.Name != of.secret || s.DeletionTimestamp != nil {
 			continue
 		}
@@ -96,7 +100,26 @@ func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, 
 			return 0, err
 		}
 	}
+	if of.secret != "" && !found {
+		return 0, c.unlist(ctx, of)
+	}
 	return 0, nil
+}
+
+// unlist removes a Secret that is gone from the account's list.
+func (c *Controller) unlist(ctx context.Context, of account) error {
+	is := func(ref corev1.ObjectReference) bool { return ref.Name == of.secret }
+	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, of.Namespace, of.Name)
+	if err == nil && slices.ContainsFunc(sa.Secrets, is) {
+		_, err = client.Update(ctx, c.deps.Client, sa, "", func(sa *corev1.ServiceAccount) error {
+			sa.Secrets = slices.DeleteFunc(sa.Secrets, is)
+			return nil
+		})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // settle completes one Secret, or removes it if its account was replaced.

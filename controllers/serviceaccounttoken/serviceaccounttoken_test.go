@@ -42,6 +42,26 @@ func robotNamed(name string) *corev1.ServiceAccount {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
+func TestAnAccountDoesNotListSecretsThatAreGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		robot := robotNamed("robot")
+		robot.Secrets = []corev1.ObjectReference{{Name: "s"}, {Name: "mine"}}
+		api.Create(robot)
+		deps := api.Deps()
+		deps.Client = issuing{deps.Client}
+		api.Run(New(deps, Config{}))
+		api.Create(secret("s", "robot"))
+		synctest.Wait()
+		api.Delete(secret("s", "robot"), "")
+		synctest.Wait()
+		if sa, _ := apitest.Get[*corev1.ServiceAccount](api, "default", "robot"); len(sa.Secrets) != 1 || sa.Secrets[0].Name != "mine" {
+			t.Errorf("it lists %v", sa.Secrets)
+		}
+	})
+}
+
 func TestSecretsFollowTheirAccounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

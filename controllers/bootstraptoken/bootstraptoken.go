@@ -1,0 +1,117 @@
+// Package bootstraptoken maintains bootstrap tokens: Secrets of the type bootstrap.kubernetes.io/token in
+// kube-system, with which machines join the cluster.
+//
+//   - The cleaner deletes tokens when they expire.
+//   - The signer signs the kubeconfig in the ConfigMap kube-public/cluster-info with each token, so that a machine
+//     that knows a token can trust it.
+package bootstraptoken
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+)
+
+// Names of the controllers, upstream's.
+const (
+	Cleaner = "tokencleaner"
+	Signer  = "bootstrapsigner"
+)
+
+// Names that upstream's k8s.io/cluster-bootstrap/token/api has.
+const (
+	tokenType   = corev1.SecretType("bootstrap.kubernetes.io/token")
+	tokenPrefix = "bootstrap-token-"
+)
+
+// cleaner deletes expired tokens.
+type cleaner struct{ deps follow.Deps }
+
+// NewCleaner returns the controller that deletes expired tokens.
+func NewCleaner(deps follow.Deps) follow.Controller { return &cleaner{deps} }
+
+// Name implements follow.Controller.
+func (c *cleaner) Name() string { return Cleaner }
+
+// Run implements follow.Controller.
+func (c *cleaner) Run(ctx context.Context) error {
+	return follow.New(c.deps, follow.Config[follow.Key]{
+		Name: Cleaner,
+		Sources: []follow.Source[follow.Key]{
+			{Selector: tokens(), Keys: follow.Plain(onToken)},
+		},
+		Reconcile: c.reconcile,
+	}).Run(ctx)
+}
+
+func tokens() client.Selector {
+	return client.Selector{Resource: client.Secrets, Namespace: metav1.NamespaceSystem, Fields: fields.OneTermEqualSelector("type", string(tokenType))}
+}
+
+// onToken wakes tokens that expire.
+func onToken(_, next client.Object) []follow.Key {
+	if next == nil || len(next.(*corev1.Secret).Data["expiration"]) == 0 {
+		return nil
+	}
+	return []follow.Key{follow.KeyOf(next)}
+}
+
+// reconcile deletes a token if it has expired, or comes back when it does.
+func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	s, err := client.Get[*corev1.Secret](ctx, c.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if s.Type != tokenType || s.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	left, expires := expiry(s, c.deps.Clock.Now())
+	if !expires || left > 0 {
+		return left, nil
+	}
+	// The resourceVersion makes it conflict if the time was changed meanwhile.
+	_, err = c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	return 0, err
+}
+
+// expiry returns how long the token is valid; 0: it has expired, or its time cannot be parsed. false: it does not
+// expire.
+func expiry(s *corev1.Secret, now time.Time) (left time.Duration, expires bool) {
+	text := string(s.Data["expiration"])
+	if text == "" {
+		return 0, false
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, true
+	}
+	return max(at.Sub(now), 0), true
+}
+
+// token is a token that may sign.
+type token struct{ id, secret string }
+
+// signing returns the token if it may sign, and how long; 0: without end. Its name, its content and its usage must
+// agree.
+func signing(s *corev1.Secret, now time.Time) (t token, left time.Duration, ok bool) {
+	left, expires := expiry(s, now)
+	t = token{id: string(s.Data["token-id"]), secret: string(s.Data["token-secret"])}
+	id, named := strings.CutPrefix(s.Name, tokenPrefix)
+	ok = named && id == t.id && t.id != "" && t.secret != "" && s.DeletionTimestamp == nil && (!expires || left > 0) &&
+		string(s.Data["usage-bootstrap-signing"]) == "true"
+	return t, left, ok
+}
