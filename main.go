@@ -34,6 +34,7 @@ import (
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/netchange"
 	"monopod/apiserver/process/notify"
 	"monopod/apiserver/registry"
 	"monopod/controllers"
@@ -240,7 +241,9 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	}
 	p.beside = []*follow.Supervisor{
 		p.manager.Supervise(kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
-			return kubernetesservice.New(deps, kubernetesservice.Config{Server: p.Advertised, ClusterIP: p.cfg.API.ServiceRange().First()})
+			return kubernetesservice.New(deps, kubernetesservice.Config{
+				Server: p.Access.Advertised, ClusterIP: p.cfg.API.ServiceRange().First(), Moved: netchange.Watch,
+			})
 		}),
 		p.manager.Supervise("rbac", func(follow.Deps) follow.Controller { return p.Roles() }),
 	}

@@ -13,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -29,12 +31,17 @@ const (
 	// retry is the time after which a failed attempt is repeated (upstream: the
 	// interval of the kubernetesservice controller).
 	retry = 10 * time.Second
+	// settle is how long after a change of the machine's addresses the endpoints are compared with them: one
+	// change of an interface, or the start of a pod, is many.
+	settle = time.Second
 )
 
-// Config of a Controller. Both are required.
+// Config of a Controller.
 type Config struct {
-	Server    netip.AddrPort // address of the API
-	ClusterIP netip.Addr     // of the Service
+	Server    func() (netip.AddrPort, error) // address of the API now
+	ClusterIP netip.Addr                     // of the Service
+	// Moved sends when Server may have another result, until ctx ends; nil: it never has.
+	Moved func(ctx context.Context) <-chan struct{}
 }
 
 // Controller maintains the Service.
@@ -51,23 +58,11 @@ func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: de
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements follow.Controller: it publishes at the start, when somebody deletes the
-// Service, and again after a failure.
+// Run implements follow.Controller: it publishes at the start, when the server's address changes, when somebody
+// deletes the Service or its endpoints, and again after a failure.
 func (c *Controller) Run(ctx context.Context) error {
-	return follow.New(c.deps, follow.Config[string]{
-		Name: Name,
-		Sources: []follow.Source[string]{{
-			Selector: client.Selector{
-				Resource: client.Services, Namespace: metav1.NamespaceDefault,
-				Fields: fields.OneTermEqualSelector("metadata.name", service),
-			},
-			Keys: follow.Plain(func(_, new client.Object) []string {
-				if new != nil {
-					return nil
-				}
-				return []string{service}
-			}),
-		}},
+	cfg := follow.Config[string]{
+		Name:  Name,
 		Start: []string{service},
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
 			if err := c.publish(ctx); err != nil && ctx.Err() == nil {
@@ -76,13 +71,53 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 			return 0, nil
 		},
-	}).Run(ctx)
+	}
+	for _, kind := range []schema.GroupVersionResource{client.Services, client.Endpoints, client.EndpointSlices} {
+		cfg.Sources = append(cfg.Sources, follow.Source[string]{
+			Selector: client.Selector{
+				Resource: kind, Namespace: metav1.NamespaceDefault, Fields: fields.OneTermEqualSelector("metadata.name", service),
+			},
+			Keys: follow.Plain(onDeletion),
+		})
+	}
+	loop := follow.New(c.deps, cfg)
+	ctx, cancel := context.WithCancel(ctx)
+	var err error
+	guard.Together(ctx,
+		func(ctx context.Context) {
+			defer cancel()
+			err = loop.Run(ctx)
+		},
+		func(ctx context.Context) { c.follow(ctx, loop) })
+	return err
+}
+
+// onDeletion wakes the Service when an object is deleted. Other changes may be those of another server over the same
+// etcd, which publishes its own address.
+func onDeletion(_, new client.Object) []string {
+	if new != nil {
+		return nil
+	}
+	return []string{service}
+}
+
+// follow wakes the Service when the machine's addresses have changed.
+func (c *Controller) follow(ctx context.Context, loop *follow.Loop[string]) {
+	if c.cfg.Moved == nil {
+		return
+	}
+	for range c.cfg.Moved(ctx) {
+		loop.AddAfter(settle, service)
+	}
 }
 
 // publish creates or updates the Service, and its Endpoints unless the server listens only on loopback, where
 // pods cannot reach it. It writes only changes.
 func (c *Controller) publish(ctx context.Context) error {
-	server := c.cfg.Server
+	server, err := c.cfg.Server()
+	if err != nil {
+		return err
+	}
 	if err := c.publishService(ctx, int32(server.Port())); err != nil {
 		return err
 	}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -13,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
@@ -42,7 +46,7 @@ func controller(t *testing.T, r *registry.Registry, at string) *Controller {
 		t.Fatal(err)
 	}
 	return New(follow.Deps{Client: r, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
-		Config{Server: netip.MustParseAddrPort(at), ClusterIP: netip.MustParseAddr("10.96.0.1")})
+		Config{Server: func() (netip.AddrPort, error) { return netip.ParseAddrPort(at) }, ClusterIP: netip.MustParseAddr("10.96.0.1")})
 }
 
 func TestPublish(t *testing.T) {
@@ -128,4 +132,57 @@ func TestKeepPublished(t *testing.T) {
 			t.Fatalf("got %+v", ev)
 		}
 	}
+}
+
+// The endpoints follow the address of the server, and are written again when somebody deletes them.
+func TestFollowsTheAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t)
+		var at atomic.Value
+		at.Store("192.0.2.7:6443")
+		moved := make(chan struct{})
+		c := controller(t, r, "")
+		c.cfg.Server = func() (netip.AddrPort, error) { return netip.ParseAddrPort(at.Load().(string)) }
+		c.cfg.Moved = func(ctx context.Context) <-chan struct{} {
+			context.AfterFunc(ctx, func() { close(moved) })
+			return moved
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		check := func(want string) {
+			t.Helper()
+			time.Sleep(2 * settle)
+			synctest.Wait()
+			e, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", service)
+			if err != nil || e.Subsets[0].Addresses[0].IP != want {
+				t.Errorf("%v, %+v, want %s", err, e, want)
+			}
+			slice, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", service)
+			if err != nil || slice.Endpoints[0].Addresses[0] != want {
+				t.Errorf("%v, %+v, want %s", err, slice, want)
+			}
+		}
+		check("192.0.2.7")
+		at.Store("192.0.2.8:6443")
+		moved <- struct{}{}
+		check("192.0.2.8")
+		before := r.Revision()
+		moved <- struct{}{}
+		check("192.0.2.8")
+		if r.Revision() != before {
+			t.Error("an address that is the same was written")
+		}
+		for _, kind := range []schema.GroupVersionResource{client.Endpoints, client.EndpointSlices} {
+			if _, err := r.Delete(t.Context(), client.Ref{Resource: kind, Namespace: "default", Name: service}, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			check("192.0.2.8")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
