@@ -23,6 +23,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/loader"
 	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release"
+	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
@@ -58,7 +59,11 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		return put(cfg, verb, name, ch, values(rest[1:]))
+		set, err := values(rest[1:])
+		if err != nil {
+			return err
+		}
+		return put(cfg, verb, name, ch, set)
 	case "rollback":
 		r := action.NewRollback(cfg)
 		r.WaitStrategy, r.Timeout, r.ServerSideApply = kube.StatusWatcherStrategy, waitTime, "auto"
@@ -75,13 +80,9 @@ func run(args []string) error {
 	return fmt.Errorf("%s is not known", verb)
 }
 
-func values(pairs []string) map[string]any {
-	all := map[string]any{}
-	for _, pair := range pairs {
-		key, value, _ := strings.Cut(pair, "=")
-		all[key] = value
-	}
-	return all
+// values reads KEY=VALUE as --set does: a.b=c is a nested value.
+func values(pairs []string) (map[string]any, error) {
+	return strvals.Parse(strings.Join(pairs, ","))
 }
 
 func put(cfg *action.Configuration, verb, name string, ch chart.Charter, values map[string]any) error {
