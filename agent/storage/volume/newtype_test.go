@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,5 +128,25 @@ func TestTypesAreFields(t *testing.T) {
 		if _, ok := api.All()[name]; !ok {
 			t.Errorf("the node mounts %s, of which the API knows nothing", name)
 		}
+	}
+}
+
+// The API warns about exactly those PersistentVolumes that the node does not mount.
+func TestPersistentTypesAreTheSameInBothHalves(t *testing.T) {
+	t.Parallel()
+	source := reflect.TypeFor[corev1.PersistentVolumeSource]()
+	fields := map[string]bool{}
+	for f := range source.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields[name] = true
+	}
+	for name := range api.AllPersistent() {
+		if !fields[name] {
+			t.Errorf("a PersistentVolume has no field %s", name)
+		}
+	}
+	mounted := slices.Sorted(maps.Keys(volume.AllPersistent()))
+	if warned := api.AllPersistent().Mounted(); !slices.Equal(warned, mounted) {
+		t.Errorf("the API expects the node to mount %v, it mounts %v", warned, mounted)
 	}
 }

@@ -14,26 +14,25 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// Type is all that the node knows of one type of volume. It has Files or SetUp; a
-// function is called only with a volume of the type. Nothing of a type is needed to
-// unmount it: Set.Unmount goes by what is on the disk.
+// Type is all that the node knows about one type of volume. It has Files or SetUp. Its
+// functions are called only with a volume of the type. Unmounting needs nothing of a type:
+// Set.Unmount uses what is on the disk.
 type Type struct {
-	// Plugin is upstream's name of what sets up the volume, for metrics and the folder
-	// below that of the pod; empty: only the PersistentVolume says it, or nothing lies
-	// there.
+	// Plugin is upstream's name of the volume plugin, for metrics and the volume's folder;
+	// empty: the PersistentVolume decides, or the volume has no folder.
 	Plugin string
-	// Files are what the volume shows. They are read again when the pod, or something
-	// that it refers to, has changed.
+	// Files returns the content of the volume. It is called again when the pod, or an
+	// object that it refers to, has changed.
 	Files func(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (Files, error)
-	// Secret says that the files must stay off the disk; nil: they need not.
+	// Secret reports whether the files must not be on the disk; nil: never.
 	Secret func(v *corev1.VolumeSource) bool
-	// SetUp makes the volume if it is not there and returns where it lies. It may be
-	// called again. *plugin is Plugin, and may become what is behind the volume.
+	// SetUp creates the volume unless it exists and returns its path. It may be called
+	// again. *plugin is Plugin; SetUp may set it to the plugin of a PersistentVolume.
 	SetUp func(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts, plugin *string) (string, error)
-	// ReadOnly says whether containers may only ever read the volume; nil: they may write.
+	// ReadOnly reports whether containers may only read the volume; nil: they may write.
 	ReadOnly func(v *corev1.VolumeSource) bool
-	// Usage says whether what the volume holds counts as the pod's usage of the node's
-	// disk, and up to which limit; nil: it does not, or there is no limit.
+	// Usage reports whether the volume counts as ephemeral storage of the pod, and its size
+	// limit; a nil limit: none; nil: it does not count.
 	Usage func(v *corev1.VolumeSource) (limit *resource.Quantity, counts bool)
 }
 
@@ -41,7 +40,7 @@ type Type struct {
 // corev1.VolumeSource. The node mounts no others.
 type Types map[string]Type
 
-// All are the types that the node mounts. The caller must not modify them.
+// All returns the types that the node mounts. The caller must not modify them.
 func All() Types { return all }
 
 var all = Types{
@@ -56,17 +55,19 @@ var all = Types{
 	"secret":                {Plugin: plugins + "secret", Files: secret, Secret: always, ReadOnly: always},
 }
 
-// Persistent is likewise of one type of PersistentVolume behind a claim.
+// Persistent is all that the node knows about one type of PersistentVolume.
 type Persistent struct {
 	Plugin string
 	// Path is the path of the volume on this machine.
 	Path func(v *corev1.PersistentVolumeSource) string
-	// SetUp makes a volume with a file system usable and returns where it lies.
+	// SetUp mounts a volume with a file system and returns its path.
 	SetUp func(s *Set, pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.Pod) (string, error)
 }
 
-// persistent are the types of PersistentVolumes that the node mounts, by their names in
-// corev1.PersistentVolumeSource.
+// AllPersistent returns the types of PersistentVolumes that the node mounts, by the JSON names
+// of the fields of corev1.PersistentVolumeSource. The caller must not modify them.
+func AllPersistent() map[string]Persistent { return persistent }
+
 var persistent = map[string]Persistent{
 	"hostPath": {hostPathPlugin, func(v *corev1.PersistentVolumeSource) string { return v.HostPath.Path }, hostPathBehind},
 	"local":    {localPlugin, func(v *corev1.PersistentVolumeSource) string { return v.Local.Path }, (*Set).local},
@@ -81,15 +82,15 @@ const (
 
 func always(*corev1.VolumeSource) bool { return true }
 
-// of is the type of a volume.
+// of returns the type of a volume.
 func (t Types) of(v *corev1.Volume) Type { return t[typeOf(&v.VolumeSource)] }
 
-// Plugin is upstream's name of what sets up a volume; empty for a claim, which only its
-// PersistentVolume tells, and for what nothing here sets up.
+// Plugin returns upstream's name of the volume plugin; empty for a claim, whose
+// PersistentVolume decides, and for types that the node does not mount.
 func (t Types) Plugin(v *corev1.Volume) string { return t.of(v).Plugin }
 
-// Usage says whether what a volume holds counts as the pod's usage of the node's disk,
-// and up to which limit; nil: there is none.
+// Usage reports whether a volume counts as ephemeral storage of the pod, and its size limit;
+// nil: none.
 func (t Types) Usage(v *corev1.Volume) (limit *resource.Quantity, counts bool) {
 	if f := t.of(v).Usage; f != nil {
 		return f(&v.VolumeSource)
@@ -97,16 +98,16 @@ func (t Types) Usage(v *corev1.Volume) (limit *resource.Quantity, counts bool) {
 	return nil, false
 }
 
-// Dir is where a volume lies below the folder of its pod, if it lies there.
+// Dir returns the path of a volume below the folder of its pod, for types that have one.
 func (t Types) Dir(pod string, v *corev1.Volume) string { return folder(pod, t.Plugin(v), v.Name) }
 
-// folder is that of a volume, as kubelet lays them out.
+// folder returns the path of a volume in kubelet's layout.
 func folder(pod, plugin, name string) string {
 	return filepath.Join(pod, "volumes", strings.ReplaceAll(plugin, "/", "~"), name)
 }
 
-// readOnly says whether containers may only ever read a volume: what comes from the
-// API is changed there.
+// readOnly reports whether containers may only read a volume, as those with content of the
+// API.
 func (t Types) readOnly(pod *corev1.Pod, name string) bool {
 	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 	if i < 0 {
@@ -116,8 +117,7 @@ func (t Types) readOnly(pod *corev1.Pod, name string) bool {
 	return f != nil && f(&pod.Spec.Volumes[i].VolumeSource)
 }
 
-// typeOf is the JSON name of the first field that is set in a struct of alternatives;
-// empty: none is.
+// typeOf returns the JSON name of the first field that is set in a union; empty: none is.
 func typeOf[T any](source *T) string {
 	value := reflect.ValueOf(source).Elem()
 	for i := range value.NumField() {
@@ -129,8 +129,8 @@ func typeOf[T any](source *T) string {
 	return ""
 }
 
-// unsupported words why a volume fails to mount, with the words that users of kubelet
-// look for; what are the volumes, of a type without an entry.
+// unsupported returns the error for a type without an entry, in kubelet's words; what is
+// "volumes" or "PersistentVolumes".
 func unsupported(what, name string) error {
 	if name == "" {
 		return fmt.Errorf("no volume plugin matched: the %s has no type", strings.TrimSuffix(what, "s"))

@@ -1,5 +1,5 @@
-// Package check holds the checks that several kinds share; each returns what is
-// wrong with one field.
+// Package check contains validations that several kinds share. Each function returns the errors of
+// one field.
 package check
 
 import (
@@ -10,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Invalid is one Invalid for each message.
+// Invalid returns one Invalid error for each message.
 func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range messages {
@@ -30,7 +31,7 @@ func OneOf[S ~string](path *field.Path, value S, allowed ...S) field.ErrorList {
 	return UnsetOr(path, value, allowed...)
 }
 
-// UnsetOr lets value be empty or one of allowed.
+// UnsetOr requires value to be empty or one of allowed.
 func UnsetOr[S ~string](path *field.Path, value S, allowed ...S) field.ErrorList {
 	if value == "" || slices.Contains(allowed, value) {
 		return nil
@@ -38,7 +39,7 @@ func UnsetOr[S ~string](path *field.Path, value S, allowed ...S) field.ErrorList
 	return field.ErrorList{field.NotSupported(path, value, slices.Sorted(slices.Values(allowed)))}
 }
 
-// NilOr lets value be nil or point to one of allowed.
+// NilOr requires value to be nil or to point to one of allowed.
 func NilOr[S ~string](path *field.Path, value *S, allowed ...S) field.ErrorList {
 	if value == nil || slices.Contains(allowed, *value) {
 		return nil
@@ -46,7 +47,7 @@ func NilOr[S ~string](path *field.Path, value *S, allowed ...S) field.ErrorList 
 	return field.ErrorList{field.NotSupported(path, *value, slices.Sorted(slices.Values(allowed)))}
 }
 
-// Required requires a text that is not empty.
+// Required requires a value that is not empty.
 func Required(path *field.Path, value string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -54,7 +55,7 @@ func Required(path *field.Path, value string) field.ErrorList {
 	return nil
 }
 
-// Named requires a text that check finds nothing wrong with.
+// Named requires a value without errors of check.
 func Named(path *field.Path, value string, check func(string) []string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -62,7 +63,7 @@ func Named(path *field.Path, value string, check func(string) []string) field.Er
 	return Invalid(path, value, check(value))
 }
 
-// UnsetOrNamed checks value unless it is empty.
+// UnsetOrNamed validates value unless it is empty.
 func UnsetOrNamed(path *field.Path, value string, check func(string) []string) field.ErrorList {
 	if value == "" {
 		return nil
@@ -70,7 +71,7 @@ func UnsetOrNamed(path *field.Path, value string, check func(string) []string) f
 	return Invalid(path, value, check(value))
 }
 
-// NilOrID checks a user or group ID if there is one.
+// NilOrID validates a user or group ID if there is one.
 func NilOrID(path *field.Path, id *int64, check func(int64) []string) field.ErrorList {
 	if id == nil {
 		return nil
@@ -83,7 +84,7 @@ func NonNegative[N ~int32 | ~int64](path *field.Path, value N) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(int64(value), path)
 }
 
-// NilOrNonNegative checks a number if there is one.
+// NilOrNonNegative requires a number that is nil or not negative.
 func NilOrNonNegative[N ~int32 | ~int64](path *field.Path, value *N) field.ErrorList {
 	if value == nil {
 		return nil
@@ -91,16 +92,31 @@ func NilOrNonNegative[N ~int32 | ~int64](path *field.Path, value *N) field.Error
 	return NonNegative(path, *value)
 }
 
-// Immutable requires a field to stay what it was.
+// Immutable requires the field to be unchanged.
 func Immutable(path *field.Path, next, cur any) field.ErrorList {
 	return apivalidation.ValidateImmutableField(next, cur, path)
 }
 
-// Subdomain checks a name that may be used as a DNS subdomain.
+// Subdomain returns the errors of a name that must be a DNS subdomain.
 func Subdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, false) }
 
-// UnionMembers names the pointers that are set in a struct of alternatives, as
-// JSON calls them, in the order of declaration.
+// maxDriverName is the longest name of a CSI driver (the CSI specification).
+const maxDriverName = 63
+
+// DriverName requires the name of a CSI driver: a domain name, in upper or lower case.
+func DriverName(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > maxDriverName {
+		errs = append(errs, field.TooLong(path, name, maxDriverName))
+	}
+	return append(errs, Invalid(path, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
+}
+
+// UnionMembers returns the JSON names of the fields that are set in a union, in the order of
+// declaration.
 func UnionMembers(union any) []string {
 	var set []string
 	v := reflect.ValueOf(union)
@@ -112,7 +128,7 @@ func UnionMembers(union any) []string {
 	return set
 }
 
-// ChangedFields names the fields in which two structs of one type differ.
+// ChangedFields returns the JSON names of the fields in which two structs of one type differ.
 func ChangedFields(next, cur any, equal func(a, b any) bool) []string {
 	var changed []string
 	a, b := reflect.ValueOf(next), reflect.ValueOf(cur)
@@ -129,8 +145,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// Union requires exactly one of the alternatives in union to be set; what
-// is how the message calls them.
+// Union requires exactly one field of the union to be set; the error calls it what.
 func Union(path *field.Path, union any, what string) field.ErrorList {
 	set := UnionMembers(union)
 	if len(set) == 0 {
@@ -143,13 +158,13 @@ func Union(path *field.Path, union any, what string) field.ErrorList {
 	return errs
 }
 
-// TaintEffects are what a taint may do and a toleration may name.
+// TaintEffects are the effects of taints and tolerations.
 func TaintEffects() []corev1.TaintEffect {
 	return []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
 }
 
-// Finalizers wants each to name its owner's domain, or to be one of Kubernetes'
-// own (upstream: core validation's ValidateObjectMeta, asked at creations).
+// Finalizers requires each finalizer to have a domain, or to be one of Kubernetes' own (upstream:
+// core validation's ValidateObjectMeta, at creations).
 func Finalizers(names []string, path *field.Path) field.ErrorList {
 	own := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	var errs field.ErrorList

@@ -55,7 +55,7 @@ func csiNodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 }
 
 func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
-	errs := driverName(d.Name, at.Child("name"))
+	errs := check.DriverName(d.Name, at.Child("name"))
 	errs = append(errs, check.Required(at.Child("nodeID"), d.NodeID)...)
 	if len(d.NodeID) > maxNodeID {
 		errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))

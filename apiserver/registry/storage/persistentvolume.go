@@ -17,6 +17,7 @@ import (
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod/podspec"
+	"monopod/apiserver/registry/volume"
 )
 
 func persistentVolumeResource() kind.Resource {
@@ -69,7 +70,7 @@ func volumeDefault(obj kind.Object) {
 	kind.SetIfZero(&v.Status.Phase, corev1.VolumePending)
 	kind.SetIfZero(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
 	kind.SetIfNil(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-	sourceDefault(&v.Spec.PersistentVolumeSource)
+	volume.AllPersistent().Default(&v.Spec.PersistentVolumeSource)
 }
 
 func volumePrepare(next, cur kind.Object, subresource string) {
@@ -119,7 +120,7 @@ func volumeSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorLi
 		check.UnsetOr(at.Child("persistentVolumeReclaimPolicy"), spec.PersistentVolumeReclaimPolicy,
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain),
 		volumeAffinity(spec, at.Child("nodeAffinity")),
-		sourceErrors(&spec.PersistentVolumeSource, at),
+		volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at),
 		volumeRecycle(spec, at.Child("persistentVolumeReclaimPolicy")),
 		check.UnsetOrNamed(at.Child("storageClassName"), spec.StorageClassName, check.Subdomain),
 		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
@@ -222,8 +223,8 @@ func settableSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVol
 func volumeWarnings(next, cur kind.Object) []string {
 	v := next.(*corev1.PersistentVolume)
 	warnings := classWarning(v)
-	if cur == nil && v.Spec.Local == nil && v.Spec.HostPath == nil {
-		warnings = append(warnings, "spec: the node mounts PersistentVolumes of types local and hostPath; pods that use this one do not start")
+	if types := volume.AllPersistent(); cur == nil && !types.Mounts(&v.Spec.PersistentVolumeSource) {
+		warnings = append(warnings, "spec: the node mounts PersistentVolumes of types "+strings.Join(types.Mounted(), " and ")+"; pods that use this one do not start")
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		warnings = append(warnings, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")

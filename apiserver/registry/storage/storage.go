@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
@@ -31,21 +30,6 @@ func Resources() []kind.Resource {
 		volumeAttachmentResource(),
 		volumeAttributesClassResource(),
 	}
-}
-
-// maxDriverName is the longest name of a CSI driver (the CSI specification).
-const maxDriverName = 63
-
-// driverName is that of a CSI driver: a domain, in any case.
-func driverName(name string, path *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	var errs field.ErrorList
-	if len(name) > maxDriverName {
-		errs = append(errs, field.TooLong(path, name, maxDriverName))
-	}
-	return append(errs, check.Invalid(path, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
 // positive wants more than nothing.

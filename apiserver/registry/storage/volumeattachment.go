@@ -13,6 +13,7 @@ import (
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
+	"monopod/apiserver/registry/volume"
 )
 
 // What a driver may write into an attachment's status is bounded as upstream.
@@ -65,7 +66,7 @@ func attachmentPrepare(next, cur kind.Object, subresource string) {
 func attachmentValidate(next, cur kind.Object, _ string) field.ErrorList {
 	a, at, status := next.(*storagev1.VolumeAttachment), field.NewPath("spec"), field.NewPath("status")
 	errs := slices.Concat(
-		driverName(a.Spec.Attacher, at.Child("attacher")),
+		check.DriverName(a.Spec.Attacher, at.Child("attacher")),
 		attachmentSource(&a.Spec.Source, at.Child("source")),
 		check.Invalid(at.Child("nodeName"), a.Spec.NodeName, check.Subdomain(a.Spec.NodeName)),
 		attachmentMetadata(a.Status.AttachmentMetadata, status.Child("attachmentMetadata")),
@@ -119,7 +120,7 @@ func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.Error
 	if spec.CSI == nil {
 		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
 	}
-	return append(errs, sourceErrors(&spec.PersistentVolumeSource, at)...)
+	return append(errs, volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at)...)
 }
 
 func attachmentMetadata(metadata map[string]string, at *field.Path) field.ErrorList {
