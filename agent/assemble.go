@@ -39,6 +39,7 @@ import (
 	"monopod/agent/source/mirror"
 	"monopod/agent/source/static"
 	"monopod/agent/storage/claims"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 )
 
@@ -127,10 +128,14 @@ func (a *Agent) assembleNode() error {
 // assembleSources creates the parts that receive pods and report them.
 func (a *Agent) assembleSources() error {
 	d, cfg := &a.deps, &a.cfg
-	a.status = statuswriter.New(d.Client, d.Clock, d.Log)
+	a.status = statuswriter.New(d.Client, d.Clock, d.Log, a.guard)
 	a.source = source.New(source.Follower(d.Client, d.Clock, d.Log), cfg.NodeName, a.pods.refresh)
 	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeAgain, again: make(chan struct{}, 1)}
-	s.mirrors = mirror.New(mirror.Deps{Client: d.Client, Clock: d.Clock, Log: d.Log, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
+	metrics, err := follow.NewMetrics(d.Metrics)
+	if err != nil {
+		return err
+	}
+	s.mirrors = mirror.New(mirror.Deps{Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
 	s.manifests = static.NewSource(static.Deps{
 		Clock: d.Clock, Log: d.Log, Node: a.node, Recall: s.mirrors.Recall, Notify: d.Notify,
 	}, static.Config{Path: cfg.ManifestDir, Node: cfg.NodeName, Complete: d.Complete, Now: d.Clock.Now})
@@ -157,7 +162,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		a.loop.sweep.cgroups = a.cgroups
 	}
 	if u.placement, err = placement.New(placement.Deps{
-		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Providers: d.Providers,
+		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Guard: a.guard, Providers: d.Providers,
 		Pods:  func() map[types.UID]placement.Pod { return by(a.pods, func(p *pod.Pod) placement.Pod { return p }) },
 		Pod:   func(uid types.UID) (placement.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
 		Known: known, Active: a.pods.active,

@@ -65,13 +65,20 @@ type Deps struct {
 type Node struct {
 	Deps
 	cfg    Config
-	kernel *oom.Log // nil: not readable; set by Run
+	guard  *guard.Guard // of what runs beside the agent
+	kernel *oom.Log     // nil: not readable; set by Run
 	agent  atomic.Pointer[agent.Agent]
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
 }
 
 // New returns a node; Run starts it.
-func New(deps Deps, cfg Config) *Node { return &Node{Deps: deps, cfg: cfg} }
+func New(deps Deps, cfg Config) *Node {
+	g, err := guard.New(deps.Log, clock.RealClock{}, deps.Metrics)
+	if err != nil {
+		deps.Log.Error("panics beside the agent are not counted", zap.Error(err))
+	}
+	return &Node{Deps: deps, cfg: cfg, guard: g}
+}
 
 // Find returns the node with the name, for streams to its pods.
 func (n *Node) Find(name string) (client.Node, error) {
@@ -94,10 +101,11 @@ func (n *Node) PLEG(context.Context) error {
 
 // Health returns an error that names the parts and the pods that panicked recently.
 func (n *Node) Health(context.Context) error {
+	err := n.guard.Check()
 	if a := n.agent.Load(); a != nil {
-		return a.Health()
+		err = errors.Join(err, a.Health())
 	}
-	return nil
+	return err
 }
 
 // Usage returns the usage of the node and its pods.
@@ -154,7 +162,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: socket, Kernel: n.kernel, Log: n.Log})
+	rt, err := cri.New(cri.Config{Socket: socket, Kernel: n.kernel, Log: n.Log, Guard: n.guard})
 	if err != nil {
 		return err
 	}
@@ -172,21 +180,23 @@ func (n *Node) readKernel() (stop func()) {
 	n.kernel = kernel
 	ctx, cancel := context.WithCancel(context.Background())
 	var reader sync.WaitGroup
-	guard.Logging(n.Log).Go(&reader, "kernel log", func() {
-		if err := kernel.Run(ctx); err != nil {
-			n.Log.Warn("reading the kernel log ended, further OOM kills are not reported", zap.Error(err))
-		}
+	n.guard.Go(&reader, "kernel log", func() {
+		n.guard.Keep(ctx, clock.RealClock{}, "kernel log", func() {
+			if err := kernel.Run(ctx); err != nil {
+				n.Log.Warn("reading the kernel log ended, further OOM kills are not reported", zap.Error(err))
+			}
+		})
 	})
 	return func() { cancel(); reader.Wait() }
 }
 
 // runOnChild runs Monopod's own containerd for the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd")})
+	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
 	if err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel, Log: n.Log})
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel, Log: n.Log, Guard: n.guard})
 	if err != nil {
 		return err
 	}
@@ -194,7 +204,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	defer stop()
 	group, groupCtx := guard.With(ctx)
 	group.Do(func() (err error) {
-		guard.Logging(n.Log).Keep(below, clock.RealClock{}, "containerd", func() { err = child.Run(below) })
+		n.guard.Keep(below, clock.RealClock{}, "containerd", func() { err = child.Run(below) })
 		return err
 	})
 	group.Do(func() error {
@@ -272,8 +282,7 @@ func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(e
 	ctx, cancel := context.WithCancel(ctx)
 	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Settings.Shutdown, Event: event, Log: n.Log.Named("shutdown")})
 	var running sync.WaitGroup
-	g := guard.Logging(n.Log)
-	g.Go(&running, "shutdown", func() { g.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) }) })
+	n.guard.Go(&running, "shutdown", func() { n.guard.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) }) })
 	return func() { cancel(); running.Wait() }
 }
 

@@ -26,6 +26,7 @@ type Writer struct {
 	client client.Client
 	clock  clock.Clock
 	log    *zap.Logger
+	guard  *guard.Guard
 	writes sync.WaitGroup
 
 	mu   sync.Mutex // guards pods and the slots
@@ -43,9 +44,9 @@ type slot struct {
 	changed chan struct{} // closed and replaced whenever stored or gone changes
 }
 
-// New returns a Writer to c.
-func New(c client.Client, clk clock.Clock, log *zap.Logger) *Writer {
-	return &Writer{client: c, clock: clk, log: log, pods: map[types.UID]*slot{}}
+// New returns a Writer to c. A write that panics is retried like one that fails.
+func New(c client.Client, clk clock.Clock, log *zap.Logger, g *guard.Guard) *Writer {
+	return &Writer{client: c, clock: clk, log: log, guard: g, pods: map[types.UID]*slot{}}
 }
 
 // Set makes want the desired status of pod.
@@ -66,7 +67,7 @@ func (w *Writer) renew(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
 		s.writing = true
-		guard.Logging(w.log).Go(&w.writes, "status", func() { w.write(ctx, s) })
+		w.guard.Go(&w.writes, "status", func() { w.write(ctx, s) })
 	}
 }
 
@@ -121,7 +122,7 @@ func (w *Writer) write(ctx context.Context, s *slot) {
 			return
 		}
 		var stored *corev1.Pod
-		err := guard.Call(func() (err error) {
+		err := w.guard.Call("status", func() (err error) {
 			stored, err = w.store(ctx, pod, want)
 			return err
 		})

@@ -53,6 +53,7 @@ type Config struct {
 	Clock   clock.Clock
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
+	Guard   *guard.Guard // of the manager's goroutines; nil: their panics are only logged
 
 	// Changed is called soon after the node's devices may have changed, with the pods
 	// that use the resource. It must not block; may be nil.
@@ -102,7 +103,10 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Over == nil {
 		cfg.Over = func(types.UID) bool { return false }
 	}
-	m := &Manager{cfg: cfg, log: cfg.Log, guard: guard.Logging(cfg.Log), pool: newPool()}
+	if cfg.Guard == nil {
+		cfg.Guard = guard.Logging(cfg.Log)
+	}
+	m := &Manager{cfg: cfg, log: cfg.Log, guard: cfg.Guard, pool: newPool()}
 	var err error
 	if m.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, err
@@ -152,7 +156,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		cancel()
 	}()
 	if m.cfg.Watched != "" {
-		m.guard.Go(&parts, "device plugin", func() { m.watchFolder(ctx) })
+		m.guard.Go(&parts, "device plugin", func() {
+			m.guard.Keep(ctx, m.cfg.Clock, "device plugin", func() { m.watchFolder(ctx) })
+		})
 	}
 	return m.serve(ctx)
 }

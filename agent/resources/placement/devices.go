@@ -21,7 +21,7 @@ func (p *Placement) newDevices() (err error) {
 	if cfg.Dir == "" {
 		return nil
 	}
-	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.changed, p.over
+	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.Guard, p.changed, p.over
 	if !p.cfg.Topology.Off() {
 		machine, err := numa.Read(p.cfg.SysRoot)
 		if err != nil {

@@ -58,7 +58,7 @@ type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 }
 
-// Deps are a Placement's dependencies; all but Providers are required. The functions
+// Deps are a Placement's dependencies; all but Guard and Providers are required. The functions
 // may be called from New on.
 type Deps struct {
 	Runtime Runtime
@@ -66,6 +66,7 @@ type Deps struct {
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
+	Guard   *guard.Guard
 	// Providers are additional ones besides those for CPUs, memory and devices.
 	Providers []topology.Provider
 	// Pods are all pods of the node by UID, and Pod is one of them, if it is there.

@@ -49,7 +49,8 @@ type Config struct {
 	Systemd    bool           // makes containers' cgroups, as slices' scopes; else runc does
 	Services   []netip.Prefix // the ranges of Services' addresses
 	Log        *zap.Logger
-	Clock      clock.Clock // nil: the real one
+	Guard      *guard.Guard // of the goroutine that releases leases; nil: its panic is only recovered
+	Clock      clock.Clock  // nil: the real one
 }
 
 // Child is Monopod's own containerd below <data-dir>/containerd, with its own pod
@@ -205,7 +206,7 @@ func (c *Child) clearOldBoot() error {
 func (c *Child) runTidied(ctx context.Context) error {
 	during, stop := context.WithCancel(ctx)
 	var tidied sync.WaitGroup
-	guard.Logging(c.config.Log).Go(&tidied, "leases", func() { c.endLeases(during) })
+	c.config.Guard.Go(&tidied, "leases", func() { c.endLeases(during) })
 	defer func() { stop(); tidied.Wait() }()
 	return c.runOnce(ctx)
 }

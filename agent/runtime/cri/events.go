@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
 	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -44,7 +44,7 @@ func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	ctx, cancel := context.WithCancel(InNamespace(ctx))
 	stop := context.AfterFunc(r.life, cancel)
 	f := &follower{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
-	guard.Logging(r.config.Log).Go(&r.streams, "containerd events", func() { // its end closes out: the agent calls Events again
+	r.config.Guard.Go(&r.streams, "containerd events", func() { // its end closes out, and the agent calls Events again
 		defer stop()
 		defer cancel()
 		f.run(ctx)
@@ -72,9 +72,10 @@ type follower struct {
 // run reopens the stream whenever it breaks.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.out)
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	guard.Logging(f.r.config.Log).Go(&beside, "kernel log", func() { f.watchKernel(ctx) })
+	var kernel sync.WaitGroup
+	defer kernel.Wait()
+	g := f.r.config.Guard
+	g.Go(&kernel, "kernel log", func() { g.Keep(ctx, clock.RealClock{}, "kernel log", func() { f.watchKernel(ctx) }) })
 	f.began = time.Now()
 	retry := backoff.Retry{First: minRespite, Most: maxRespite}
 	for first := true; ctx.Err() == nil; first = false {
@@ -138,7 +139,7 @@ func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (mar
 	}
 	event.TypeUrl = string(task.ProtoReflect().Descriptor().FullName()) // containerd's way
 	var wg sync.WaitGroup
-	guard.Logging(f.r.config.Log).Go(&wg, "containerd events", func() {
+	f.r.config.Guard.Go(&wg, "containerd events", func() {
 		for ctx.Err() == nil {
 			_, err := client.Publish(ctx, &eventsapi.PublishRequest{Topic: topicMarker, Event: event})
 			if err != nil || sleep(ctx, 5*time.Millisecond) != nil {

@@ -22,6 +22,7 @@ import (
 
 	"monopod/agent/pressure/oom"
 	"monopod/agent/runtime"
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -45,6 +46,7 @@ type Config struct {
 	// reports them. Whoever opened it runs it.
 	Kernel *oom.Log
 	Log    *zap.Logger
+	Guard  *guard.Guard // of the goroutines of Events; nil: their panics are only recovered
 }
 
 // Runtime is a connection to containerd. It is safe for concurrent use. Its methods
@@ -81,8 +83,8 @@ func New(config Config) (*Runtime, error) {
 	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end}, nil
 }
 
-// Dial returns a connection to the socket of a containerd, which is made on first use. It starts retrying after 5 ms: gRPC's own second is longer than containerd
-// takes to start.
+// Dial returns a connection to a containerd's socket, which is established on first use. It
+// retries after 5 ms, because gRPC's second is longer than containerd takes to start.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	retry := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 	return grpc.NewClient("unix:"+socket,

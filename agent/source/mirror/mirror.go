@@ -1,12 +1,14 @@
-// Package mirror keeps, for every static pod of a node, the pod that shows it in the
-// API: its mirror. What happens to a mirror never happens to its pod: one that is
-// deleted is made anew, and one that shows no pod of the node is deleted.
+// Package mirror maintains the mirror pods of a node, which show its static pods in the API.
+// A change of a mirror pod never changes the static pod: a deleted mirror pod is created
+// again, and one without a static pod is deleted.
 package mirror
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,58 +23,55 @@ import (
 	"monopod/agent/pod/status"
 	"monopod/agent/source/static"
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
 )
 
 const (
-	// recallLimit bounds how long the first static pods wait for an API that does
-	// not answer.
+	// recallLimit is how long the first static pods wait for an API that does not respond.
 	recallLimit = time.Second
-	// retryMax is the longest pause before a mirror that the API refused is tried
-	// again.
+	// retryMax is the longest pause between the attempts for one mirror pod.
 	retryMax = 20 * time.Second
 )
 
-// Deps are what Mirrors work with. All are required.
+// Deps are the dependencies of Mirrors. All are required.
 type Deps struct {
-	Client client.Client
-	Clock  clock.Clock
-	Log    *zap.Logger
-	// Runs says whether the node runs the static pod of that UID and name, or ends it.
+	Client  client.Client
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics *follow.Metrics
+	// Runs reports whether the node runs or terminates the static pod of that UID and name.
 	Runs func(uid types.UID, namespace, name string) bool
-	// Again has the status of a static pod stored anew.
+	// Again stores the status of a static pod again.
 	Again func(ctx context.Context, uid types.UID)
 }
 
-// Mirrors are those of one node.
+// Mirrors are the mirror pods of one node.
 type Mirrors struct {
 	Deps
 	node string
-	wake chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	listed bool       // the pods of the API are known
-	want   map[types.NamespacedName]*corev1.Pod
-	have   map[types.NamespacedName]*corev1.Pod // from the API
-	spent  map[types.UID]bool                   // of mirrors whose pod has ended
-	told   map[types.NamespacedName]string      // the last failure
+	mu     sync.Mutex               // guards the fields below
+	loop   *follow.Loop[follow.Key] // nil: not yet running
+	listed bool                     // the pods of the API are known
+	want   map[follow.Key]*corev1.Pod
+	have   map[follow.Key]*corev1.Pod // from the API
+	spent  map[types.UID]bool         // UIDs of mirror pods whose static pod has ended
+	failed map[follow.Key]string      // the last failure
 }
 
-// New is about the node of that name. The mirrors there are become known with Take.
+// New returns the Mirrors of a node. They do nothing until Take has passed the pods of the API.
 func New(deps Deps, node string) *Mirrors {
 	return &Mirrors{
-		Deps: deps, node: node, wake: make(chan struct{}, 1),
-		want: map[types.NamespacedName]*corev1.Pod{}, have: map[types.NamespacedName]*corev1.Pod{},
-		spent: map[types.UID]bool{}, told: map[types.NamespacedName]string{},
+		Deps: deps, node: node,
+		want: map[follow.Key]*corev1.Pod{}, have: map[follow.Key]*corev1.Pod{},
+		spent: map[types.UID]bool{}, failed: map[follow.Key]string{},
 	}
 }
 
-func nameOf(pod *corev1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-}
-
-// Recall gives pods the status that their mirrors show: what an agent before this
-// one knew of them. An API that does not answer has nothing to say.
+// Recall sets the statuses of static pods to those that their mirror pods have from an
+// earlier agent. It changes nothing if the API does not respond.
 func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
 	if len(pods) == 0 {
 		return
@@ -82,12 +81,12 @@ func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
 	mine := fields.OneTermEqualSelector("spec.nodeName", m.node)
 	stored, err := client.List[*corev1.Pod](ctx, m.Client, client.Selector{Fields: mine})
 	if err != nil {
-		m.Log.Warn("static pods start without their past", zap.Error(err))
+		m.Log.Warn("failed to read the mirror pods: static pods start without their former statuses", zap.Error(err))
 		return
 	}
 	for _, mirror := range stored {
 		for _, pod := range pods {
-			if uid, ok := static.Mirrored(mirror); ok && uid == pod.UID && nameOf(mirror) == nameOf(pod) {
+			if uid, ok := static.Mirrored(mirror); ok && uid == pod.UID && follow.KeyOf(mirror) == follow.KeyOf(pod) {
 				if past := recalled(mirror); past != nil {
 					pod.Status = *past
 				}
@@ -96,24 +95,24 @@ func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-// Expect says which static pods there are.
+// Expect sets the static pods of the node.
 func (m *Mirrors) Expect(pods []*corev1.Pod) {
-	want := map[types.NamespacedName]*corev1.Pod{}
+	want := map[follow.Key]*corev1.Pod{}
 	for _, pod := range pods {
-		want[nameOf(pod)] = pod
+		want[follow.KeyOf(pod)] = pod
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.want = want
-	m.mu.Unlock()
-	m.poke()
+	m.wakeAll()
 }
 
-// Take keeps a list of pods to those that are no mirrors, and notes the others.
+// Take sets the mirror pods to those in a full list of the node's pods, and returns the others.
 func (m *Mirrors) Take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.Pod) {
-	have := map[types.NamespacedName]*corev1.Pod{}
+	have := map[follow.Key]*corev1.Pod{}
 	for _, pod := range list {
 		if _, mirror := static.Mirrored(pod); mirror {
-			have[nameOf(pod)] = pod
+			have[follow.KeyOf(pod)] = pod
 		} else {
 			pods = append(pods, pod)
 		}
@@ -126,16 +125,18 @@ func (m *Mirrors) Take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.
 			m.show(ctx, pod)
 		}
 	}
-	m.poke()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wakeAll()
 	return pods
 }
 
-// Changed notes a mirror that changed or is gone; false: the pod is none.
+// Changed records a mirror pod that has changed or is gone. It returns false for other pods.
 func (m *Mirrors) Changed(ctx context.Context, pod *corev1.Pod, gone bool) bool {
 	if _, mirror := static.Mirrored(pod); !mirror {
 		return false
 	}
-	name := nameOf(pod)
+	name := follow.KeyOf(pod)
 	m.mu.Lock()
 	old := m.have[name]
 	switch {
@@ -152,31 +153,32 @@ func (m *Mirrors) Changed(ctx context.Context, pod *corev1.Pod, gone bool) bool 
 		m.show(ctx, pod)
 	}
 	if gone || pod.DeletionTimestamp != nil || old == nil {
-		m.poke()
+		m.wake(name)
 	}
 	return true
 }
 
-// show has a new mirror show the status that its pod has.
+// show stores the static pod's status in a new mirror pod.
 func (m *Mirrors) show(ctx context.Context, mirror *corev1.Pod) {
 	if uid, _ := static.Mirrored(mirror); m.Runs(uid, mirror.Namespace, mirror.Name) {
 		m.Again(ctx, uid)
 	}
 }
 
-// Ended says that nothing is left of a static pod. Its mirror goes, also when the
-// pod starts anew: that one has no past.
+// Ended records that nothing is left of a static pod. Its mirror pod is deleted, also if the
+// static pod starts again: the new pod has a new status.
 func (m *Mirrors) Ended(pod *corev1.Pod) {
+	name := follow.KeyOf(pod)
 	m.mu.Lock()
-	if mirror := m.have[nameOf(pod)]; mirror != nil && mirror.Annotations[corev1.MirrorPodAnnotationKey] == string(pod.UID) {
+	if mirror := m.have[name]; mirror != nil && mirror.Annotations[corev1.MirrorPodAnnotationKey] == string(pod.UID) {
 		m.spent[mirror.UID] = true
 	}
 	m.mu.Unlock()
-	m.poke()
+	m.wake(name)
 }
 
-// Behind is the pod that a user means who asks for a mirror: the static one. The
-// UID alone does not do: anybody may write the annotation.
+// Behind returns a mirror pod with the UID of its static pod, and any other pod as it is. The
+// annotation alone is not enough, because every user may write it: the node must run the pod.
 func (m *Mirrors) Behind(pod *corev1.Pod) *corev1.Pod {
 	uid, mirror := static.Mirrored(pod)
 	if !mirror || !m.Runs(uid, pod.Namespace, pod.Name) {
@@ -187,79 +189,77 @@ func (m *Mirrors) Behind(pod *corev1.Pod) *corev1.Pod {
 	return &shown
 }
 
-func (m *Mirrors) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Run makes the API show the static pods until ctx ends: at once when something
-// changed, and again, ever slower, what the API refused.
-func (m *Mirrors) Run(ctx context.Context) {
-	pauses := backoff.Retry{First: backoff.WriteInitial, Most: retryMax}
-	retry := m.Clock.NewTimer(retryMax)
-	retry.Stop()
-	defer retry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-m.wake:
-			pauses.Reset()
-		case <-retry.C():
-		}
-		retry.Stop()
-		if !m.pass(ctx) {
-			retry.Reset(pauses.Next())
-		}
-	}
-}
-
-// pass does what there is to do now and says whether all of it was done.
-func (m *Mirrors) pass(ctx context.Context) bool {
-	done := true
-	for _, j := range m.jobs() {
-		if ctx.Err() != nil {
-			return true
-		}
-		if err := m.do(ctx, j); err != nil && ctx.Err() == nil {
-			done = false
-			m.complain(j, err)
-		}
-	}
-	return done
-}
-
-// job is a mirror to delete, or one to make.
-type job struct {
-	name   types.NamespacedName
-	delete *corev1.Pod
-	create *corev1.Pod // the static pod
-}
-
-func (m *Mirrors) jobs() []job {
+func (m *Mirrors) wake(name follow.Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.listed {
-		return nil
+	if m.loop != nil {
+		m.loop.Add(name)
 	}
-	var jobs []job
-	for name, mirror := range m.have {
-		if m.useless(name, mirror) {
-			jobs = append(jobs, job{name: name, delete: mirror})
-		}
-	}
-	for name, pod := range m.want {
-		if m.have[name] == nil {
-			jobs = append(jobs, job{name: name, create: pod})
-		}
-	}
-	return jobs
 }
 
-// useless: it does not show the pod that is wanted, nor one that still ends.
-func (m *Mirrors) useless(name types.NamespacedName, mirror *corev1.Pod) bool {
+// wakeAll wakes every static pod and every mirror pod. The caller holds mu.
+func (m *Mirrors) wakeAll() {
+	if m.loop == nil {
+		return
+	}
+	m.loop.Add(slices.Collect(maps.Keys(m.have))...)
+	m.loop.Add(slices.Collect(maps.Keys(m.want))...)
+}
+
+// Run creates and deletes mirror pods until ctx ends. complain logs their failures, once
+// each, instead of the loop.
+func (m *Mirrors) Run(ctx context.Context) {
+	loop := follow.New(follow.Deps{
+		Client: m.Client, Clock: m.Clock, Log: m.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel)), Metrics: m.Metrics,
+	}, follow.Config[follow.Key]{
+		Name: "mirrors", MinRetry: backoff.WriteInitial, MaxRetry: retryMax,
+		Reconcile: func(within context.Context, name follow.Key) (time.Duration, error) {
+			made, err := m.reconcile(within, name)
+			if made != nil {
+				m.Changed(ctx, made, false) // starts a write of the status, which outlives the reconcile
+			}
+			return 0, err
+		},
+	})
+	m.mu.Lock()
+	m.loop = loop
+	m.wakeAll()
+	m.mu.Unlock()
+	guard.Raise(loop.Run(ctx))
+}
+
+// reconcile deletes a useless mirror pod, or creates and returns a missing one.
+func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.Pod, err error) {
+	switch useless, missing := m.next(name); {
+	case useless != nil:
+		err = m.remove(ctx, useless)
+	case missing != nil:
+		made, err = m.create(ctx, name, missing)
+	}
+	if err != nil && ctx.Err() == nil {
+		m.complain(name, err)
+	}
+	return made, err
+}
+
+// next returns the mirror pod to delete or the static pod without a mirror pod; nil, nil: neither.
+func (m *Mirrors) next(name follow.Key) (useless, missing *corev1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mirror := m.have[name]
+	switch {
+	case !m.listed:
+	case mirror == nil:
+		return nil, m.want[name]
+	case m.useless(name, mirror):
+		return mirror, nil
+	}
+	return nil, nil
+}
+
+// useless reports whether a mirror pod shows neither the static pod of its name nor one that
+// still terminates. The caller holds mu.
+func (m *Mirrors) useless(name follow.Key, mirror *corev1.Pod) bool {
 	if mirror.DeletionTimestamp != nil || m.spent[mirror.UID] {
 		return true
 	}
@@ -270,27 +270,24 @@ func (m *Mirrors) useless(name types.NamespacedName, mirror *corev1.Pod) bool {
 	return !m.Runs(uid, name.Namespace, name.Name)
 }
 
-func (m *Mirrors) do(ctx context.Context, j job) error {
-	if j.delete != nil {
-		return m.remove(ctx, j.delete)
-	}
+// create creates the mirror pod of a static pod, owned by the node.
+func (m *Mirrors) create(ctx context.Context, name follow.Key, pod *corev1.Pod) (*corev1.Pod, error) {
 	node, err := client.Get[*corev1.Node](ctx, m.Client, "", m.node)
 	if err != nil {
-		return fmt.Errorf("mirror needs its node: %w", err)
+		return nil, fmt.Errorf("mirror needs its node: %w", err)
 	}
-	made, err := m.Client.Create(ctx, static.Mirror(j.create, node.UID))
+	made, err := m.Client.Create(ctx, static.Mirror(pod, node.UID))
 	if err != nil {
-		return fmt.Errorf("create mirror: %w", err)
+		return nil, fmt.Errorf("create mirror: %w", err)
 	}
-	m.Changed(ctx, made.(*corev1.Pod), false)
 	m.mu.Lock()
-	delete(m.told, j.name)
+	delete(m.failed, name)
 	m.mu.Unlock()
-	return nil
+	return made.(*corev1.Pod), nil
 }
 
-// remove deletes the object at once; finalizers may hold it, and then its end is
-// waited for. The watch says when it is gone.
+// remove deletes a mirror pod with grace period 0. Finalizers may delay its end, which the
+// watch reports.
 func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	if g := mirror.DeletionGracePeriodSeconds; g != nil && *g == 0 {
 		return nil
@@ -304,19 +301,19 @@ func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	return fmt.Errorf("delete mirror: %w", err)
 }
 
-// complain logs a failure once.
-func (m *Mirrors) complain(j job, err error) {
+// complain logs a failure unless it is the same as the last one.
+func (m *Mirrors) complain(name follow.Key, err error) {
 	m.mu.Lock()
-	again := m.told[j.name] == err.Error()
-	m.told[j.name] = err.Error()
+	again := m.failed[name] == err.Error()
+	m.failed[name] = err.Error()
 	m.mu.Unlock()
 	if !again && !errors.Is(err, context.Canceled) {
-		m.Log.Warn("static pod not shown in the API", zap.String("namespace", j.name.Namespace), zap.String("pod", j.name.Name), zap.Error(err))
+		m.Log.Warn("static pod not shown in the API", zap.String("namespace", name.Namespace), zap.String("pod", name.Name), zap.Error(err))
 	}
 }
 
-// recalled is what a mirror's status says of its pod's past; nil: nothing that
-// counts, as when the pod was refused before it began.
+// recalled returns the status of a mirror pod; nil if its static pod was rejected before any
+// container started.
 func recalled(mirror *corev1.Pod) *corev1.PodStatus {
 	s := &mirror.Status
 	if status.Finished(s.Phase) && len(s.ContainerStatuses) == 0 {

@@ -16,6 +16,7 @@ import (
 	"monopod/agent/source/mirror"
 	"monopod/agent/source/static"
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -41,8 +42,12 @@ func inWorld(t *testing.T, test func(w *world)) {
 		if err := w.api.Bootstrap(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		metrics, err := follow.NewMetrics(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		w.m = mirror.New(mirror.Deps{
-			Client: w.api, Clock: clock.RealClock{}, Log: zap.NewNop(),
+			Client: w.api, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics,
 			Runs:  func(uid types.UID, _, _ string) bool { return w.runs[uid] },
 			Again: func(_ context.Context, uid types.UID) { w.again = append(w.again, uid) },
 		}, "n1")
