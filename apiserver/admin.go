@@ -23,14 +23,22 @@ type admin struct {
 	out *codec.Responder
 }
 
+// refused sends 404 for an endpoint that is off, and 403 unless the user is an admin; why is the reason then.
+func (a *admin) refused(w http.ResponseWriter, r *http.Request, off bool, why string) bool {
+	switch {
+	case off:
+		a.out.Fail(w, r, request.ErrNotFound())
+	case !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters):
+		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(why)))
+	default:
+		return false
+	}
+	return true
+}
+
 // certs answers a GET with the certificates in use; a POST first replaces them and the tokens. It is for admins.
 func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
-	if a.cfg.Access == nil {
-		a.out.Fail(w, r, request.ErrNotFound())
-		return
-	}
-	if !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
-		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("certificates are for admins")))
+	if a.refused(w, r, a.cfg.Access == nil, "certificates are for admins") {
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -45,12 +53,7 @@ func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
 
 // snapshot creates a snapshot of the state, for admins, and answers with its description.
 func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
-	if a.cfg.Snapshot == nil {
-		a.out.Fail(w, r, request.ErrNotFound())
-		return
-	}
-	if !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
-		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins make snapshots")))
+	if a.refused(w, r, a.cfg.Snapshot == nil, "only admins make snapshots") {
 		return
 	}
 	made, err := a.cfg.Snapshot()
@@ -63,12 +66,7 @@ func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
 
 // shutdown makes the node stop its pods, for admins, or answers with its progress.
 func (a *admin) shutdown(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case a.cfg.Shutdown == nil:
-		a.out.Fail(w, r, request.ErrNotFound())
-	case !slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters):
-		a.out.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("only admins shut a node down")))
-	default:
+	if !a.refused(w, r, a.cfg.Shutdown == nil, "only admins shut a node down") {
 		a.cfg.Shutdown.ServeHTTP(w, r)
 	}
 }

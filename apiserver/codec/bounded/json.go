@@ -81,19 +81,10 @@ func (r *jsonReader) object(p *plan) bool {
 		r.cost += objectSize
 	}
 	for n := 0; ; n++ {
-		c := r.next()
-		if c == '}' {
-			r.pos++
-			return true
+		if more, ok := r.more(n, '}'); !more {
+			return ok
 		}
-		if n > 0 {
-			if c != ',' {
-				return false
-			}
-			r.pos++
-			c = r.next()
-		}
-		if c != '"' {
+		if r.next() != '"' {
 			return false
 		}
 		quoted, ok := r.text()
@@ -141,16 +132,8 @@ func (r *jsonReader) items(p *plan) bool {
 		elem = p.elem
 	}
 	for n := 0; ; n++ {
-		c := r.next()
-		if c == ']' {
-			r.pos++
-			return true
-		}
-		if n > 0 {
-			if c != ',' {
-				return false
-			}
-			r.pos++
+		if more, ok := r.more(n, ']'); !more {
+			return ok
 		}
 		if n >= MaxItems {
 			r.err = r.at.tooMany(n + 1 + bytes.Count(r.data[r.pos:], []byte{','}))
@@ -170,7 +153,23 @@ func (r *jsonReader) items(p *plan) bool {
 	}
 }
 
-// next is the next byte that is not white space, not consumed; 0 at the end.
+// more moves to the n-th element of an object or array, and reports whether there is one before its end. !ok:
+// the syntax is invalid.
+func (r *jsonReader) more(n int, end byte) (more, ok bool) {
+	switch c := r.next(); {
+	case c == end:
+		r.pos++
+		return false, true
+	case n == 0:
+		return true, true
+	case c == ',':
+		r.pos++
+		return true, true
+	}
+	return false, false
+}
+
+// next returns the next byte that is not white space, without consuming it; 0 at the end.
 func (r *jsonReader) next() byte {
 	for r.pos < len(r.data) {
 		switch c := r.data[r.pos]; c {

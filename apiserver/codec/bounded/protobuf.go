@@ -3,6 +3,8 @@ package bounded
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/codec/wire"
 )
 
 // protobufReader reads a protobuf message without allocating. It stops at an error.
@@ -20,23 +22,15 @@ func (r *protobufReader) message(data []byte, p *plan) bool {
 	}
 	var items map[protowire.Number]int // of each list
 	for len(data) > 0 {
-		number, wire, n := protowire.ConsumeTag(data)
-		if n < 0 {
+		got, rest, ok := wire.Next(data)
+		if !ok {
 			return false
 		}
-		data = data[n:]
-		size := protowire.ConsumeFieldValue(number, wire, data)
-		if size < 0 {
-			return false
-		}
-		value := data[:size]
-		data = data[size:]
+		data = rest
+		number := got.Number
 		f, known := p.numbers[int(number)]
 		if !known {
 			continue
-		}
-		if wire == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(value)
 		}
 		r.at.enter(f.name)
 		if f.plan.kind == list {
@@ -48,7 +42,7 @@ func (r *protobufReader) message(data []byte, p *plan) bool {
 				return false
 			}
 		}
-		if !r.field(value, wire, f.plan) {
+		if !r.field(got.Value, got.Type, f.plan) {
 			return false
 		}
 		r.at.leave()
@@ -57,18 +51,18 @@ func (r *protobufReader) message(data []byte, p *plan) bool {
 }
 
 // field reads one occurrence of a field.
-func (r *protobufReader) field(value []byte, wire protowire.Type, p *plan) bool {
+func (r *protobufReader) field(value []byte, typ protowire.Type, p *plan) bool {
 	switch p.kind {
 	case pointer:
 		r.cost += p.size
-		return r.field(value, wire, p.elem)
+		return r.field(value, typ, p.elem)
 	case list:
 		r.cost += p.size
-		if p.elem.kind == scalar && wire == protowire.BytesType { // packed
+		if p.elem.kind == scalar && typ == protowire.BytesType { // packed
 			r.cost += p.size * len(value)
 			return true
 		}
-		return r.field(value, wire, p.elem)
+		return r.field(value, typ, p.elem)
 	case mapping: // a message of key and value
 		r.cost += p.size
 		return r.message(value, p.entry())
@@ -77,7 +71,7 @@ func (r *protobufReader) field(value []byte, wire protowire.Type, p *plan) bool 
 	case embedded:
 		return r.embedded(value)
 	case structure, raw:
-		return wire != protowire.BytesType || r.message(value, p)
+		return typ != protowire.BytesType || r.message(value, p)
 	}
 	return true
 }
@@ -85,24 +79,19 @@ func (r *protobufReader) field(value []byte, wire protowire.Type, p *plan) bool 
 // embedded reads a message that contains JSON in its field 1.
 func (r *protobufReader) embedded(value []byte) bool {
 	for len(value) > 0 {
-		number, wire, n := protowire.ConsumeTag(value)
-		if n < 0 {
+		got, rest, ok := wire.Next(value)
+		if !ok {
 			return false
 		}
-		size := protowire.ConsumeFieldValue(number, wire, value[n:])
-		if size < 0 {
-			return false
-		}
-		if number == 1 && wire == protowire.BytesType {
-			text, _ := protowire.ConsumeBytes(value[n : n+size])
-			inner := jsonReader{data: text, at: r.at}
+		if got.Number == 1 && got.Type == protowire.BytesType {
+			inner := jsonReader{data: got.Value, at: r.at}
 			inner.value(whatever)
-			r.cost += len(text) + inner.cost
+			r.cost += len(got.Value) + inner.cost
 			if r.err = inner.err; r.err != nil {
 				return false
 			}
 		}
-		value = value[n+size:]
+		value = rest
 	}
 	return true
 }

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/codec/wire"
 )
 
 // CheckProtobuf is CheckJSON for protobuf, without the envelope.
@@ -20,24 +22,18 @@ func CheckProtobuf(data []byte, obj any) error {
 // walkMessage finds the quantities in a message of type typ. Invalid messages are accepted: decoding them
 // returns the error.
 func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
-	for len(data) > 0 {
-		number, wire, n := protowire.ConsumeTag(data)
-		if n < 0 {
+	for {
+		got, rest, ok := wire.Next(data)
+		if !ok {
 			return nil
 		}
-		data = data[n:]
-		size := protowire.ConsumeFieldValue(number, wire, data)
-		if size < 0 {
-			return nil
-		}
-		if inner, _ := protowire.ConsumeBytes(data[:size]); wire == protowire.BytesType {
-			if err := walkField(inner, int(number), typ, path); err != nil {
+		if got.Type == protowire.BytesType {
+			if err := walkField(got.Value, int(got.Number), typ, path); err != nil {
 				return err
 			}
 		}
-		data = data[size:]
+		data = rest
 	}
-	return nil
 }
 
 // walkField checks a field of a message by its number.

@@ -57,12 +57,6 @@ func New(cfg Config) *Documents {
 
 type object = map[string]any
 
-// Held reports whether anything is in memory.
-func (d *Documents) Held() bool { return d.data.Held() }
-
-// Changed must be called when Resources has changed.
-func (d *Documents) Changed() { d.data.Release() }
-
 // Index is the content of /openapi/v3: the URL of the document of each group and version. The hash in a URL
 // changes with the document, so that clients can cache it.
 func (d *Documents) Index() ([]byte, error) {

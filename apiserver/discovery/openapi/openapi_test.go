@@ -253,18 +253,18 @@ func TestLetGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := documents()
-		if d.Held() {
+		if openapi.Held(d) {
 			t.Error("schemas are in memory before the first request")
 		}
 		for range 3 {
-			if _, err := d.Index(); err != nil || !d.Held() {
-				t.Fatalf("held %t, %v", d.Held(), err)
+			if _, err := d.Index(); err != nil || !openapi.Held(d) {
+				t.Fatalf("held %t, %v", openapi.Held(d), err)
 			}
 			time.Sleep(time.Minute)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if d.Held() {
+		if openapi.Held(d) {
 			t.Error("schemas stay in memory")
 		}
 	})
@@ -280,13 +280,13 @@ func TestMemoryComesBack(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	d := documents()
-	d.Changed()
+	openapi.Release(d)
 	before := heap()
 	if _, err := d.V2(); err != nil {
 		t.Fatal(err)
 	}
 	held := heap() - before
-	d.Changed()
+	openapi.Release(d)
 	after := heap() - before
 	if held > 4<<20 || after > 1<<20 {
 		t.Errorf("schemas take %d bytes while in use, want 4 MB, and %d after, want none", held, after)
