@@ -256,6 +256,9 @@ func (s *Server) on(do verb) http.HandlerFunc {
 		if err == nil {
 			t, err = s.target(r)
 		}
+		if err == nil && t.sub != nil && t.sub.Enters {
+			err = s.guard.PermitEntering(r)
+		}
 		if err == nil {
 			err = request.CheckQuery(r)
 		}

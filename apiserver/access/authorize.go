@@ -15,16 +15,20 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Permit returns a 403 error if the user is not authorized for the request. Opening a stream needs the verb
-// create, also with the GET of a WebSocket (upstream since 1.35: AuthorizePodWebsocketUpgradeCreatePermission).
+// Permit returns a 403 error if the user is not authorized for the request.
 func (g *Guard) Permit(r *http.Request) error {
+	return g.Authorize(r.Context(), request.Attributes(r, request.Ref(r)))
+}
+
+// PermitEntering returns a 403 error if the request opens a stream to a container with the GET of a WebSocket and
+// the user does not have the verb create (upstream since 1.35: AuthorizePodWebsocketUpgradeCreatePermission).
+func (g *Guard) PermitEntering(r *http.Request) error {
 	a := request.Attributes(r, request.Ref(r))
-	err := g.Authorize(r.Context(), a)
-	if err == nil && a.Verb == "get" && request.OpensStream(a) {
-		a.Verb = "create"
-		err = g.Authorize(r.Context(), a)
+	if a.Verb != "get" {
+		return nil
 	}
-	return err
+	a.Verb = "create"
+	return g.Authorize(r.Context(), a)
 }
 
 // AuthorizePath passes a request for a non-resource path on if its user is authorized, and answers 403

@@ -13,19 +13,19 @@ import (
 	"monopod/apiserver/registry/managed"
 )
 
-// writer is who writes, for managedFields.
+// writer identifies the writer of a request, for managedFields.
 type writer struct {
 	manager string
-	tracked bool // the write has noted its fields by itself
+	tracked bool // the write updates managedFields itself
 }
 
 type writerKey struct{}
 
-// ownManager is the field manager of writes from inside.
+// ownManager is the field manager of this process's own writes.
 const ownManager = "monopod"
 
-// WithFieldManager returns a context whose writes are noted as manager's in the
-// managedFields of objects that are tracked (see package managed).
+// WithFieldManager returns a context whose writes are recorded under manager in the managedFields
+// of tracked objects (see package managed).
 func WithFieldManager(ctx context.Context, manager string) context.Context {
 	return context.WithValue(ctx, writerKey{}, writer{manager: manager})
 }
@@ -37,24 +37,23 @@ func writerOf(ctx context.Context) writer {
 	return writer{manager: ownManager}
 }
 
-// untracked returns a context whose writes see to managedFields by themselves.
+// untracked returns a context whose writes update managedFields themselves.
 func untracked(ctx context.Context) context.Context {
 	return context.WithValue(ctx, writerKey{}, writer{writerOf(ctx).manager, true})
 }
 
-// ApplyOptions say who applies, and how.
+// ApplyOptions are the options of an apply.
 type ApplyOptions struct {
 	Manager string // required
-	Force   bool   // take over what others own
-	// MayCreate is asked before an object is created that did not exist; nil: it may.
+	Force   bool   // take ownership of other managers' fields
+	// MayCreate returns an error if the user must not create a missing object; nil: anyone may.
 	MayCreate func() error
 }
 
-// Apply is server-side apply: it makes the object at ref have the fields of
-// patch, which become the manager's, and takes away those that were the manager's
-// and are not in patch any more. Fields of other managers that would change are a
-// conflict, 409, unless it is forced. An object that does not exist is
-// created, and created is true.
+// Apply is server-side apply. It sets the fields of patch, which the manager then owns, and
+// removes the manager's fields that patch no longer has. It returns a conflict (409) if fields of
+// other managers would change, unless forced. It creates a missing object, and then returns
+// created as true.
 func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructured.Unstructured, opts ApplyOptions) (obj Object, created bool, err error) {
 	res, err := r.Resource(ref.Resource)
 	if err != nil {
@@ -86,11 +85,11 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 	}
 }
 
-// maxApplied is the largest object that applies may make, in bytes of protobuf:
-// each adds what its manager wants, so that bounded bodies alone bound nothing.
+// maxApplied is the largest object that applies may create, in bytes of protobuf: each apply adds
+// fields, so that a limit on bodies is not enough.
 const maxApplied = 3 << 20
 
-// tooLarge is 413 for an object that must not be stored.
+// tooLarge returns 413 if the object is larger than maxApplied.
 func tooLarge(obj Object) error {
 	if o, ok := obj.(interface{ Size() int }); ok && o.Size() > maxApplied {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", o.Size(), maxApplied))
@@ -98,13 +97,13 @@ func tooLarge(obj Object) error {
 	return nil
 }
 
-// absent tells an object that does not exist from other things that are missing.
+// absent reports whether the object at ref is missing, and not its namespace or its kind.
 func (r *Registry) absent(ctx context.Context, ref client.Ref) bool {
 	_, err := r.Get(ctx, ref)
 	return apierrors.IsNotFound(err)
 }
 
-// applyNew creates what an apply says.
+// applyNew creates the object of an apply.
 func (r *Registry) applyNew(ctx context.Context, res *Resource, ref client.Ref, apply client.Change) (Object, error) {
 	obj, err := apply(nil)
 	if err != nil {
@@ -116,8 +115,8 @@ func (r *Registry) applyNew(ctx context.Context, res *Resource, ref client.Ref, 
 	return r.Create(ctx, obj)
 }
 
-// track notes in next's managedFields who wrote it over cur, which is nil for a
-// creation. Objects that were never applied are left alone.
+// track records in next's managedFields who wrote it. cur is nil for a creation. Objects that were
+// never applied do not change.
 func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, cur Object) {
 	w := writerOf(ctx)
 	if w.tracked || !managed.Tracked(next, cur) {
@@ -130,8 +129,7 @@ func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, c
 	}
 }
 
-// trackScale is track for a write to the object's Scale; next gets the
-// managedFields that follow.
+// trackScale is track for a write to the object's Scale. It updates next's managedFields.
 func (r *Registry) trackScale(ctx context.Context, res *Resource, next, cur Object, scale, old *autoscalingv1.Scale) error {
 	if w := writerOf(ctx); !w.tracked {
 		if err := r.fields.Update(r.target(res, "scale"), scale, old, w.manager); err != nil {

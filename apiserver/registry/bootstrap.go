@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bootstrap creates what every cluster has: four namespaces, each with its default
-// service account, and two priority classes. What is there is left as it is.
+// Bootstrap creates what every cluster has: four namespaces, each with its default service
+// account, and two priority classes. Existing objects do not change.
 func (r *Registry) Bootstrap(ctx context.Context) error {
 	var all []Object
 	for _, name := range everyNamespace() {
@@ -26,14 +26,14 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 	if err := r.createAll(ctx, all); err != nil {
 		return err
 	}
-	var accounts []Object // in namespaces that have to be there
+	var accounts []Object // their namespaces must exist first
 	for _, name := range everyNamespace() {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	}
 	return r.createAll(ctx, accounts)
 }
 
-// createAll creates what is not there, together: they share a commit.
+// createAll creates the missing objects concurrently, so that they share a commit.
 func (r *Registry) createAll(ctx context.Context, all []Object) error {
 	group, ctx := guard.With(ctx)
 	for _, obj := range all {
@@ -47,7 +47,7 @@ func (r *Registry) createAll(ctx context.Context, all []Object) error {
 	return group.Wait()
 }
 
-// everyNamespace names what every cluster has.
+// everyNamespace returns the names of the namespaces of every cluster.
 func everyNamespace() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 }

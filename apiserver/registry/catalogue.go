@@ -12,7 +12,7 @@ import (
 	"monopod/store"
 )
 
-// catalogue is what a Registry serves.
+// catalogue contains the served resources.
 type catalogue struct {
 	resources []Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
@@ -33,10 +33,10 @@ func newCatalogue(resources []Resource) *catalogue {
 	return c
 }
 
-// Resources are what is served, for discovery.
+// Resources returns the served resources, for discovery.
 func (c *catalogue) Resources() []Resource { return c.resources }
 
-// Stored are the names of those whose objects are stored.
+// Stored returns the names of the resources whose objects are stored.
 func (c *catalogue) Stored() []schema.GroupResource {
 	var out []schema.GroupResource
 	for i := range c.resources {
@@ -47,7 +47,7 @@ func (c *catalogue) Stored() []schema.GroupResource {
 	return out
 }
 
-// Resource finds what is known of a resource.
+// Resource returns a served resource, or 404.
 func (c *catalogue) Resource(gvr schema.GroupVersionResource) (*Resource, error) {
 	if res := c.byGVR[gvr]; res != nil {
 		return res, nil
@@ -55,8 +55,7 @@ func (c *catalogue) Resource(gvr schema.GroupVersionResource) (*Resource, error)
 	return nil, errNoResource(gvr)
 }
 
-// stored is Resource for those whose objects the store keeps, under this name or
-// the one that it is a view of.
+// stored returns a resource that is stored or a view of a stored one, or an error.
 func (c *catalogue) stored(gvr schema.GroupVersionResource) (*Resource, error) {
 	res, err := c.Resource(gvr)
 	if err == nil && (res.Virtual || c.base(res) == nil) {
@@ -65,8 +64,7 @@ func (c *catalogue) stored(gvr schema.GroupVersionResource) (*Resource, error) {
 	return res, err
 }
 
-// base is where the resource's objects are stored: under itself, or under the
-// resource that it is a view of.
+// base returns the resource under which the objects are stored: for a view that of the View.
 func (c *catalogue) base(res *Resource) *Resource {
 	if res.View == nil {
 		return res
@@ -74,13 +72,13 @@ func (c *catalogue) base(res *Resource) *Resource {
 	return c.byGVR[res.View.Of]
 }
 
-// at is ref as the store knows it.
+// at returns ref as the store knows it.
 func (c *catalogue) at(res *Resource, ref client.Ref) client.Ref {
 	ref.Resource = c.base(res).GVR
 	return ref
 }
 
-// target is what a write to a resource or its subresource is about.
+// target returns the resource or subresource of a write, for managedFields.
 func (c *catalogue) target(res *Resource, sub string) managed.Target {
 	t := managed.Target{Resource: res, Subresource: sub}
 	of := c.base(res)
@@ -92,8 +90,7 @@ func (c *catalogue) target(res *Resource, sub string) managed.Target {
 	return t
 }
 
-// selector turns what a client asks for into what the store can look for. Field
-// names the kind does not know are refused.
+// selector translates a client's selector for the store. It returns an error for unknown fields.
 func (c *catalogue) selector(sel client.Selector) (store.Selector, error) {
 	res, err := c.stored(sel.Resource)
 	if err != nil {

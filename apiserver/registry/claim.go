@@ -9,7 +9,8 @@ import (
 	"monopod/apiserver/registry/allocate"
 )
 
-// held are the reservations of one write; a write that runs again has several.
+// held are the functions that release the reservations of one write; a write that runs again has
+// several.
 type held []func()
 
 func (h *held) release() {
@@ -18,8 +19,8 @@ func (h *held) release() {
 	}
 }
 
-// claim gives a Service what it needs of the cluster's addresses and ports. They
-// are next's until claims is released, and from then on if it was stored.
+// claim allocates the addresses and ports of a Service. They are reserved until claims is
+// released, and then used if next was stored.
 func (r *Registry) claim(ctx context.Context, next, cur Object, sub string, claims *held) error {
 	service, ok := next.(*corev1.Service)
 	if !ok || sub != "" {

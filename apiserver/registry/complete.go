@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Complete fills in the defaults of an object that does not come through the API
-// and finds what Create would find wrong with it; admission is not asked.
+// Complete sets the defaults of an object that does not come through the API and returns the
+// errors of its validation. Admission does not run.
 func (r *Registry) Complete(obj Object) error {
 	res := r.byType[reflect.TypeOf(obj)]
 	if res == nil {

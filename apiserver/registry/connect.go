@@ -9,8 +9,7 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// Connect asks admission about a stream or a proxy to an object, whose
-// subresource ref names, and returns the object.
+// Connect runs admission for a stream or a proxy to the subresource ref, and returns the object.
 func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (Object, error) {
 	res, err := r.stored(ref.Resource)
 	if err != nil {

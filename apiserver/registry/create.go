@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// suffixLength and maxBase bound a generated name to 63 characters (upstream:
+	// suffixLength and maxBase limit a generated name to 63 characters (upstream:
 	// names.SimpleNameGenerator).
 	suffixLength = 5
 	maxBase      = 63 - suffixLength
-	// generateTries is how often a generated name that is taken is replaced
-	// (upstream: registry.maxNameGenerationCreateAttempts).
+	// generateTries is how many names are generated until one is free (upstream:
+	// registry.maxNameGenerationCreateAttempts).
 	generateTries = 8
 )
 
@@ -57,8 +57,8 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 	}
 }
 
-// readyForCreate gives a new object what the server alone decides, the defaults,
-// and what admission adds.
+// readyForCreate sets the metadata that only the server sets, runs admission and sets the
+// defaults.
 func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
 	if obj.GetResourceVersion() != "" {
 		return errBadRequest("resourceVersion should not be set on objects to be created")
@@ -80,7 +80,7 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	if res.Prepare != nil {
 		res.Prepare(obj, nil, "")
 	}
-	defaults(res, obj) // of what admission put in, and of the status
+	defaults(res, obj) // also of what admission added, and of the status
 	return nil
 }
 
@@ -90,7 +90,7 @@ func defaults(res *Resource, obj Object) {
 	}
 }
 
-// insert completes and validates obj and stores it where nothing is yet.
+// insert completes and validates obj, and stores it unless the name is taken.
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
 	ctx, done := admission.During(ctx)
 	defer done()
@@ -127,7 +127,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	return stored, err
 }
 
-// request is a write as admission sees it.
+// request returns the admission request of a write.
 func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, sub string, obj, old Object) *admission.Request {
 	about := obj
 	if about == nil {
@@ -140,7 +140,7 @@ func (r *Registry) request(ctx context.Context, op admission.Operation, res *Res
 	}
 }
 
-// nameOr is the object's name for a message, or the beginning of it.
+// nameOr returns the object's name, or the prefix of a generated name, for a message.
 func nameOr(obj metav1.Object) string {
 	if obj.GetName() == "" {
 		return obj.GetGenerateName()
@@ -148,8 +148,8 @@ func nameOr(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// write is the one way into the store: it honours dry runs and translates
-// errors. An object that was removed comes back in its last state.
+// write is the only way into the store: it handles dry runs and translates errors. For a removed
+// object it returns the last state.
 func (r *Registry) write(ctx context.Context, res *Resource, namespace, name string, change store.Change) (Object, error) {
 	run := change
 	if isDryRun(ctx) {

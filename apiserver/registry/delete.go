@@ -13,9 +13,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// Delete implements client.Client: the first phase of a deletion, or the second
-// when nothing holds the object any more. It returns the object as stored, or
-// its last state when it is gone.
+// Delete implements client.Client: it marks the object for deletion, or removes it if nothing
+// holds it. It returns the stored object, or the last state of a removed one.
 func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res, err := r.stored(ref.Resource)
 	if err != nil {
@@ -41,7 +40,7 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 	})
 }
 
-// mayGo asks admission about a deletion.
+// mayGo runs admission for a deletion.
 func (r *Registry) mayGo(ctx context.Context, res *Resource, cur Object, opts *metav1.DeleteOptions) error {
 	admitted := r.request(ctx, admission.Delete, res, "", nil, cur)
 	admitted.Options = opts
@@ -65,8 +64,8 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 	return nil
 }
 
-// deleted is what a deletion makes of cur: nil when it goes at once, cur itself
-// when nothing changes, else cur on its way out.
+// deleted returns what replaces cur: nil if it is removed at once, cur if nothing changes, else
+// cur with its deletion scheduled.
 func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
 	grace := graceFor(res, cur, opts.GracePeriodSeconds)
 	finalizers := finalizersFor(res, cur, opts)
@@ -85,8 +84,8 @@ func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions)
 	return next
 }
 
-// schedule sets when next goes, grace seconds after the first request, and says
-// whether that moved. A repeat may only shorten.
+// schedule sets next's deletionTimestamp to grace seconds after the first request, and reports
+// whether it changed. A repeated request can only shorten the grace period.
 func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 	when := cur.GetDeletionTimestamp()
 	if when == nil {
@@ -114,11 +113,11 @@ func setDeletion(obj Object, at time.Time, grace int64) {
 	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
-// maxGrace is the longest grace, in seconds: a hundred years. More would not fit
-// into a time.Duration, and come out before now.
+// maxGrace is the longest grace period in seconds: a hundred years. A longer one would overflow
+// time.Duration.
 const maxGrace = 100 * 365 * 24 * 60 * 60
 
-// graceFor is how long the object's deletion takes, in seconds.
+// graceFor returns the grace period of a deletion in seconds.
 func graceFor(res *Resource, cur Object, asked *int64) int64 {
 	if res.Grace == nil {
 		return 0
@@ -127,16 +126,16 @@ func graceFor(res *Resource, cur Object, asked *int64) int64 {
 		asked = new(int64(1)) // as upstream does
 	}
 	if asked == nil && cur.GetDeletionTimestamp() != nil {
-		asked = cur.GetDeletionGracePeriodSeconds() // a repeat that does not say changes nothing
+		asked = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
 	}
 	return min(res.Grace(cur, asked), maxGrace)
 }
 
-// finalizersFor are the object's finalizers with those that make the garbage
-// collector follow the propagation policy asked for.
+// finalizersFor returns the object's finalizers with those of the garbage collector for the
+// propagation policy.
 func finalizersFor(res *Resource, cur Object, opts metav1.DeleteOptions) []string {
 	policy := opts.PropagationPolicy
-	if policy == nil && opts.OrphanDependents != nil { // the old way to say it
+	if policy == nil && opts.OrphanDependents != nil { // the deprecated option
 		policy = new(metav1.DeletePropagationBackground)
 		if *opts.OrphanDependents {
 			policy = new(metav1.DeletePropagationOrphan)
@@ -159,12 +158,12 @@ func finalizersFor(res *Resource, cur Object, opts metav1.DeleteOptions) []strin
 	return out
 }
 
-// forDependents: the finalizer is the garbage collector's.
+// forDependents reports whether the finalizer is the garbage collector's.
 func forDependents(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
-// deletionDone says that obj is being deleted and nothing holds it any more.
+// deletionDone reports whether obj is being deleted and nothing holds it.
 func deletionDone(res *Resource, obj Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 &&

@@ -14,7 +14,7 @@ import (
 	"monopod/store"
 )
 
-// apiError translates an error of the store; any other error, and nil, stay.
+// apiError translates an error of the store, and returns any other error and nil as they are.
 func apiError(err error, res *Resource, name string) error {
 	switch {
 	case err == nil:
@@ -35,11 +35,11 @@ func apiError(err error, res *Resource, name string) error {
 	return err
 }
 
-// ErrExpired is 410: list again.
+// ErrExpired returns 410: the client must list again.
 func ErrExpired(message string) *apierrors.StatusError { return apierrors.NewResourceExpired(message) }
 
-// errFuture is upstream's answer to a revision that has not happened: a timeout
-// that asks to try again.
+// errFuture returns upstream's error for a future revision: a timeout after which the client
+// retries.
 func errFuture(err error) error {
 	e := apierrors.NewTimeoutError("Too large resource version: "+err.Error(), 1)
 	e.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -69,26 +69,26 @@ func errNoSubresource(ref client.Ref) error {
 	return e
 }
 
-// maxCauses is how many mistakes one answer names. Its message takes time that
-// grows with their square.
+// maxCauses limits the errors in one response, because the time for its message grows with their
+// square.
 const maxCauses = 256
 
-// errInvalid is 422 with the fields that are wrong.
+// errInvalid returns 422 with the invalid fields.
 func errInvalid(res *Resource, name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs[:min(len(errs), maxCauses)])
 }
 
-// errConflict is 409 for an object that is not what the client thought it was.
+// errConflict returns 409 for an object that is not in the state that the client expects.
 func errConflict(res *Resource, name, why string) error {
 	return apierrors.NewConflict(res.GVR.GroupResource(), name, errors.New(why))
 }
 
-// errModified is the conflict every client knows how to answer: read again.
+// errModified returns the conflict after which clients read the object again.
 func errModified(res *Resource, name string) error {
 	return errConflict(res, name, "the object has been modified; please apply your changes to the latest version and try again")
 }
 
-// ErrFutureRevision answers a request for a revision that has not happened.
+// ErrFutureRevision returns the error for a request at a future revision.
 func ErrFutureRevision(asked, now int64) error {
 	return errFuture(fmt.Errorf("%d, current: %d", asked, now))
 }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// onlyStored is the reason of the Events about objects that nothing acts on, and
-	// component their source.
+	// onlyStored is the reason of the Events about objects on which nothing acts, and component
+	// their source.
 	onlyStored = "OnlyStored"
 	component  = "monopod"
-	// maxEventBase leaves room for a UID in an event's name.
+	// maxEventBase leaves space for a UID in an Event's name.
 	maxEventBase = 253 - 33
 )
 
-// inert says why nothing acts on objects of the kind; empty: something does.
+// inert returns the reason why nothing acts on objects of the kind; empty: something does.
 func (r *Registry) inert(res *Resource) string {
 	if res.Inert == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
 		return fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller)
@@ -30,9 +30,8 @@ func (r *Registry) inert(res *Resource) string {
 	return res.Inert
 }
 
-// tellInert tells the client who created obj that nothing acts on it: at once, and
-// in an Event for those who look later. Nothing is said of what this process creates
-// for itself.
+// tellInert tells the client who created obj that nothing acts on it, with a warning and an Event.
+// This process's own objects get neither.
 func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 	why := r.inert(res)
 	if why == "" || ctx.Value(warnKey{}) == nil {
@@ -42,7 +41,7 @@ func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 	if isDryRun(ctx) {
 		return
 	}
-	// As the server itself: what the client may do and wait for is about obj.
+	// The server writes the Event for itself: the client's permissions and deadline are for obj.
 	if _, err := r.Create(context.Background(), inertEvent(obj, why, r.now())); err != nil {
 		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()), zap.String("name", obj.GetName()), zap.Error(err))
 	}

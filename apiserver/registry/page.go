@@ -10,26 +10,26 @@ import (
 	"monopod/store"
 )
 
-// Page says which part of a list is wanted. The zero value: all of it, as it is.
+// Page is the requested part of a list. The zero value is the whole list at the current revision.
 type Page struct {
-	Limit    int    // at most so many objects; 0: all
-	Continue string // the token of the page before
-	At       int64  // as of this revision; 0: now
+	Limit    int    // maximum number of objects; 0: no limit
+	Continue string // token of the previous page
+	At       int64  // revision; 0: the current one
 }
 
-// Listed is a list, or a page of it.
+// Listed is a list or a page of it.
 type Listed struct {
 	Entries  []*store.Entry
 	Revision int64
-	Continue string // the token of the next page; empty: this was the last
-	// Remaining is how many objects come after this page; nil: not known.
+	Continue string // token of the next page; empty: this is the last page
+	// Remaining is the number of objects after this page; nil: unknown.
 	Remaining *int64
 }
 
-// token is what a client carries from page to page, as upstream writes it.
+// token is upstream's format of the continue token.
 type token struct {
 	APIVersion string `json:"v"`
-	Revision   int64  `json:"rv"` // latest: whatever is newest
+	Revision   int64  `json:"rv"` // latest: the current one
 	Start      string `json:"start"`
 }
 
@@ -58,9 +58,9 @@ func decodeToken(s string) (token, error) {
 	return t, nil
 }
 
-// Page lists what sel selects in parts that belong together: all show one
-// revision, as long as the history reaches back to it. Then the error is 410
-// with a token by which the client can go on with what is newest.
+// Page returns a page of the list that sel selects. All pages show one revision, while the history
+// contains it. After that the error is 410 with a token with which the client can continue at the
+// current revision.
 func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
 	s, err := r.selector(sel)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 		s.At, s.After = max(t.Revision, 0), t.Start
 	}
 	if page.Limit > 0 {
-		s.Limit = page.Limit + 1 // one more tells whether there is more
+		s.Limit = page.Limit + 1 // the additional object shows that there are more
 	}
 	entries, rev, err := r.store.List(ctx, s)
 	if errors.Is(err, store.ErrExpired) && page.Continue != "" {
@@ -89,7 +89,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 	return list, err
 }
 
-// cut makes a page of what was read for it.
+// cut makes a page of the objects that were read for it.
 func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
 	if limit <= 0 || len(l.Entries) <= limit {
 		return l
@@ -97,7 +97,7 @@ func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit in
 	l.Entries = l.Entries[:limit]
 	last := l.Entries[limit-1].Key
 	l.Continue = token{tokenVersion, l.Revision, last.Namespace + "/" + last.Name}.encode()
-	if s.Match == nil && s.Name == "" { // upstream counts only where nothing is filtered
+	if s.Match == nil && s.Name == "" { // upstream counts only unfiltered lists
 		s.Limit, s.At, s.After = 0, l.Revision, last.Namespace+"/"+last.Name
 		if rest, _, err := r.store.List(ctx, s); err == nil {
 			l.Remaining = new(int64(len(rest)))

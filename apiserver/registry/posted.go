@@ -13,12 +13,11 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Tokens fills in the defaults and the status of a request for a token of account;
-// what the token is to be bound to is in c.
+// Tokens completes a request for a service account's token. It reads the object that the token is
+// bound to from c.
 type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
 
-// below is what the updates of subresources that are not part of an object of res work
-// with.
+// below returns what Subresource.Update needs for a subresource of res.
 func (r *Registry) below(res *Resource, sub string) kind.Registry {
 	return kind.Registry{
 		Client: r, Token: r.tokens, DryRun: DryRun, IsDryRun: isDryRun, Now: r.now,

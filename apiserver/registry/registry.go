@@ -1,11 +1,9 @@
-// Package registry is the API itself, without HTTP: what happens to an object
-// between a client's request and the store.
+// Package registry is the API without HTTP: everything between a client's request and the store.
 //
-// A Registry reads []Resource, one per kind, and offers the same verbs over all
-// of them as a client.Client: admission, metadata, defaulting, validation,
-// optimistic locking, subresources, and deletion in two phases. Errors are
-// those of k8s.io/apimachinery/pkg/api/errors; store errors are translated here
-// and nowhere else.
+// A Registry reads []Resource, one for each kind, and implements client.Client for all of them:
+// admission, metadata, defaults, validation, optimistic locking, subresources, and deletion in two
+// phases. Errors are those of k8s.io/apimachinery/pkg/api/errors; only this package translates
+// errors of the store.
 package registry
 
 import (
@@ -35,30 +33,30 @@ import (
 )
 
 type (
-	// Resource is that of package kind.
+	// Resource is kind.Resource.
 	Resource = kind.Resource
-	// Object is that of package kind.
+	// Object is kind.Object.
 	Object = kind.Object
 )
 
 // Config of a Registry. The zero value works.
 type Config struct {
-	// Roles keep users from granting what they may not do; nil: they may grant all.
+	// Roles rejects roles that grant more than their author has; nil: users may grant everything.
 	Roles plugins.Roles
-	// Tokens issues the tokens of service accounts; nil: there are none.
+	// Tokens issues service account tokens; nil: none are issued.
 	Tokens Tokens
-	Clock  clock.WithDelayedExecution // nil: the real one
-	Log    *zap.Logger                // nil: silent
+	Clock  clock.WithDelayedExecution // nil: the system's
+	Log    *zap.Logger                // nil: no logs
 	// Guard counts and logs the panics of watches; nil: they are only logged.
 	Guard *guard.Guard
 
-	Services allocate.Config // what Services are given
+	Services allocate.Config // ranges of Services' addresses and ports
 
-	// Off says that a controller does not run, by its name in --controllers; nil: all do.
+	// Off reports whether the controller with the name in --controllers is off; nil: all run.
 	Off func(controller string) bool
 }
 
-// Registry serves resources out of a store. It does not close the store.
+// Registry serves resources from a store. It does not close the store.
 type Registry struct {
 	*catalogue
 	store     store.Store
@@ -74,7 +72,7 @@ type Registry struct {
 
 var _ client.Ordered = (*Registry)(nil)
 
-// Kinds is what a store must know of resources, for store.Config.Kind.
+// Kinds returns what a store must know about resources, for store.Config.Kind.
 func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 	kinds := make(map[string]store.Kind, len(resources))
 	for _, r := range resources {
@@ -89,7 +87,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 	}
 }
 
-// New serves resources out of s, which was opened with Kinds(resources).
+// New returns a Registry that serves resources from s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
 		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, catalogue: newCatalogue(resources),
@@ -109,7 +107,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	return r
 }
 
-// Entry is Get for callers that want the encoded object too.
+// Entry is Get with the encoded object.
 func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, error) {
 	res, err := r.stored(ref.Resource)
 	if err != nil {
@@ -122,7 +120,7 @@ func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, err
 	return Shown(res, e)
 }
 
-// Get implements client.Client. A subresource that is a Scale answers one.
+// Get implements client.Client. For a scale subresource it returns the Scale.
 func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	e, err := r.Entry(ctx, ref)
 	if err != nil {
@@ -141,7 +139,7 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	return e.Object, nil
 }
 
-// Entries is List for callers that want the encoded objects too.
+// Entries is List with the encoded objects.
 func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error) {
 	s, err := r.selector(sel)
 	if err != nil {
@@ -169,9 +167,9 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 	return objs, formatRevision(rev), nil
 }
 
-// Changes is Watch for callers that want the encoded objects too, and to see
-// how far the watch is. Its entries are as they are stored: see Shown. It also returns the selector as the store sees it, to
-// tell what an event means to the watcher (see Seen).
+// Changes is Watch with encoded objects, and with the progress of the watch. Its entries are the
+// stored ones (see Shown). It also returns the store's selector, with which Seen translates
+// events.
 func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (<-chan *store.Event, store.Selector, error) {
 	s, err := r.selector(sel)
 	if err != nil {
@@ -181,8 +179,8 @@ func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) 
 	return ch, s, apiError(err, r.byGVR[sel.Resource], "")
 }
 
-// Seen is what an event means to somebody who watches sel: an object that starts
-// to match is added, one that stops matching is deleted.
+// Seen translates an event for a watch on sel: an object that starts to match is added, one that
+// stops matching is deleted.
 func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 	switch was, is := sel.Matches(ev.Old), sel.Matches(ev.New); {
 	case was && is:
@@ -221,7 +219,7 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	return out, nil
 }
 
-// endWatch, deferred, makes a panic the last event of one watch, and nothing else.
+// endWatch, deferred, turns a panic into the last event of the watch.
 func (r *Registry) endWatch(ctx context.Context, sel client.Selector, out chan<- watch.Event) {
 	p := recover()
 	if p == nil {
@@ -249,7 +247,7 @@ func watchEvent(res *Resource, s store.Selector, ev *store.Event) watch.Event {
 	return watch.Event{Type: typ, Object: shown(res, e.Object)}
 }
 
-// Newest implements client.Ordered, over a store that knows it: one in memory.
+// Newest implements client.Ordered if the store is in memory.
 func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	s, ok := r.store.(interface{ Newest(resource string) int64 })
 	if !ok {
@@ -262,10 +260,10 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	return s.Newest(r.base(res).Key("", "").Resource), true
 }
 
-// Revision is the newest revision.
+// Revision returns the current revision.
 func (r *Registry) Revision() int64 { return r.store.Revision() }
 
-// JSON is obj encoded: the store's own bytes when obj came from there.
+// JSON returns obj encoded: the store's bytes if obj came from there.
 func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
 	if res := r.byType[reflect.TypeOf(obj)]; res != nil && res.Stored() {
 		e, err := r.store.Get(ctx, res.Key(obj.GetNamespace(), obj.GetName()))
@@ -278,33 +276,31 @@ func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
 
-// dryRunKey marks a context whose writes are checked but not stored.
+// dryRunKey is the context key of writes that are validated but not stored.
 type dryRunKey struct{}
 
-// DryRun returns a context under which Create, Update and Delete do everything
-// but store.
+// DryRun returns a context in which Create, Update and Delete do everything except store.
 func DryRun(ctx context.Context) context.Context { return context.WithValue(ctx, dryRunKey{}, true) }
 
 func isDryRun(ctx context.Context) bool { return ctx.Value(dryRunKey{}) != nil }
 
-// warnKey holds where warnings go.
+// warnKey is the context key of the function for warnings.
 type warnKey struct{}
 
-// WithWarnings returns a context under which warn gets what the client should
-// know about a write that was let through. A write that runs again may repeat
-// itself.
+// WithWarnings returns a context whose warnings go to warn. A write that runs again may repeat its
+// warnings.
 func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
 	return context.WithValue(ctx, warnKey{}, warn)
 }
 
-// Warn tells the client of ctx, if one listens.
+// Warn sends a warning to the client of ctx.
 func Warn(ctx context.Context, text string) {
 	if warn, ok := ctx.Value(warnKey{}).(func(string)); ok {
 		warn(text)
 	}
 }
 
-// warnings tells the client of ctx what there is to know about next.
+// warnings sends the kind's warnings about next to the client of ctx.
 func warnings(ctx context.Context, res *Resource, next, cur Object) {
 	if res.Warnings == nil || ctx.Value(warnKey{}) == nil {
 		return
@@ -314,11 +310,10 @@ func warnings(ctx context.Context, res *Resource, next, cur Object) {
 	}
 }
 
-// errDry carries the result of a dry run out of a Change, so that the store
-// writes nothing.
+// errDry carries the result of a dry run out of a Change, so that the store writes nothing.
 type errDry struct{ obj Object }
 
 func (errDry) Error() string { return "dry run" }
 
-// now is the time as metadata holds it: whole seconds.
+// now returns the time with the precision of metadata: whole seconds.
 func (r *Registry) now() metav1.Time { return metav1.NewTime(r.clock.Now()).Rfc3339Copy() }

@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/registry/workload"
 )
 
-// Resources are all kinds served.
+// Resources returns all served kinds.
 func Resources() []Resource {
 	return slices.Concat(
 		core.Resources(),
@@ -34,8 +34,8 @@ func Resources() []Resource {
 	)
 }
 
-// Served are the kinds whose objects are stored under their own name, for those who
-// work on objects of any kind.
+// Served returns the resources that are stored under their own name, for those who work on objects
+// of any kind.
 func Served(resources []Resource) []client.Kind {
 	var out []client.Kind
 	for i := range resources {

@@ -10,7 +10,7 @@ import (
 	"monopod/store"
 )
 
-// knows refuses requirements on fields the kind does not index.
+// knows returns an error for field requirements that the kind does not support.
 func knows(r *Resource, wanted fields.Requirements) error {
 	known := r.FieldsOf(r.New())
 	for _, q := range wanted {
@@ -21,7 +21,7 @@ func knows(r *Resource, wanted fields.Requirements) error {
 	return nil
 }
 
-// match is the part of a selection that needs to see the object; nil for none.
+// match returns the part of a selection that needs the object; nil: none.
 func match(res *Resource, l labels.Selector, f fields.Requirements) func(store.Object) bool {
 	byLabel := l != nil && !l.Empty()
 	if !byLabel && len(f) == 0 {

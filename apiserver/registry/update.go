@@ -55,15 +55,15 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	})
 }
 
-// replace makes next what may be stored in the place of cur, or nil when it was
-// the last thing that held a deletion. What it takes of the cluster is in claims.
+// replace returns the object that replaces cur: next after admission and validation, or nil
+// if next lets go of the last thing that held a deletion. It adds to claims what it allocates.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, claims *held) (Object, error) {
 	if err := sameObject(res, next, cur); err != nil {
 		return nil, err
 	}
 	operation := admission.Update
 	part := res.Subresource(sub)
-	if part != nil && !part.Can("update") { // it is posted
+	if part != nil && !part.Can("update") { // the subresource is posted
 		operation = admission.Create
 	}
 	admitted := r.request(ctx, operation, res, sub, next, cur)
@@ -76,9 +76,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if err := r.admission.Mutate(ctx, admitted); err != nil {
 		return nil, err
 	}
-	if res.Prepare != nil {
-		res.Prepare(next, cur, sub)
-	}
+	res.PrepareUpdate(next, cur, sub)
 	defaults(res, next)
 	if err := r.claim(ctx, next, cur, sub, claims); err != nil {
 		return nil, err
@@ -99,8 +97,8 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	return next, nil
 }
 
-// sameObject is the optimistic lock: what the client names of the object it
-// read must still be so.
+// sameObject is the optimistic lock: it returns a conflict if next names another
+// resourceVersion or UID than cur has.
 func sameObject(res *Resource, next, cur Object) error {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
 		return errModified(res, cur.GetName())
@@ -111,7 +109,7 @@ func sameObject(res *Resource, next, cur Object) error {
 	return nil
 }
 
-// keepMetadata restores what clients may not change.
+// keepMetadata restores the metadata that clients must not change.
 func keepMetadata(res *Resource, next, cur Object) {
 	next.GetObjectKind().SetGroupVersionKind(res.GVK())
 	next.SetUID(cur.GetUID())
@@ -136,13 +134,10 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 			}
 		}
 	}
-	if r.Validate != nil {
-		errs = append(errs, r.Validate(next, cur, sub)...)
-	}
-	return errs
+	return append(errs, r.ValidateUpdate(next, cur, sub)...)
 }
 
-// updateScale runs change over the object's Scale and carries the result back.
+// updateScale runs change on the object's Scale and applies the result to the object.
 func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref, change client.Change) (Object, error) {
 	ref.Subresource = ""
 	obj, err := r.Update(untracked(ctx), ref, func(cur Object) (Object, error) {

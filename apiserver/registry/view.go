@@ -10,7 +10,7 @@ import (
 	"monopod/store"
 )
 
-// shown is a stored object as clients of res see it.
+// shown returns a stored object as clients of res see it.
 func shown(res *Resource, stored Object) Object {
 	if res.View == nil || stored == nil {
 		return stored
@@ -20,7 +20,7 @@ func shown(res *Resource, stored Object) Object {
 	return obj
 }
 
-// Shown is a stored entry as clients of res see it.
+// Shown returns a stored entry as clients of res see it.
 func Shown(res *Resource, e *store.Entry) (*store.Entry, error) {
 	if res.View == nil {
 		return e, nil
@@ -45,8 +45,8 @@ func allShown(res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
 	return out, nil
 }
 
-// createView creates what the view's object stands for. The view's own defaults
-// and rules come first: they speak of the fields the client knows.
+// createView creates the object behind the view's. The view's defaults and validation run first,
+// because their errors name the client's fields.
 func (r *Registry) createView(ctx context.Context, res *Resource, obj Object) (Object, error) {
 	if res.Default != nil {
 		res.Default(obj)
@@ -63,12 +63,12 @@ func (r *Registry) createView(ctx context.Context, res *Resource, obj Object) (O
 	return shown(res, stored), nil
 }
 
-// updateView runs change over what the view shows of the stored object.
+// updateView runs change on the view of the stored object.
 func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
 	sub := r.base(res).Subresource(ref.Subresource)
 	scales := sub != nil && sub.Scale != nil
 	stored, err := r.Update(ctx, r.at(res, ref), func(cur Object) (Object, error) {
-		if scales { // a Scale looks the same from everywhere
+		if scales { // a Scale is the same in every view
 			return change(cur)
 		}
 		old := shown(res, cur)
@@ -95,7 +95,7 @@ func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref
 	return shown(res, stored), nil
 }
 
-// deleteView deletes what the view shows.
+// deleteView deletes the object behind the view's.
 func (r *Registry) deleteView(ctx context.Context, res *Resource, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	last, err := r.Delete(ctx, r.at(res, ref), opts)
 	if err != nil {

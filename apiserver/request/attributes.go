@@ -44,12 +44,6 @@ func hasVerb(method string) bool {
 	return false
 }
 
-// OpensStream reports whether the request opens a stream to a container of a pod.
-func OpensStream(a auth.Attributes) bool {
-	return a.Group == "" && a.Resource == client.Pods.Resource &&
-		(a.Subresource == "exec" || a.Subresource == "attach" || a.Subresource == "portforward")
-}
-
 // selected returns the requirements of the field selector; none if it is invalid, which the handler reports.
 func selected(r *http.Request) fields.Requirements {
 	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {

@@ -1,10 +1,9 @@
-// Package admission is the chain that every write passes between a client's
-// request and validation: each Plugin may fill the object in, or refuse it.
+// Package admission defines the chain of plugins that every write passes: each Plugin may
+// change the object or reject it.
 //
-// Package plugins has the whole chain, in its order. The kind's
-// defaults come first, then every Plugin's Mutate, then the kind's validation,
-// then every Plugin's Validate. What a request is about a subresource says, and
-// plugins look at it: most want none.
+// Package plugins contains the chain. The kind's defaults come first, then every Plugin's
+// Mutate, the kind's validation, and every Plugin's Validate. Requests for subresources pass
+// the chain, too; most plugins ignore them.
 package admission
 
 import (
@@ -30,27 +29,41 @@ const (
 	Connect Operation = "CONNECT"
 )
 
-// Request is one write on its way in.
+// Request is one write.
 type Request struct {
 	Operation   Operation
 	Resource    *kind.Resource
 	Subresource string
 	Namespace   string
-	Name        string // empty for a creation whose name is still to be generated
-	// Object may be modified by Mutate; nil for a deletion and for a connection. Old
-	// is shared, and nil for a creation. What is created below an object (a binding,
-	// an eviction) has that object as Old.
+	Name        string // empty for a creation whose name is not yet generated
+	// Object may be modified by Mutate; nil for deletions and connections. Old is shared,
+	// and nil for a creation. A request to create a subresource (a binding, an eviction)
+	// has the object above it as Old.
 	Object, Old kind.Object
-	// Options are those of a deletion or a connection; else nil.
+	// Options are the options of a deletion or a connection; nil for other requests.
 	Options runtime.Object
 	User    auth.User
 	DryRun  bool
-	// Warning sends the client a warning; nil: nobody reads it.
+	// Warning sends the client a warning; nil: no warnings.
 	Warning func(text string)
 }
 
-// Forbid is the 403 of a plugin that has a reason. A name that the server made up
-// is told as the client gave it.
+// ChangesContainers reports whether the request writes the object itself, or a subresource
+// that can change containers.
+func (r *Request) ChangesContainers() bool {
+	sub := r.Resource.Subresource(r.Subresource)
+	return r.Subresource == "" || sub != nil && sub.Containers
+}
+
+// ChangesAmounts reports whether the request writes the object itself, or a subresource that
+// can change requests and limits.
+func (r *Request) ChangesAmounts() bool {
+	sub := r.Resource.Subresource(r.Subresource)
+	return r.Subresource == "" || sub != nil && sub.Amounts
+}
+
+// Forbid returns the 403 error of a plugin. It shows a generated name as the prefix that
+// the client sent.
 func (r *Request) Forbid(why error) error {
 	name := r.Name
 	if r.Object != nil && r.Operation == Create {
@@ -59,15 +72,14 @@ func (r *Request) Forbid(why error) error {
 	return apierrors.NewForbidden(r.Resource.GVR.GroupResource(), name, why)
 }
 
-// Warn sends the client a warning about a write that is let through.
+// Warn sends the client a warning about an admitted write.
 func (r *Request) Warn(text string) {
 	if r.Warning != nil {
 		r.Warning(text)
 	}
 }
 
-// nameOr is the object's name for a message, or the beginning that the rest was
-// made up for.
+// nameOr returns the object's name, or the prefix of a generated name.
 func nameOr(obj metav1.Object) string {
 	if base := obj.GetGenerateName(); base != "" && strings.HasPrefix(obj.GetName(), base) || obj.GetName() == "" {
 		return base
@@ -75,19 +87,19 @@ func nameOr(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// Plugin is one admission. Either function may be nil. A refusal is an API error,
-// see Request.Forbid. A write that loses a race is asked about again, with what
-// is stored then.
+// Plugin is one admission plugin. Either function may be nil. To reject a request it returns
+// an API error, see Request.Forbid. A write that loses a race passes the chain again with
+// the newer stored object.
 type Plugin struct {
 	Name     string
 	Mutate   func(ctx context.Context, r *Request) error
 	Validate func(ctx context.Context, r *Request) error
 }
 
-// Chain asks its plugins in their order.
+// Chain runs its plugins in order.
 type Chain []Plugin
 
-// Mutate lets every plugin fill in the object; the first error ends it.
+// Mutate runs every plugin's Mutate until the first error.
 func (c Chain) Mutate(ctx context.Context, r *Request) error {
 	for _, p := range c {
 		if p.Mutate == nil {
@@ -100,7 +112,7 @@ func (c Chain) Mutate(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// Validate lets every plugin refuse the object as it would be stored.
+// Validate runs every plugin's Validate until the first error.
 func (c Chain) Validate(ctx context.Context, r *Request) error {
 	for _, p := range c {
 		if p.Validate == nil {

@@ -2,14 +2,14 @@ package admission
 
 import "context"
 
-// writeKey holds the write that a context is about.
+// writeKey is the context key of the write.
 type writeKey struct{}
 
-// write is one write from its first check to its end.
+// write is one write, from admission to its end.
 type write struct{ ended []func() }
 
-// During returns the context of one write. done lets go of what plugins hold
-// until it has ended, well or not; a write that runs again holds on.
+// During returns the context of one write. done must be called when the write has succeeded
+// or failed for good; it runs the functions of OnEnd.
 func During(ctx context.Context) (_ context.Context, done func()) {
 	w := &write{}
 	return context.WithValue(ctx, writeKey{}, w), func() {
@@ -19,8 +19,8 @@ func During(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// OnEnd calls f when the write that ctx is about has ended, well or not. It reports
-// false, and never calls f, if ctx is about none.
+// OnEnd calls f when the write of ctx has succeeded or failed. It returns false, and never
+// calls f, if ctx is not the context of a write.
 func OnEnd(ctx context.Context, f func()) bool {
 	w, _ := ctx.Value(writeKey{}).(*write)
 	if w != nil {

@@ -1,13 +1,10 @@
-// Package allocate gives Services what the cluster has only one of: addresses out
-// of a range, and ports of the nodes.
+// Package allocate allocates cluster IPs and node ports to Services.
 //
-// What is in use is what the stored Services say; nothing else is kept on disk.
-// Between the choice and the write a reservation in memory stands for it: Claim
-// returns a function that ends it, to be called when the write is over, whatever
-// its outcome. Choices follow upstream's allocators: at random in the upper part
-// of a range, and in the lower part, which is meant for those that are asked for
-// by number, only when the upper is full. Several processes that share a store
-// do not see each other's reservations.
+// The stored Services say what is in use; nothing else is stored. Claim reserves its choice in
+// memory until the write of the Service is over and returns a function that releases the
+// reservation. Choices follow upstream's allocators: at random in the upper part of a range; the
+// lower part, for requests with a fixed number, only if the upper one is full. Processes that
+// share a store do not see each other's reservations.
 package allocate
 
 import (
@@ -27,37 +24,36 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// DefaultAddresses lie beside the pods' 10.88.0.0/13 (upstream has no default
-// that holds everywhere; kubeadm's 10.96.0.0/12 begins here too), DefaultPorts are
-// upstream's.
+// DefaultAddresses is outside the pods' 10.88.0.0/13 (upstream has no general default; kubeadm's
+// 10.96.0.0/12 begins here, too). DefaultPorts is upstream's.
 const (
 	DefaultAddresses = "10.96.0.0/16"
 	DefaultPorts     = "30000-32767"
 )
 
-// TheService is the API server's own Service, which has the first address.
+// TheService is the Service of the API server, which has the first address.
 const TheService = "kubernetes"
 
-// minHostBits make the smallest range: 8 addresses (as upstream wants).
+// minHostBits is the size of the smallest range: 8 addresses (upstream's).
 const minHostBits = 3
 
-// Config says what there is to give. The zero value is the two defaults.
+// Config contains the ranges. The zero value has the defaults.
 type Config struct {
-	// Addresses are one range, or one of each family; the first is the default one.
+	// Addresses is one range, or one of each family; the first is the default family.
 	Addresses []netip.Prefix
 	Ports     utilnet.PortRange
 }
 
-// Ranges are a Config as flags give it: "10.96.0.0/16,fd00:96::/108", "30000-32767".
+// Ranges is a Config as flags: "10.96.0.0/16,fd00:96::/108", "30000-32767".
 type Ranges struct{ Addresses, Ports string }
 
-// Flags are kube-apiserver's.
+// Flags adds kube-apiserver's flags.
 func (r *Ranges) Flags(f *pflag.FlagSet) {
 	f.StringVar(&r.Addresses, "service-cluster-ip-range", DefaultAddresses, "CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, Services can be dual-stack.")
 	f.StringVar(&r.Ports, "service-node-port-range", DefaultPorts, "Port range of Services of type NodePort, both ends included.")
 }
 
-// Parse reads the ranges; the error names the flag.
+// Parse parses the ranges. Its error names the flag.
 func (r Ranges) Parse() (Config, error) {
 	addresses, ports := r.Addresses, r.Ports
 	var cfg Config
@@ -67,23 +63,23 @@ func (r Ranges) Parse() (Config, error) {
 			return cfg, fmt.Errorf("--service-cluster-ip-range: %w", err)
 		}
 		if prefix != prefix.Masked() || prefix.Addr().BitLen()-prefix.Bits() < minHostBits {
-			return cfg, fmt.Errorf("--service-cluster-ip-range: %s is no range of at least 8 addresses; %s?", prefix, prefix.Masked())
+			return cfg, fmt.Errorf("--service-cluster-ip-range: %s is not a range of at least 8 addresses; did you mean %s?", prefix, prefix.Masked())
 		}
 		cfg.Addresses = append(cfg.Addresses, prefix)
 	}
 	if n := len(cfg.Addresses); n > 2 || n == 2 && cfg.Addresses[0].Addr().Is4() == cfg.Addresses[1].Addr().Is4() {
-		return cfg, fmt.Errorf("--service-cluster-ip-range: %q: one range, or one of IPv4 and one of IPv6", addresses)
+		return cfg, fmt.Errorf("--service-cluster-ip-range: %q must be one range, or one of IPv4 and one of IPv6", addresses)
 	}
 	if err := cfg.Ports.Set(ports); err != nil {
 		return cfg, fmt.Errorf("--service-node-port-range: %w", err)
 	}
 	if cfg.Ports.Size == 0 || cfg.Ports.Base == 0 {
-		return cfg, fmt.Errorf("--service-node-port-range: %q: names no ports", ports)
+		return cfg, fmt.Errorf("--service-node-port-range: %q contains no ports", ports)
 	}
 	return cfg, nil
 }
 
-// Complete returns the config with what it leaves out.
+// Complete returns the config with defaults.
 func (c Config) Complete() Config {
 	if len(c.Addresses) == 0 {
 		c.Addresses = []netip.Prefix{netip.MustParsePrefix(DefaultAddresses)}
@@ -94,25 +90,25 @@ func (c Config) Complete() Config {
 	return c
 }
 
-// First is the address of the API server's own Service.
+// First returns the address of the API server's Service.
 func (c Config) First() netip.Addr { return c.Complete().Addresses[0].Addr().Next() }
 
-// Services allocates. Its methods may be called at the same time.
+// Services allocates. Its methods are safe for concurrent use.
 type Services struct {
 	cfg  Config
 	list func(ctx context.Context) ([]*corev1.Service, error)
 
-	mu       sync.Mutex // guards reserved, and that nothing is chosen twice
+	mu       sync.Mutex // guards reserved, and makes choices one after the other
 	reserved map[*claim]struct{}
 }
 
-// New allocates from cfg what no Service in list has.
+// New returns Services that allocate from cfg what no Service in list has.
 func New(cfg Config, list func(ctx context.Context) ([]*corev1.Service, error)) *Services {
 	return &Services{cfg: cfg.Complete(), list: list, reserved: map[*claim]struct{}{}}
 }
 
-// Claim fills in next's addresses and node ports. cur is what is stored now, nil
-// for a creation. The error is an API error; release is never nil.
+// Claim sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The
+// error is an API error; release is never nil.
 func (s *Services) Claim(ctx context.Context, next, cur *corev1.Service) (release func(), err error) {
 	if errs := s.families(next, cur); len(errs) > 0 {
 		return func() {}, invalid(next, errs)
@@ -146,7 +142,7 @@ func (s *Services) fill(c *claim, next *corev1.Service) error {
 	return s.ports(c, next)
 }
 
-// seeUsed finds what others have and what is on its way to them.
+// seeUsed collects what other Services have or have reserved.
 func (s *Services) seeUsed(ctx context.Context, c *claim) error {
 	services, err := s.list(ctx)
 	if err != nil {
@@ -174,7 +170,7 @@ func (s *Services) seeUsed(ctx context.Context, c *claim) error {
 	return nil
 }
 
-// see notes what a Service has.
+// see adds what a Service has.
 func see(spec *corev1.ServiceSpec, ips map[netip.Addr]bool, ports map[int32]bool) {
 	for _, text := range spec.ClusterIPs {
 		if ip, err := parse(text); err == nil {
@@ -195,5 +191,5 @@ func invalid(svc *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
 }
 
-// First is the address of the API server's own Service.
+// First returns the address of the API server's Service.
 func (s *Services) First() netip.Addr { return s.cfg.First() }

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// The words are upstream's (ipallocator, portallocator); clients look for them.
+// The texts are upstream's (ipallocator, portallocator), because clients match on them.
 var (
 	errFull      = errors.New("range is full")
 	errTakenIP   = errors.New("provided IP is already allocated")
@@ -24,7 +24,7 @@ var (
 	errTakenPort = errors.New("provided port is already allocated")
 )
 
-// claim is what one write takes for its Service.
+// claim is the allocation of one write.
 type claim struct {
 	owner struct {
 		types.NamespacedName
@@ -32,7 +32,7 @@ type claim struct {
 	}
 	created bool
 
-	// kept is what the stored Service has: it is its own already.
+	// kept is what the stored Service has, which it may keep.
 	keptIPs   map[netip.Addr]bool
 	keptPorts map[int32]bool
 
@@ -58,7 +58,7 @@ func newClaim(next, cur *corev1.Service) *claim {
 	return c
 }
 
-// wants says whether the Service needs anything that it does not have.
+// wants reports whether the Service needs anything that it does not have.
 func (c *claim) wants(spec *corev1.ServiceSpec) bool {
 	if needsIPs(spec) {
 		if len(spec.ClusterIPs) < len(spec.IPFamilies) {
@@ -82,7 +82,8 @@ func needsIPs(spec *corev1.ServiceSpec) bool {
 	return service.NeedsAddress(spec) && !service.Headless(spec)
 }
 
-// givesNodePorts: a load balancer that reaches pods by itself may do without.
+// givesNodePorts reports whether the Service needs node ports: a load balancer that reaches pods
+// directly may do without.
 func givesNodePorts(spec *corev1.ServiceSpec) bool {
 	give := spec.AllocateLoadBalancerNodePorts
 	return spec.Type == corev1.ServiceTypeNodePort ||
@@ -90,15 +91,15 @@ func givesNodePorts(spec *corev1.ServiceSpec) bool {
 }
 
 func parse(text string) (netip.Addr, error) {
-	ip := netutils.ParseIPSloppy(text) // as validation reads it
+	ip := netutils.ParseIPSloppy(text) // as validation parses it
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
-		return addr, fmt.Errorf("%q is no address", text)
+		return addr, fmt.Errorf("%q is not an IP address", text)
 	}
 	return addr.Unmap(), nil
 }
 
-// addresses gives the Service one of each of its families.
+// addresses allocates one address of each family of the Service.
 func (s *Services) addresses(c *claim, svc *corev1.Service) error {
 	spec := &svc.Spec
 	if !needsIPs(spec) {
@@ -160,8 +161,8 @@ func (c *claim) takeIP(ip netip.Addr) {
 	c.ips, c.usedIPs[ip] = append(c.ips, ip), true
 }
 
-// usable: the first address of a range is the network's, and the last of IPv4
-// is for all.
+// usable reports whether an address can be allocated: the first of a range is the network's, the
+// last of IPv4 the broadcast address.
 func usable(from netip.Prefix, ip netip.Addr) bool {
 	if !from.Contains(ip) || ip == from.Addr() {
 		return false
@@ -183,12 +184,12 @@ func (c *claim) anyIP(from netip.Prefix) (netip.Addr, error) {
 	return ip, nil
 }
 
-// addresses is how many there are in a range; of a large one, as many as matter.
+// addresses returns the size of a range; of a large one, as much as matters.
 func addresses(prefix netip.Prefix) uint64 {
 	return 1 << min(prefix.Addr().BitLen()-prefix.Bits(), 32)
 }
 
-// at is the i-th address of a range.
+// at returns the i-th address of a range.
 func at(prefix netip.Prefix, i uint64) netip.Addr {
 	raw := prefix.Addr().AsSlice()
 	for b := len(raw) - 1; i > 0 && b >= 0; b-- {
@@ -200,8 +201,8 @@ func at(prefix netip.Prefix, i uint64) netip.Addr {
 	return addr
 }
 
-// band is how much of the beginning of a range is left to those who ask by
-// number: a share of it, at least 16 (upstream: calculateRangeOffset).
+// band returns the size of the lower part of a range: a share of it, at least 16 (upstream:
+// calculateRangeOffset).
 func band(size, share, most uint64) uint64 {
 	if size <= 16 {
 		return 0
@@ -209,7 +210,7 @@ func band(size, share, most uint64) uint64 {
 	return min(max(size/share, 16), most)
 }
 
-// anyOf finds a free place at random from lower up to size, else below lower.
+// anyOf returns a random free place from lower up to size, else below lower.
 func anyOf(size, lower uint64, free func(uint64) bool) (uint64, bool) {
 	for _, part := range [][2]uint64{{lower, size}, {0, lower}} {
 		count := part[1] - part[0]
@@ -226,7 +227,7 @@ func anyOf(size, lower uint64, free func(uint64) bool) (uint64, bool) {
 	return 0, false
 }
 
-// ports gives the Service its ports of the nodes.
+// ports allocates the node ports.
 func (s *Services) ports(c *claim, svc *corev1.Service) error {
 	spec := &svc.Spec
 	if service.NeedsNodePorts(spec) {
@@ -241,10 +242,10 @@ func (s *Services) ports(c *claim, svc *corev1.Service) error {
 	return s.port(c, svc, path, &spec.HealthCheckNodePort)
 }
 
-// nodePorts gives ports of one number, of TCP and UDP, one node port.
+// nodePorts allocates one node port for both TCP and UDP of the same port.
 func (s *Services) nodePorts(c *claim, svc *corev1.Service) error {
 	spec := &svc.Spec
-	given := map[int32]int32{} // by the Service's own port
+	given := map[int32]int32{} // by port of the Service
 	for _, p := range slices.Backward(spec.Ports) {
 		if p.NodePort != 0 {
 			given[p.Port] = p.NodePort
@@ -270,7 +271,7 @@ func (s *Services) nodePorts(c *claim, svc *corev1.Service) error {
 	return nil
 }
 
-// port takes the port that is asked for, or any.
+// port allocates the requested port, or any if *port is 0.
 func (s *Services) port(c *claim, svc *corev1.Service, path *field.Path, port *int32) error {
 	if *port == 0 {
 		found, err := c.anyPort(s)
@@ -291,7 +292,7 @@ func (c *claim) thisPort(s *Services, port int32) error {
 	case c.keptPorts[port]:
 		return nil
 	case slices.Contains(c.ports, port) && !c.created:
-		return nil // validation looks at the protocols
+		return nil // validation checks the protocols
 	case !s.cfg.Ports.Contains(int(port)):
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", s.cfg.Ports.String())
 	case c.usedPorts[port]:

@@ -10,9 +10,8 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// families decides of which families next has addresses: ipFamilyPolicy and
-// ipFamilies, by what the client says, what was before, and what there are ranges
-// of. It follows upstream's initIPFamilyFields.
+// families sets ipFamilyPolicy and ipFamilies from the request, the stored Service and the
+// configured ranges. It follows upstream's initIPFamilyFields.
 func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	spec, path := &next.Spec, field.NewPath("spec")
 	if !service.NeedsAddress(spec) || cur != nil && settled(spec, &cur.Spec) {
@@ -29,7 +28,7 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 		return errs
 	}
 	if spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0 {
-		s.addFamilies(spec, 2) // endpoints come from elsewhere, of any family
+		s.addFamilies(spec, 2) // its endpoints are not pods, and may have any family
 		return nil
 	}
 	if errs := s.configured(spec, path); len(errs) > 0 {
@@ -39,8 +38,7 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// settled: a Service that takes what it gets stays as it is when the cluster
-// gets another family.
+// settled reports whether the Service keeps its families although the cluster gets another one.
 func settled(next, cur *corev1.ServiceSpec) bool {
 	return policyOf(next) == corev1.IPFamilyPolicyPreferDualStack && policyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
 		slices.Equal(next.ClusterIPs, cur.ClusterIPs) && slices.Equal(next.IPFamilies, cur.IPFamilies)
@@ -65,8 +63,8 @@ func familyPolicy(spec *corev1.ServiceSpec, cur *corev1.Service) {
 	}
 }
 
-// shrink takes the second family away where SingleStack says so; without that
-// a client may not leave it out.
+// shrink removes the second family if the policy is SingleStack. It returns an error if a client
+// omits it with another policy.
 func shrink(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) field.ErrorList {
 	if cur == nil {
 		return nil
@@ -91,7 +89,7 @@ func shrink(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) fie
 	return errs
 }
 
-// onePolicy: SingleStack has one of each.
+// onePolicy returns the errors of a SingleStack Service with several families or addresses.
 func onePolicy(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if policyOf(spec) != corev1.IPFamilyPolicySingleStack {
 		return nil
@@ -108,7 +106,7 @@ func onePolicy(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// inferFamilies takes families from the addresses asked for.
+// inferFamilies sets the families from the requested addresses.
 func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range spec.ClusterIPs {
@@ -128,7 +126,7 @@ func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) fie
 	return errs
 }
 
-// configured: there are ranges of what is asked for.
+// configured returns errors for families without a range.
 func (s *Services) configured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if policyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
@@ -142,8 +140,8 @@ func (s *Services) configured(spec *corev1.ServiceSpec, path *field.Path) field.
 	return errs
 }
 
-// addFamilies completes the families: the default one, and for policies of two
-// the other, as far as there are.
+// addFamilies completes the families: the default one, and for policies of two families the other
+// if it is configured.
 func (s *Services) addFamilies(spec *corev1.ServiceSpec, there int) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{familyOf(s.cfg.Addresses[0])}

@@ -9,20 +9,20 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// IP checks an address in one of the older fields; those in known were
-// stored before and stay.
+// IP validates an address in one of the older fields; those in known are stored already and may
+// stay.
 func IP(path *field.Path, ip string, known []string) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, ip, true, known)
 }
 
-// CIDR is a range of addresses; those in known were there before and may be
-// written as they are.
+// CIDR validates a range of addresses; those in known are stored already and may stay as they are
+// written.
 func CIDR(path *field.Path, cidr string, known []string) field.ErrorList {
 	return validation.IsValidCIDRForLegacyField(path, cidr, true, known)
 }
 
-// OrdinaryIP is an address that traffic can be sent to: neither unspecified nor
-// loopback nor link-local, which would lead back to the node itself.
+// OrdinaryIP requires an address that traffic can be sent to. Unspecified, loopback and link-local
+// addresses would lead back to the node.
 func OrdinaryIP(path *field.Path, text string) field.ErrorList {
 	ip := netutils.ParseIPSloppy(text)
 	switch {
@@ -40,7 +40,7 @@ func OrdinaryIP(path *field.Path, text string) field.ErrorList {
 	return nil
 }
 
-// NilOrNamed checks a name if there is one, be it empty.
+// NilOrNamed validates a name if there is one, even an empty one.
 func NilOrNamed(path *field.Path, name *string, valid func(string) []string) field.ErrorList {
 	if name == nil {
 		return nil
@@ -48,7 +48,7 @@ func NilOrNamed(path *field.Path, name *string, valid func(string) []string) fie
 	return Invalid(path, *name, valid(*name))
 }
 
-// PortOrName is a number of a port or a name of one.
+// PortOrName validates the number or the name of a port.
 func PortOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
 	if port.Type == intstr.Int {
 		return Invalid(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
@@ -56,7 +56,7 @@ func PortOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
 	return Invalid(path, port.StrVal, validation.IsValidPortName(port.StrVal))
 }
 
-// BalancerAddress checks an address and a name, either of which may be empty.
+// BalancerAddress validates an address and a name, either of which may be empty.
 func BalancerAddress(path *field.Path, ip, hostname string, known []string) field.ErrorList {
 	var errs field.ErrorList
 	if ip != "" {

@@ -9,22 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// IsHugePages says that the resource is huge pages of some size.
+// IsHugePages reports whether the resource is huge pages of some size.
 func IsHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// IsNative says that the name is Kubernetes' own.
+// IsNative reports whether the name is one of Kubernetes' own.
 func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// Overcommittable says that requests may be below limits.
+// Overcommittable reports whether requests may be below limits.
 func Overcommittable(name corev1.ResourceName) bool {
 	return IsNative(name) && !IsHugePages(name)
 }
 
-// Amount is not negative, and whole where parts of one make no sense.
+// Amount requires an amount that is not negative, and whole for resources without fractions.
 func Amount(path *field.Path, name corev1.ResourceName, amount resource.Quantity) field.ErrorList {
 	if amount.Sign() < 0 {
 		return field.ErrorList{field.Invalid(path, amount.String(), "must be greater than or equal to 0")}
@@ -35,7 +35,7 @@ func Amount(path *field.Path, name corev1.ResourceName, amount resource.Quantity
 	return nil
 }
 
-// ResourceName is a name a node or a quota may use.
+// ResourceName validates a resource name of a node or a quota.
 func ResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
 	if errs := Invalid(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
@@ -46,7 +46,7 @@ func ResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 }
 
-// ContainerResourceName is a name a container may ask for.
+// ContainerResourceName validates a resource name of a container.
 func ContainerResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
 	errs := ResourceName(path, name)
 	switch {
@@ -58,7 +58,7 @@ func ContainerResourceName(path *field.Path, name corev1.ResourceName) field.Err
 	return errs
 }
 
-// extendedResourceName must also be valid for the quota of its requests.
+// extendedResourceName requires a name that is also valid as a quota of requests.
 func extendedResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
 	bad := strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 	if bad || len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) > 0 {
@@ -67,7 +67,7 @@ func extendedResourceName(path *field.Path, name corev1.ResourceName) field.Erro
 	return nil
 }
 
-// StandardResource is what every container may ask for.
+// StandardResource reports whether every container may request the resource.
 func StandardResource(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory ||
 		name == corev1.ResourceEphemeralStorage || IsHugePages(name)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// FieldRef requires a field of a pod that is in supported, or one label or annotation.
+// FieldRef requires a field of a pod in supported, or one label or annotation.
 func FieldRef(ref *corev1.ObjectFieldSelector, supported []string, path *field.Path) field.ErrorList {
 	if errs := append(Required(path.Child("apiVersion"), ref.APIVersion), Required(path.Child("fieldPath"), ref.FieldPath)...); len(errs) > 0 {
 		return errs
@@ -33,15 +33,15 @@ func FieldRef(ref *corev1.ObjectFieldSelector, supported []string, path *field.P
 	return UnsetOr(at, ref.FieldPath, supported...)
 }
 
-// downwardFields are the fields of a pod that have a label at all; which of them
-// may be used depends on the place (upstream: ConvertDownwardAPIFieldLabel).
+// downwardFields are the fields of a pod that the downward API knows; each place supports some of
+// them (upstream: ConvertDownwardAPIFieldLabel).
 func downwardFields() []string {
 	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
 		"spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "spec.schedulerName",
 		"status.phase", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 }
 
-// splitSubscript parts "metadata.labels['key']"; false for a plain path.
+// splitSubscript splits "metadata.labels['key']"; false for a plain path.
 func splitSubscript(path string) (of, key string, ok bool) {
 	of, rest, ok := strings.Cut(path, "['")
 	if !ok {
@@ -51,7 +51,7 @@ func splitSubscript(path string) (of, key string, ok bool) {
 	return of, key, ok
 }
 
-// ResourceField requires an amount of a container, and a divisor that people count in.
+// ResourceField requires a resource of a container with a valid divisor.
 func ResourceField(ref *corev1.ResourceFieldSelector, path *field.Path) field.ErrorList {
 	if ref.Resource == "" {
 		return field.ErrorList{field.Required(path.Child("resource"), "")}
@@ -65,7 +65,7 @@ func ResourceField(ref *corev1.ResourceFieldSelector, path *field.Path) field.Er
 	return divisorValidate(ref.Divisor, corev1.ResourceName(name), path.Child("divisor"))
 }
 
-// divisorValidate takes the units people count in; unset is 1.
+// divisorValidate requires a divisor in units; unset is 1.
 func divisorValidate(divisor resource.Quantity, name corev1.ResourceName, path *field.Path) field.ErrorList {
 	units := []string{"0", "1", "1m"}
 	if name != corev1.ResourceCPU {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// IntOrPercent is a number that is not negative, or a percentage.
+// IntOrPercent requires a number that is not negative, or a percentage.
 func IntOrPercent(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	if value.Type == intstr.Int {
 		return NonNegative(path, value.IntVal)
@@ -18,7 +18,7 @@ func IntOrPercent(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	return Invalid(path, value.String(), validation.IsValidPercent(value.StrVal))
 }
 
-// AtMostAll is a percentage that is not above 100, or any number.
+// AtMostAll requires a percentage of at most 100; numbers are valid.
 func AtMostAll(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	if percent, ok := percentOf(value); ok && percent > 100 {
 		return field.ErrorList{field.Invalid(path, value.String(), "must not be greater than 100%")}
@@ -26,7 +26,7 @@ func AtMostAll(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	return nil
 }
 
-// IsNothing says whether the number or the percentage is zero, or can not be read.
+// IsNothing reports whether the number or percentage is zero or invalid.
 func IsNothing(value *intstr.IntOrString) bool {
 	percent, ok := percentOf(value)
 	if !ok {
@@ -43,13 +43,13 @@ func percentOf(value *intstr.IntOrString) (int, bool) {
 	return percent, err == nil
 }
 
-// Count is one figure of a status, by its field's name.
+// Count is one number of a status, with the name of its field.
 type Count struct {
 	Name  string
 	Value int64
 }
 
-// Counts may not be negative.
+// Counts requires counts that are not negative.
 func Counts(path *field.Path, counts ...Count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range counts {
@@ -58,7 +58,7 @@ func Counts(path *field.Path, counts ...Count) field.ErrorList {
 	return errs
 }
 
-// AtMost wants the counts to be no more than limit, which of names.
+// AtMost requires counts of at most limit; of is the name of the limit.
 func AtMost(path *field.Path, limit int32, of string, counts ...Count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range counts {
@@ -69,7 +69,7 @@ func AtMost(path *field.Path, limit int32, of string, counts ...Count) field.Err
 	return errs
 }
 
-// Growing is a counter that is not negative and never goes back; nil is zero.
+// Growing requires a counter that is not negative and does not decrease; nil is zero.
 func Growing(path *field.Path, next, cur *int32) field.ErrorList {
 	errs := NilOrNonNegative(path, next)
 	if cur != nil && (next == nil || *next < *cur) {
@@ -82,7 +82,7 @@ func Growing(path *field.Path, next, cur *int32) field.ErrorList {
 	return errs
 }
 
-// NameWarnings tells when an object's name makes a bad name for its pods.
+// NameWarnings returns warnings if an object's name makes bad names for its pods.
 func NameWarnings(name string) []string {
 	messages := validation.IsDNS1123Label(name)
 	if len(messages) == 0 {

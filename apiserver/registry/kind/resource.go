@@ -1,6 +1,5 @@
-// Package kind is what there is to say about the kinds of the API: a Resource is
-// data, one value per kind, that the generic verbs of the registry, discovery and
-// the encoders read.
+// Package kind describes the kinds of the API as data: one Resource for each kind, which
+// the generic verbs of the registry, discovery and the encoders read.
 package kind
 
 import (
@@ -21,88 +20,85 @@ import (
 // Object is a pointer to a typed Kubernetes object.
 type Object = client.Object
 
-// Resource is all there is to say about one kind: data, read by the generic
-// verbs. Functions get objects of the type New makes.
+// Resource is all there is to say about one kind. Its functions get objects of the type
+// that New returns.
 type Resource struct {
-	GVR        schema.GroupVersionResource
-	Kind       string
-	Singular   string // empty: Kind in lower case
-	Namespaced bool
-	ShortNames []string
-	Categories []string
-	// Subresources are served below an object: its status, its log…
+	GVR          schema.GroupVersionResource
+	Kind         string
+	Singular     string // empty: Kind in lower case
+	Namespaced   bool
+	ShortNames   []string
+	Categories   []string
 	Subresources []Subresource
 
-	// Verbs are what can be done with it; nil: all there are.
+	// Verbs are the supported verbs; nil: all.
 	Verbs []string
 
-	// Deprecated is what every request for it is warned of; empty: nothing.
+	// Deprecated is a warning that every response has; empty: none.
 	Deprecated string
 
-	// Inert says why nothing in this process acts on the kind, as a clause that
-	// follows a colon; empty: something does. Who creates one is warned, and the docs
-	// list it.
+	// Inert is the reason why nothing in this process acts on the kind, as a clause that
+	// follows a colon; empty: something does. A creation returns it as a warning, and the
+	// docs list it.
 	Inert string
 
-	// Controller is the one, by its name in --controllers, without which the kind is
-	// inert; empty: none in particular.
+	// Controller is the name in --controllers of the controller that acts on the kind:
+	// without it the kind is inert. Empty: no single controller.
 	Controller string
 
-	// Virtual: nothing of it is stored, the server answers by itself (reviews,
-	// componentstatuses). The registry refuses it.
+	// Virtual: the server computes the objects and stores none (reviews,
+	// componentstatuses). The registry rejects the kind.
 	Virtual bool
 
-	// View makes the resource another face of a stored one; nil: it is stored itself.
+	// View makes the resource another version of a stored one; nil: it is stored itself.
 	View *View
 
 	New func() Object
 
-	// ValidName checks metadata.name, or the part before a generated suffix when
-	// prefix is set; nil means a DNS-1123 subdomain.
+	// ValidName returns the errors of metadata.name, or with prefix of the part before a
+	// generated suffix; nil: a DNS-1123 subdomain.
 	ValidName func(name string, prefix bool) []string
 
-	// Default fills in what the client left out. It must be idempotent.
+	// Default sets the defaults. It must be idempotent.
 	Default func(obj Object)
 
 	// Prepare runs after the client's change and before Default and Validate, with
-	// generic metadata already right. It resets what this write may not touch: cur
-	// is nil for a creation; for subresource "" it keeps cur's status, for "status"
-	// everything but it; "delete" is the first phase of a deletion. Where a kind has
-	// a generation it moves it when the spec changes.
+	// correct generic metadata. It resets what this write must not change: cur is nil
+	// for a creation; for subresource "" it keeps cur's status, for "status" everything
+	// else; "delete" is the first phase of a deletion. It increments the generation of
+	// kinds that have one when the spec changes.
 	Prepare func(next, cur Object, subresource string)
 
-	// Validate returns every mistake in next; cur is nil for a creation, else what
-	// is stored, for rules about what may not change.
+	// Validate returns all errors of next; cur is the stored object, nil for a creation.
 	Validate func(next, cur Object, subresource string) field.ErrorList
 
-	// Grace decides the seconds a graceful deletion takes, 0 for at once; asked is
-	// nil when the client did not say. A nil Grace: no graceful deletion.
+	// Grace returns the grace period of a deletion in seconds, 0 for none; asked is the
+	// client's, or nil. A nil Grace: no graceful deletion.
 	Grace func(cur Object, asked *int64) int64
 
-	// Held says that a deleting object must stay although it has no finalizers
-	// left in its metadata; nil: never.
+	// Held reports whether an object that is being deleted must stay although its
+	// metadata has no finalizers; nil: never.
 	Held func(obj Object) bool
 
-	// Orphans: a deletion that does not say what becomes of the dependents leaves
-	// them behind, as upstream still does for its oldest kinds; OrphanWarning, if
-	// there is one, tells the client so.
+	// Orphans: a deletion without a propagation policy orphans the dependents, as
+	// upstream still does for its oldest kinds. OrphanWarning is then returned; empty: none.
 	Orphans       bool
 	OrphanWarning string
 
-	// ReturnDeleted: a deletion at once answers the object instead of a Status.
+	// ReturnDeleted: an immediate deletion returns the object instead of a Status.
 	ReturnDeleted bool
 
-	// Fields are what field selectors may name beside metadata.name and
+	// Fields returns the fields that field selectors support, besides metadata.name and
 	// metadata.namespace.
 	Fields func(obj Object) fields.Set
 
-	// Warnings are what a client should know about an object that is stored all the
-	// same: they become Warning headers. cur is nil for a creation; nil: none.
+	// Warnings returns the Warning headers for a valid object. cur is nil for a creation;
+	// nil: none.
 	Warnings func(next, cur Object) []string
 
 	Columns []table.Column
 
-	// Durability of a write; nil means store.Durable.
+	// Durability returns the durability of a write; nil: store.Durable.
 	Durability func(cur, next Object) store.Durability
 }
 
@@ -112,29 +108,49 @@ type Scale struct {
 	Set func(obj Object, scale *autoscalingv1.Scale)
 }
 
-// View is how a resource shows objects that are stored under another one: events
-// of events.k8s.io/v1 are those of v1, HorizontalPodAutoscalers of autoscaling/v1
-// those of v2. Both functions make new objects and leave theirs alone.
+// View converts objects that are stored as another resource: events of events.k8s.io/v1
+// are stored as those of v1, HorizontalPodAutoscalers of autoscaling/v1 as those of v2.
+// Both functions return new objects and do not modify their arguments.
 type View struct {
 	Of    schema.GroupVersionResource
-	Show  func(stored Object) Object // what clients of the view get
-	Store func(shown Object) Object  // what they send, as it is stored
+	Show  func(stored Object) Object // stored object to the view
+	Store func(shown Object) Object  // view to the stored object
 }
 
-// Can says whether the resource has the verb.
+// PrepareUpdate runs Prepare of the subresource, or else of the resource.
+func (r *Resource) PrepareUpdate(next, cur Object, subresource string) {
+	if sub := r.Subresource(subresource); sub != nil && sub.Prepare != nil {
+		sub.Prepare(next, cur)
+	} else if r.Prepare != nil {
+		r.Prepare(next, cur, subresource)
+	}
+}
+
+// ValidateUpdate returns the errors of Validate of the subresource, or else of the resource.
+func (r *Resource) ValidateUpdate(next, cur Object, subresource string) field.ErrorList {
+	if sub := r.Subresource(subresource); sub != nil && sub.Validate != nil {
+		return sub.Validate(next, cur)
+	}
+	if r.Validate != nil {
+		return r.Validate(next, cur, subresource)
+	}
+	return nil
+}
+
+// Can reports whether the resource supports the verb.
 func (r *Resource) Can(verb string) bool {
 	return r.Verbs == nil || slices.Contains(r.Verbs, verb)
 }
 
-// Stored says whether the store keeps objects under the resource's own name.
+// Stored reports whether objects are stored as this resource.
 func (r *Resource) Stored() bool { return !r.Virtual && r.View == nil }
 
-// Serves says whether the resource has the subresource.
+// Serves reports whether the resource has the subresource.
 func (r *Resource) Serves(subresource string) bool {
 	return r.Subresource(subresource) != nil
 }
 
-// Subresource finds one by its name; nil: it is not served.
+// Subresource returns a subresource by name; nil: not served.
 func (r *Resource) Subresource(name string) *Subresource {
 	for i := range r.Subresources {
 		if r.Subresources[i].Name == name {
@@ -144,7 +160,7 @@ func (r *Resource) Subresource(name string) *Subresource {
 	return nil
 }
 
-// VerbList is Verbs, or all there are, in alphabetical order.
+// VerbList returns Verbs or all verbs, in alphabetical order.
 func (r *Resource) VerbList() []string {
 	if r.Verbs != nil {
 		return slices.Sorted(slices.Values(r.Verbs))
@@ -152,7 +168,7 @@ func (r *Resource) VerbList() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-// SingularName is Singular or its default.
+// SingularName returns Singular or its default.
 func (r *Resource) SingularName() string {
 	if r.Singular == "" {
 		return strings.ToLower(r.Kind)
@@ -160,15 +176,15 @@ func (r *Resource) SingularName() string {
 	return r.Singular
 }
 
-// GVK is the kind with its group and version.
+// GVK returns the kind with its group and version.
 func (r *Resource) GVK() schema.GroupVersionKind { return r.GVR.GroupVersion().WithKind(r.Kind) }
 
-// Key is where the store keeps an object.
+// Key returns the store key of an object.
 func (r *Resource) Key(namespace, name string) store.Key {
 	return store.Key{Resource: r.GVR.Resource, Namespace: namespace, Name: name}
 }
 
-// NameErrors is what ValidName, or its default, finds wrong with a name.
+// NameErrors returns the errors of ValidName or its default.
 func (r *Resource) NameErrors(name string, prefix bool) []string {
 	if r.ValidName == nil {
 		return validation.NameIsDNSSubdomain(name, prefix)
@@ -176,7 +192,7 @@ func (r *Resource) NameErrors(name string, prefix bool) []string {
 	return r.ValidName(name, prefix)
 }
 
-// FieldsOf are all that a field selector may name of obj.
+// FieldsOf returns the values of all fields that field selectors support.
 func (r *Resource) FieldsOf(obj Object) fields.Set {
 	set := fields.Set{}
 	if r.Fields != nil {

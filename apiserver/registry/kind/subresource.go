@@ -9,61 +9,70 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"monopod/apiserver/client"
 )
 
-// Subresource is one that is served below an object.
+// Subresource is all there is to say about one subresource of a kind.
 type Subresource struct {
 	Name string
-	// Verbs are what can be done with it, in alphabetical order; nil: get, patch and
-	// update.
+	// Verbs are the supported verbs, in alphabetical order; nil: get, patch and update.
 	Verbs []string
-	// Kind is what it takes and answers; zero: the object's own.
+	// Kind is the kind of request and response bodies; zero: the resource's kind.
 	Kind schema.GroupVersionKind
-	// New makes what the body of a write is decoded into; nil: an object of the
-	// resource itself.
+	// New returns an empty request body; nil: an object of the resource.
 	New func() Object
-	// Part: a read shows the stored object, or Scale's view of it, and an update
-	// changes it. The others are answered by package virtual, or are streams and
-	// proxies.
+	// Part: a read returns the stored object, or Scale's view of it, and an update
+	// changes it. Package virtual answers the other subresources, unless they are
+	// streams or proxies.
 	Part bool
-	// Stream: a request lasts as long as what it is connected to; it has no deadline.
+	// Stream: requests are as long as their connections; they have no deadline.
 	Stream bool
-	// Scale shows and changes the object's number of replicas; nil: the subresource is
-	// not one of a Scale.
+	// Enters: the stream enters a container or the pod's network, which needs the verb
+	// create, also for the GET of a WebSocket.
+	Enters bool
+	// Scale reads and changes the object's number of replicas; nil: not a scale.
 	Scale *Scale
-	// Reset leaves out the fields that a write does not reach, so that nobody owns them by it; nil: all but the
-	// object's status are reached.
+	// Reset removes the fields that a write ignores, so that its manager does not own
+	// them; nil: all of the status.
 	Reset fieldpath.Filter
-	// Merge makes of next, which is what the client wants, what is stored in the place of
-	// cur; nil: next itself.
+	// Merge turns next, which the client sent, into the object that replaces cur; nil:
+	// next does.
 	Merge func(next, cur Object, now metav1.Time) error
-	// Update answers an update that does not change the object itself; change gets an
-	// empty object of Kind. nil: it does.
+	// Prepare and Validate replace the resource's functions for an update of a Part;
+	// nil: the resource's functions run, with the name of the subresource.
+	Prepare  func(next, cur Object)
+	Validate func(next, cur Object) field.ErrorList
+	// Containers: a write can add containers or change their images, so that Pod
+	// Security checks it. Amounts: a write can change requests and limits, so that
+	// LimitRanges and ResourceQuotas apply.
+	Containers, Amounts bool
+	// Update handles an update that does not change the object itself; change gets an
+	// empty object of Kind. nil: the registry updates the object.
 	Update func(ctx context.Context, in Registry, ref client.Ref, change client.Change) (Object, error)
 }
 
-// Registry is what Subresource.Update works with.
+// Registry is what Subresource.Update needs.
 type Registry struct {
 	client.Client
-	// Admit asks admission about obj, which is posted below old and not stored.
+	// Admit runs admission for obj, which is posted below old and not stored.
 	Admit func(ctx context.Context, obj, old Object) error
-	// Check holds preconditions against an object of the resource.
+	// Check returns a conflict if an object of the resource does not meet the preconditions.
 	Check func(obj Object, p *metav1.Preconditions) error
-	// Serves says whether a resource is served.
+	// Serves reports whether a resource is served.
 	Serves func(resource schema.GroupVersionResource) bool
-	// Token fills in a request for a token of an account; nil: no tokens are issued.
+	// Token completes a request for a service account's token; nil: no tokens are issued.
 	Token func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
-	// DryRun returns a context under which nothing is stored; IsDryRun tells one.
+	// DryRun returns a context in which nothing is stored; IsDryRun recognizes it.
 	DryRun   func(ctx context.Context) context.Context
 	IsDryRun func(ctx context.Context) bool
 	Now      func() metav1.Time
 }
 
-// Parts are subresources of the object's own kind, such as its status. A write of the status reaches neither the
-// spec nor what decides over the life of the object.
+// Parts returns subresources of the object's own kind, such as its status. A write of the status ignores the
+// spec, the deletion and the owners.
 func Parts(names ...string) []Subresource {
 	all := make([]Subresource, len(names))
 	for i, name := range names {
@@ -78,7 +87,7 @@ func Parts(names ...string) []Subresource {
 	return all
 }
 
-// ScalePart is the subresource scale.
+// ScalePart returns the subresource scale.
 func ScalePart(scale *Scale) Subresource {
 	return Subresource{
 		Name: "scale", Part: true, Scale: scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
@@ -86,18 +95,18 @@ func ScalePart(scale *Scale) Subresource {
 	}
 }
 
-// Proxy is the subresource that passes requests on to an object of the kind.
+// Proxy returns the subresource that forwards requests to an object of the kind.
 func Proxy(kind string) Subresource {
 	return Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: core(kind + "ProxyOptions"), Stream: true}
 }
 
-// Connection is a subresource that streams, with options of the kind in v1.
+// Connection returns a subresource that opens a stream to a container, with options of the kind in v1.
 func Connection(name, options string) Subresource {
-	return Subresource{Name: name, Verbs: []string{"create", "get"}, Kind: core(options), Stream: true}
+	return Subresource{Name: name, Verbs: []string{"create", "get"}, Kind: core(options), Stream: true, Enters: true}
 }
 
-// Posted is a subresource that objects of another kind are posted to; obj is made
-// by make.
+// Posted returns a subresource to which objects of another kind are posted; make returns
+// an empty one.
 func Posted(name string, kind schema.GroupVersionKind, make func() Object) Subresource {
 	return Subresource{Name: name, Verbs: []string{"create"}, Kind: kind, New: make}
 }
@@ -106,10 +115,10 @@ func core(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: kind}
 }
 
-// Can says whether the subresource has the verb.
+// Can reports whether the subresource supports the verb.
 func (s *Subresource) Can(verb string) bool { return slices.Contains(s.VerbList(), verb) }
 
-// VerbList is Verbs or its default.
+// VerbList returns Verbs or its default.
 func (s *Subresource) VerbList() []string {
 	if s.Verbs == nil {
 		return []string{"get", "patch", "update"}
@@ -117,8 +126,7 @@ func (s *Subresource) VerbList() []string {
 	return s.Verbs
 }
 
-// KindOf is the kind that the subresource of an object of the resource takes and
-// answers.
+// KindOf returns the kind of request and response bodies for the subresource of r.
 func (s *Subresource) KindOf(r *Resource) schema.GroupVersionKind {
 	if s.Kind.Empty() {
 		return r.GVK()

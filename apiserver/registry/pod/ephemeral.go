@@ -12,21 +12,9 @@ import (
 	"monopod/apiserver/registry/pod/podspec"
 )
 
-// podPartPrepare makes pod what it was before, but for the part that take carries
-// over from what the client sent.
-func podPartPrepare(pod, old *corev1.Pod, take func(next, sent *corev1.PodSpec)) {
-	sent := pod.Spec
-	old.DeepCopyInto(pod)
-	take(&pod.Spec, &sent)
-	podDefault(pod)
-	if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
-		pod.Generation = old.Generation + 1
-	}
-}
-
 func takeEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
 
-// ephemeralUpdate lets ephemeral containers be added; those that are there stay.
+// ephemeralUpdate returns the errors of an update that may only add ephemeral containers.
 func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	path := spec.Child("ephemeralContainers")
 	errs := podspec.Validate(&pod.Spec, spec)

@@ -36,9 +36,8 @@ func Resource(below ...kind.Subresource) kind.Resource {
 	}
 }
 
-// podPrepare: a new pod is Pending at generation 1; afterwards the spec moves
-// the generation, and spec and status change by writes of their own. A binding
-// is the registry's doing, see Bind.
+// podPrepare sets the status of a new pod and keeps an update from changing both spec and
+// status. A change of the spec increments the generation.
 func podPrepare(next, cur kind.Object, subresource string) {
 	pod := next.(*corev1.Pod)
 	if cur == nil {
@@ -52,10 +51,6 @@ func podPrepare(next, cur kind.Object, subresource string) {
 		podSpecPrepare(pod, cur.(*corev1.Pod))
 	case "status":
 		podStatusPrepare(pod, cur.(*corev1.Pod))
-	case "ephemeralcontainers":
-		podPartPrepare(pod, cur.(*corev1.Pod), takeEphemeral)
-	case "resize":
-		podPartPrepare(pod, cur.(*corev1.Pod), takeResources)
 	}
 }
 

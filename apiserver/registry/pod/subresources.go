@@ -4,26 +4,30 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 )
 
-// subresources are what is served below a pod.
 func subresources() []kind.Subresource {
 	binding := kind.Posted("binding", corev1.SchemeGroupVersion.WithKind("Binding"), func() kind.Object { return new(corev1.Binding) })
-	binding.Merge = mergeBinding
+	binding.Merge, binding.Validate = mergeBinding, validateBinding
 	return append(kind.Parts("status"),
-		kind.Subresource{Name: "ephemeralcontainers", Part: true,
+		kind.Subresource{Name: "ephemeralcontainers", Part: true, Containers: true,
+			Prepare: partPrepare(takeEphemeral), Validate: partValidate(ephemeralUpdate),
 			Reset: fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers"))},
-		kind.Subresource{Name: "resize", Part: true, Reset: fieldpath.NewIncludeMatcherFilter(
-			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
-			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
-			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
-			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy"))},
+		kind.Subresource{Name: "resize", Part: true, Containers: true, Amounts: true,
+			Prepare: partPrepare(takeResources), Validate: partValidate(resizeUpdate), Reset: fieldpath.NewIncludeMatcherFilter(
+				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
+				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
+				fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
+				fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy"))},
 		kind.Subresource{Name: "log", Verbs: []string{"get"}, Stream: true},
 		kind.Connection("exec", "PodExecOptions"),
 		kind.Connection("attach", "PodAttachOptions"),
@@ -33,8 +37,35 @@ func subresources() []kind.Subresource {
 	)
 }
 
-// mergeBinding lets a pod onto its node once: of what the client wants it takes the
-// node and the annotations.
+// partPrepare returns the Prepare of a subresource that changes only what take copies from
+// the client's spec.
+func partPrepare(take func(next, sent *corev1.PodSpec)) func(next, cur kind.Object) {
+	return func(next, cur kind.Object) {
+		pod, old := next.(*corev1.Pod), cur.(*corev1.Pod)
+		sent := pod.Spec
+		old.DeepCopyInto(pod)
+		take(&pod.Spec, &sent)
+		podDefault(pod)
+		if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
+			pod.Generation = old.Generation + 1
+		}
+	}
+}
+
+// partValidate returns the Validate of a subresource that changes the spec.
+func partValidate(errs func(pod, old *corev1.Pod, spec *field.Path) field.ErrorList) func(next, cur kind.Object) field.ErrorList {
+	return func(next, cur kind.Object) field.ErrorList {
+		return errs(next.(*corev1.Pod), cur.(*corev1.Pod), field.NewPath("spec"))
+	}
+}
+
+func validateBinding(next, _ kind.Object) field.ErrorList {
+	node := next.(*corev1.Pod).Spec.NodeName
+	return check.Invalid(field.NewPath("spec", "nodeName"), node, check.Subdomain(node))
+}
+
+// mergeBinding assigns a pod to its node, once. Of what the client sent it uses the node
+// and the annotations. It returns a conflict if the pod must not be assigned.
 func mergeBinding(wanted, stored kind.Object, now metav1.Time) error {
 	next, cur := wanted.(*corev1.Pod), stored.(*corev1.Pod)
 	conflict := func(format string, args ...any) error {

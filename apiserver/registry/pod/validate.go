@@ -6,7 +6,6 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
 )
@@ -17,15 +16,8 @@ func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		return podCreation(pod, spec)
 	}
 	old := cur.(*corev1.Pod)
-	switch subresource {
-	case "status":
+	if subresource == "status" {
 		return append(podStatusUpdate(pod, old, field.NewPath("status")), mirrorUpdate(pod.Annotations, old.Annotations)...)
-	case "ephemeralcontainers":
-		return ephemeralUpdate(pod, old, spec)
-	case "resize":
-		return resizeUpdate(pod, old, spec)
-	case "binding":
-		return check.Invalid(spec.Child("nodeName"), pod.Spec.NodeName, check.Subdomain(pod.Spec.NodeName))
 	}
 	errs := append(podAnnotations(pod), mirrorUpdate(pod.Annotations, old.Annotations)...)
 	errs = append(errs, podspec.Validate(&pod.Spec, spec)...)
@@ -47,7 +39,7 @@ func podAnnotations(pod *corev1.Pod) field.ErrorList {
 	return podspec.AnnotationErrors(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))
 }
 
-// ValidateTemplate checks the pods a controller would make.
+// ValidateTemplate returns the errors of a pod template.
 func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(template.Labels, path.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, path.Child("annotations"))...)

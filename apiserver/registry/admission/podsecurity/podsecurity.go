@@ -59,9 +59,7 @@ func privileged() api.Policy {
 }
 
 func (s *security) pod(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
-	switch r.Subresource {
-	case "", "ephemeralcontainers", "resize":
-	default:
+	if !r.ChangesContainers() {
 		return nil
 	}
 	if r.Operation == admission.Update && !otherImages(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {

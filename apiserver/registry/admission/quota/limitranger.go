@@ -58,7 +58,10 @@ func ranged(r *admission.Request) bool {
 	}
 	switch r.Object.(type) {
 	case *corev1.Pod:
-		return r.Operation == admission.Create && r.Subresource == "" || r.Subresource == "resize"
+		if r.Subresource == "" {
+			return r.Operation == admission.Create
+		}
+		return r.ChangesAmounts()
 	case *corev1.PersistentVolumeClaim:
 		return r.Subresource == ""
 	}

@@ -60,7 +60,7 @@ func charged(r *admission.Request) bool {
 	}
 	switch r.Object.(type) {
 	case *corev1.Pod:
-		return r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "resize")
+		return r.Operation == admission.Update && r.ChangesAmounts()
 	case *corev1.Service, *corev1.PersistentVolumeClaim:
 		return r.Operation == admission.Update && r.Subresource == ""
 	}

@@ -49,21 +49,16 @@ func Update(t *testing.T, r kind.Resource, cur kind.Object, text, subresource st
 		t.Fatalf("%s: %v", text, err)
 	}
 	next.SetGeneration(cur.GetGeneration())
-	if r.Prepare != nil {
-		r.Prepare(next, cur, subresource)
-	}
+	r.PrepareUpdate(next, cur, subresource)
 	if r.Default != nil {
 		r.Default(next)
 	}
 	return next
 }
 
-// Validate is what the resource finds wrong.
+// Validate returns the errors of an update.
 func Validate(r kind.Resource, next, cur kind.Object, subresource string) field.ErrorList {
-	if r.Validate == nil {
-		return nil
-	}
-	return r.Validate(next, cur, subresource)
+	return r.ValidateUpdate(next, cur, subresource)
 }
 
 // Lines are mistakes as "field: type", one a line.
