@@ -44,6 +44,7 @@ func podPrepare(next, cur kind.Object, subresource string) {
 		pod.Generation = 1
 		pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 		podGated(pod)
+		mergeLabelKeys(pod)
 		return
 	}
 	switch subresource {
@@ -82,10 +83,11 @@ func podGated(pod *corev1.Pod) {
 	}}
 }
 
-// Bind puts the pod on the node named target. The generation stays, as
-// upstream: no agent has seen the pod before.
+// Bind puts the pod on the node named target, and no room is made for it any more.
+// The generation stays, as upstream: no agent has seen the pod before.
 func Bind(pod *corev1.Pod, target string, now metav1.Time) {
 	pod.Spec.NodeName = target
+	pod.Status.NominatedNodeName = ""
 	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
 	for i, c := range pod.Status.Conditions {
 		if c.Type != corev1.PodScheduled {
