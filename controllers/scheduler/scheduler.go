@@ -1,29 +1,31 @@
-// Package scheduler binds pods to nodes: to the ready node on which they fit that has the most free resources.
+// Package scheduler binds pods to nodes: to the node that fits best of those on which they fit. If there is none, it
+// removes pods of a lower priority that are in the way.
 //
-//   - cache: every node and the requests of its pods, including bindings in progress.
-//   - filter: why a pod cannot run on a node.
-//   - score: which of the fitting nodes is best.
+//   - cluster: every node and the pods on it, including bindings in progress.
+//   - rules: why a pod cannot run on a node, and which of the fitting nodes is best; upstream's plugins.
+//   - preemption: which pods must go so that one fits.
+//   - queue: the pods without a node, by urgency, and what those wait for that fit nowhere.
 //
 // Decisions are made one at a time, bindings are written concurrently.
 package scheduler
 
 import (
+	"cmp"
 	"context"
-	"maps"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	policyv1 "k8s.io/api/policy/v1"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
-	"monopod/controllers/nodestate"
 	"monopod/controllers/podstate"
+	"monopod/controllers/scheduler/cluster"
+	"monopod/controllers/scheduler/preemption"
+	"monopod/controllers/scheduler/queue"
+	"monopod/controllers/scheduler/rules"
 )
 
 // Name of the controller.
@@ -34,37 +36,24 @@ const Component = corev1.DefaultSchedulerName
 
 // Config of the controller.
 type Config struct {
-	Workers int // concurrent bindings; 0 means 8
+	Workers int // concurrent decisions and writes, of a batch of pods each; 0 means 4
 }
 
 // Controller binds pods to nodes.
 type Controller struct {
-	deps     follow.Deps
-	events   record.Eventer
-	cfg      Config
-	attempts *prometheus.CounterVec
-	pending  *prometheus.GaugeVec
+	deps    follow.Deps
+	events  record.Eventer
+	cfg     Config
+	metrics *metrics
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
 // New returns the controller and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
-	if cfg.Workers == 0 {
-		cfg.Workers = 8
-	}
-	c := &Controller{deps: deps, events: events, cfg: cfg,
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_schedule_attempts_total",
-			Help: "Number of attempts to schedule a pod, by result: scheduled, unschedulable or error."}, []string{"profile", "result"}),
-		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "scheduler_pending_pods",
-			Help: "Pods that wait for a node."}, []string{"queue"}),
-	}
-	for _, m := range []prometheus.Collector{c.attempts, c.pending} {
-		if err := deps.Metrics.Registerer.Register(m); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	cfg.Workers = cmp.Or(cfg.Workers, 4)
+	m, err := newMetrics(deps.Metrics.Registerer)
+	return &Controller{deps: deps, events: events, cfg: cfg, metrics: m}, err
 }
 
 // Name implements follow.Controller.
@@ -72,20 +61,34 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, cache: newCache(), waiting: map[follow.Key]*corev1.Pod{},
-		claiming: map[follow.Key]*corev1.Pod{}, reserved: map[follow.Key]reservation{}}
+	chooser := &rules.Chooser{Rules: rules.All()}
+	r := &run{Controller: c, cluster: cluster.New(), queue: queue.New(), chooser: chooser,
+		finder: &preemption.Finder{Chooser: chooser}, budgets: map[follow.Key]*policyv1.PodDisruptionBudget{},
+		reserved: map[follow.Key]*reservation{}}
+	source := func(resource client.Selector, keys func(old, new client.Object) []follow.Key) follow.Source[follow.Key] {
+		return follow.Source[follow.Key]{Selector: resource, Keys: follow.Plain(func(old, new client.Object) []follow.Key {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return keys(old, new)
+		})}
+	}
 	r.loop = follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(r.onNode)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(r.onPod)},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(r.onClaim)},
-			{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(r.onStorage)},
-			{Selector: client.Selector{Resource: client.StorageClasses}, Keys: follow.Plain(r.onStorage)},
+			source(client.Selector{Resource: client.Namespaces}, r.onNamespace),
+			source(client.Selector{Resource: client.Nodes}, r.onNode),
+			source(client.Selector{Resource: client.Pods}, r.onPod),
+			source(client.Selector{Resource: client.PersistentVolumeClaims}, r.onStorage),
+			source(client.Selector{Resource: client.PersistentVolumes}, r.onStorage),
+			source(client.Selector{Resource: client.StorageClasses}, r.onStorage),
+			source(client.Selector{Resource: client.CSINodes}, r.onStorage),
+			source(client.Selector{Resource: client.PodDisruptionBudgets}, r.onBudget),
 		},
 		Reconcile: r.reconcile,
 	})
+	c.metrics.observe(r)
+	defer c.metrics.observe(nil)
 	return r.loop.Run(ctx)
 }
 
@@ -94,74 +97,15 @@ type run struct {
 	*Controller
 	loop *follow.Loop[follow.Key]
 
-	// mu guards the fields below. It is held for a whole decision, so that a change of the cache is either seen
+	// mu guards the fields below. It is held for a whole decision, so that a change of the cluster is either seen
 	// by the decision or wakes the pod after it.
-	mu      sync.Mutex
-	cache   *cache
-	waiting map[follow.Key]*corev1.Pod // unschedulable; retried when that may change
-
-	claiming map[follow.Key]*corev1.Pod // unscheduled, with claims
-	reserved map[follow.Key]reservation // reserved, waiting for their claims
-}
-
-// onNode wakes the waiting pods when a node may fit more pods.
-func (r *run) onNode(old, new client.Object) []follow.Key {
-	was, _ := old.(*corev1.Node)
-	is, _ := new.(*corev1.Node)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if is == nil {
-		r.cache.dropNode(was.Name)
-		return r.wake() // their message changes
-	}
-	r.cache.setNode(is)
-	if was != nil && sameForPods(was, is) {
-		return nil
-	}
-	return r.wake()
-}
-
-// sameForPods reports whether everything that filters read is equal, as after a heartbeat.
-func sameForPods(a, b *corev1.Node) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) &&
-		nodestate.Ready(a) == nodestate.Ready(b) && a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero()
-}
-
-// onPod updates the cache; a pod to schedule wakes itself, one that frees resources wakes waiting pods.
-func (r *run) onPod(old, new client.Object) []follow.Key {
-	was, _ := old.(*corev1.Pod)
-	is, _ := new.(*corev1.Pod)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if is == nil {
-		delete(r.waiting, follow.KeyOf(was))
-		r.noteClaims(follow.KeyOf(was), nil)
-		r.countWaiting()
-		if r.cache.remove(was.UID) {
-			return r.wake()
-		}
-		return nil
-	}
-	r.noteClaims(follow.KeyOf(is), is)
-	arrived := !r.cache.has(is.UID) || (was != nil && was.Spec.NodeName == "")
-	freed := r.cache.observe(is)
-	var keys []follow.Key
-	if wanted(is) && (was == nil || !wanted(was) || !sameForNodes(was, is)) {
-		keys = append(keys, follow.KeyOf(is))
-	}
-	switch {
-	case freed:
-		keys = append(keys, r.wake()...)
-	case arrived && is.Spec.NodeName != "":
-		keys = append(keys, r.wakeAttracted()...)
-	}
-	return keys
-}
-
-// sameForNodes reports whether everything that filters read is equal, as when only the status changed.
-func sameForNodes(a, b *corev1.Pod) bool {
-	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	mu       sync.Mutex
+	cluster  *cluster.Cluster
+	queue    *queue.Queue
+	chooser  *rules.Chooser
+	finder   *preemption.Finder
+	budgets  map[follow.Key]*policyv1.PodDisruptionBudget
+	reserved map[follow.Key]*reservation // pods with a node that wait for their claims
 }
 
 // wanted reports whether this scheduler schedules the pod.
@@ -170,101 +114,171 @@ func wanted(p *corev1.Pod) bool {
 		(p.Spec.SchedulerName == "" || p.Spec.SchedulerName == Component)
 }
 
-// reconcile chooses a node for a pod and binds it, or reports why there is none.
+// batch is how many pods a worker tries before it carries out what was decided, so that a few workers are enough to
+// write many bindings at a time.
+const batch = 32
+
+// reconcile tries the most urgent pods. Every pod that becomes active adds its key, so there is a call if there is a
+// pod to try; it need not be that of the key. Only a pod that has a node and waits for its claims is that of its key.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, key.Namespace, key.Name)
-	if apierrors.IsNotFound(err) || (err == nil && !wanted(pod)) {
-		r.forgetWaiting(key)
-		return 0, nil
+	if place := r.reservation(key); place != nil {
+		return r.await(ctx, place)
 	}
-	if err != nil {
-		return 0, err
-	}
-	if len(pod.Spec.SchedulingGates) > 0 {
-		r.forgetWaiting(key)
-		return 0, r.gated(ctx, pod)
-	}
-	vs, why, err := r.volumesOf(ctx, pod)
-	if err != nil {
-		return 0, err
-	}
-	if why != "" {
-		return 0, r.unschedulable(ctx, pod, r.park(key, pod, why))
-	}
-	node, why, busy := r.decide(key, pod, vs)
-	switch {
-	case busy:
-		return 0, nil
-	case node == "":
-		return 0, r.unschedulable(ctx, pod, why)
-	case vs != nil && len(vs.open) > 0:
-		return r.reserve(ctx, key, pod, vs, node)
-	}
-	r.dropPlace(key)
-	return 0, r.bind(ctx, pod, node)
-}
-
-func (r *run) forgetWaiting(key follow.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.waiting, key)
-	r.countWaiting()
-}
-
-// decide chooses a node and assumes the pod there, or makes the pod wait and returns why. busy: the pod is
-// already being bound.
-func (r *run) decide(key follow.Key, pod *corev1.Pod, vs *volumes) (node, why string, busy bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer r.countWaiting()
-	if at, ok := r.reserved[key]; ok && at.uid == pod.UID && r.cache.has(pod.UID) {
-		return at.node, "", false
-	}
-	if r.cache.has(pod.UID) {
-		return "", "", true
-	}
-	var more []filter
-	if vs != nil {
-		more = append(more, vs.filter)
-	}
-	node, why = choose(r.cache, pod, more...)
-	if node == "" {
-		r.waiting[key] = pod
-		return "", why, false
-	}
-	delete(r.waiting, key)
-	r.cache.assume(pod, node)
-	return node, "", false
-}
-
-// bind writes the binding. A pod that is gone or already bound needs none.
-func (r *run) bind(ctx context.Context, pod *corev1.Pod, node string) error {
-	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
-		p.UID = pod.UID // a pod of the same name conflicts
-		if p.Spec.NodeName != "" {
-			return apierrors.NewConflict(client.Pods.GroupResource(), p.Name, errBound)
+	if d := r.gated(key); d != nil {
+		if _, err := r.condition(ctx, d, corev1.PodReasonSchedulingGated, nil); err != nil {
+			return 0, err
 		}
-		p.Spec.NodeName = node
-		return nil
-	})
-	if err == nil {
-		r.attempts.WithLabelValues(Component, "scheduled").Inc()
-		r.events.Eventf(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
-		return nil
 	}
-	r.giveUp(pod)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+	var all []*decision
+	for len(all) < batch {
+		d := r.decide(key)
+		if d == nil {
+			break
+		}
+		all = append(all, d)
 	}
-	r.attempts.WithLabelValues(Component, "error").Inc()
-	r.deps.Log.Debug("binding failed", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.String("node", node))
-	return err
+	if len(all) == 1 {
+		r.act(ctx, all[0])
+	} else {
+		follow.Each(batch, all, func(d *decision) error { r.act(ctx, d); return nil })
+	}
+	return r.next(key, all), nil
 }
 
-// giveUp removes an assumed pod and wakes pods that wait for resources.
-func (r *run) giveUp(pod *corev1.Pod) {
+// decision is what is to be done with a pod.
+type decision struct {
+	entry     *queue.Entry
+	pod       *cluster.Pod
+	began     time.Time
+	node      string                // empty: none
+	place     *reservation          // its claims are bound first
+	message   string                // why it has no node
+	candidate *preemption.Candidate // the pods that must go
+	unnamed   []*corev1.Pod         // pods that are no longer nominated for the node
+	keep      bool                  // what the pod is nominated for stays
+}
+
+// gated returns what is said about the pod of a key that its gates keep from being tried; nil: they do not.
+func (r *run) gated(key follow.Key) *decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cache.forget(pod.UID)
-	r.loop.Add(r.wake()...)
+	if e := r.queue.Get(key); e != nil && e.State == queue.Gated {
+		return &decision{entry: e, pod: e.Pod, message: "Scheduling is blocked due to non-empty scheduling gates"}
+	}
+	return nil
+}
+
+// decide chooses a node for the most urgent pod, and assumes it there; nil: no pod is to be tried.
+func (r *run) decide(key follow.Key) *decision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.deps.Clock.Now()
+	r.queue.Due(key, now)
+	e := r.queue.Pop()
+	if e == nil {
+		return nil
+	}
+	d := &decision{entry: e, pod: e.Pod, began: now}
+	c := rules.NewCycle(r.cluster, e.Pod)
+	out := r.chooser.Choose(c)
+	if out.Node == nil {
+		r.refuse(d, c, &out)
+		return d
+	}
+	d.node = out.Node.Name
+	d.pod.Assumed = true
+	r.cluster.Add(d.pod, d.node)
+	r.nominate(d.pod, "")
+	if len(c.Open()) > 0 {
+		d.place = &reservation{entry: e, pod: d.pod, node: d.node, until: now.Add(bindTime)}
+		r.reserved[e.Key] = d.place
+	}
+	return d
+}
+
+// refuse makes a pod wait that no node fits, and looks for pods that can make room for it.
+func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
+	d.message = out.Message()
+	if out.Nodes > 0 {
+		why := preemption.Ineligible(c, out)
+		if d.keep = why != ""; !d.keep {
+			d.candidate, why = r.finder.Find(c, out, r.allBudgets())
+			r.metrics.preemptions.Inc()
+		}
+		if d.candidate == nil {
+			d.message += " preemption: " + why
+		}
+	}
+	switch {
+	case d.candidate != nil:
+		d.unnamed = r.outrank(d.pod, d.candidate.Node)
+		r.nominate(d.pod, d.candidate.Name)
+	case !d.keep:
+		r.nominate(d.pod, "")
+	}
+	r.queue.Refused(d.entry, out.Rejected, r.deps.Clock.Now())
+}
+
+// outrank returns the pods of a lower priority that were nominated for a node, and no longer are.
+func (r *run) outrank(p *cluster.Pod, n *cluster.Node) (pods []*corev1.Pod) {
+	for _, other := range n.Nominated {
+		if other.Priority < p.Priority {
+			pods = append(pods, other.Pod)
+			r.nominate(other, "")
+		}
+	}
+	return pods
+}
+
+// nominate changes the node that a pod is nominated for. Pods that the nomination has kept from the node are woken.
+// The caller holds mu.
+func (r *run) nominate(p *cluster.Pod, node string) {
+	old := r.cluster.NominatedNode(p.UID)
+	if old == node {
+		return
+	}
+	r.cluster.Nominate(p, node)
+	if n := r.cluster.Node(old); n != nil {
+		r.loop.Add(r.changed(cluster.Change{What: cluster.PodGone, Node: n, Pod: p})...)
+	}
+}
+
+// act carries out a decision.
+func (r *run) act(ctx context.Context, d *decision) {
+	var err error
+	switch {
+	case d.place != nil:
+		err = r.settle(ctx, d.place)
+	case d.node != "":
+		err = r.bind(ctx, d.entry, d.pod, d.node, d.began)
+	default:
+		err = r.refused(ctx, d)
+	}
+	if err != nil {
+		r.failed(ctx, d.entry, d.pod, err)
+	}
+}
+
+// next makes sure that there is a call for the next pod, and that the pods that wait are tried when it is time.
+func (r *run) next(key follow.Key, tried []*decision) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.deps.Clock.Now()
+	if top := r.queue.Top(); top != nil {
+		r.loop.Add(top.Key)
+	}
+	for _, d := range tried {
+		if after := r.queue.After(d.entry.Key, now); after > 0 && d.entry.Key != key {
+			r.loop.AddAfter(after, d.entry.Key)
+		}
+	}
+	return r.queue.After(key, now)
+}
+
+func (r *run) allBudgets() []*policyv1.PodDisruptionBudget {
+	all := make([]*policyv1.PodDisruptionBudget, 0, len(r.budgets))
+	for _, b := range r.budgets {
+		all = append(all, b)
+	}
+	return all
 }

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,7 +91,7 @@ func TestNeverOvercommitsAndFillsUpAsRoomComes(t *testing.T) {
 				why = podstate.Condition(p, corev1.PodScheduled).Message
 			}
 		}
-		if why != "0/1 nodes are available: 1 Insufficient cpu." {
+		if why != "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod." {
 			t.Errorf("message %q", why)
 		}
 		before := api.Store.Revision()
@@ -132,7 +131,7 @@ func TestNotReadyNodeAndItsReturn(t *testing.T) {
 		api.Create(apitest.Pod("default", "p"))
 		synctest.Wait()
 		p, _ := apitest.Get[*corev1.Pod](api, "default", "p")
-		if c := podstate.Condition(p, corev1.PodScheduled); c == nil || !strings.Contains(c.Message, "node.kubernetes.io/not-ready") {
+		if c := podstate.Condition(p, corev1.PodScheduled); c == nil || c.Message != "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
 			t.Errorf("condition %+v", c)
 		}
 		api.Ready("n", corev1.ConditionTrue)

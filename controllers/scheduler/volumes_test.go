@@ -92,11 +92,11 @@ func TestWaitsForItsClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "n")
 		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate), apitest.Pod("default", "p", using("c")))
-		if why := whyNot(api, "p"); why != `0/1 nodes are available: persistentvolumeclaim "c" not found.` {
+		if why := whyNot(api, "p"); why != `0/1 nodes are available: persistentvolumeclaim "c" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.` {
 			t.Errorf("without the claim: %q", why)
 		}
 		api.Create(newClaim("c", "now"))
-		if why := whyNot(api, "p"); why != "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims." {
+		if why := whyNot(api, "p"); why != "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
 			t.Errorf("with an unbound claim: %q", why)
 		}
 		api.Create(localVolume("v", "now", "n"))
@@ -196,7 +196,7 @@ func TestOnePodAlone(t *testing.T) {
 		api.Create(apitest.Pod("default", "first", using("c")))
 		synctest.Wait()
 		api.Create(apitest.Pod("default", "second", using("c")))
-		if why := whyNot(api, "second"); nodeOf(api, "first") != "a" || !strings.Contains(why, whyAlone) {
+		if why := whyNot(api, "second"); nodeOf(api, "first") != "a" || !strings.Contains(why, "ReadWriteOncePod access mode") {
 			t.Errorf("first on %q, second: %q", nodeOf(api, "first"), why)
 		}
 		api.Phase(apitest.Pod("default", "first"), corev1.PodSucceeded, false)
@@ -221,7 +221,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		api.Create(apitest.Pod("default", "p-lost", using("lost")), apitest.Pod("default", "p-leaving", using("leaving")), apitest.Pod("default", "p-gone", using("gone")), owned)
 		for pod, want := range map[string]string{
 			"p-lost": "bound to non-existent persistentvolume", "p-leaving": `persistentvolumeclaim "leaving" is being deleted`,
-			"p-gone": whyGone, "owned": "PVC default/owned-x was not created for pod default/owned (pod is not owner)",
+			"p-gone": "bound to non-existent pv(s)", "owned": "PVC default/owned-x was not created for pod default/owned (pod is not owner)",
 		} {
 			if why := whyNot(api, pod); !strings.Contains(why, want) {
 				t.Errorf("%s: %q", pod, why)

@@ -1,0 +1,159 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
+	"monopod/apiserver/follow"
+	"monopod/controllers/scheduler/cluster"
+	"monopod/controllers/scheduler/queue"
+	"monopod/controllers/scheduler/rules"
+)
+
+// bindTime is how long a pod keeps its place on a node while its volumes are bound there (upstream:
+// VolumeBindingArgs.BindTimeoutSeconds).
+const bindTime = 10 * time.Minute
+
+var (
+	errBound   = errors.New("pod is bound already")
+	errTaken   = errors.New("the volume was bound to another claim meanwhile")
+	errTimeout = errors.New("binding volumes: context deadline exceeded")
+)
+
+// bind writes the binding. The pod leaves the queue when the API shows it.
+func (r *run) bind(ctx context.Context, e *queue.Entry, p *cluster.Pod, node string, began time.Time) error {
+	pod := p.Pod
+	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
+		p.UID = pod.UID // a pod of the same name conflicts
+		if p.Spec.NodeName != "" {
+			return apierrors.NewConflict(client.Pods.GroupResource(), p.Name, errBound)
+		}
+		p.Spec.NodeName = node
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.metrics.scheduled(e, r.deps.Clock.Since(began), r.deps.Clock.Since(e.Since))
+	r.events.Eventf(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	return nil
+}
+
+// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that is gone or was
+// bound meanwhile leaves the queue with its event.
+func (r *run) failed(ctx context.Context, e *queue.Entry, pod *cluster.Pod, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		r.metrics.attempts.WithLabelValues(Component, "error").Inc()
+		r.deps.Log.Warn("failed to schedule pod", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if place := r.reserved[e.Key]; place != nil && place.entry == e {
+		delete(r.reserved, e.Key)
+	}
+	if p := r.cluster.Pod(pod.UID); p != nil && p.Assumed {
+		r.cluster.Remove(pod.UID)
+		p.Assumed = false
+		r.loop.Add(r.changed(cluster.Change{What: cluster.PodGone, Node: r.cluster.Node(p.Node), Pod: p})...)
+	}
+	r.queue.Failed(e, r.deps.Clock.Now())
+}
+
+// reservation is the place of a pod whose volumes are being bound on a node.
+type reservation struct {
+	entry *queue.Entry
+	pod   *cluster.Pod
+	node  string
+	until time.Time
+}
+
+func (r *run) reservation(key follow.Key) *reservation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reserved[key]
+}
+
+// await binds a pod whose claims are bound, or waits on.
+func (r *run) await(ctx context.Context, place *reservation) (time.Duration, error) {
+	left := place.until.Sub(r.deps.Clock.Now())
+	err := errTimeout
+	if left > 0 {
+		err = r.settle(ctx, place)
+	}
+	if err == nil && r.reservation(place.entry.Key) != nil {
+		return left, nil
+	}
+	if errors.Is(err, errTimeout) {
+		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: errTimeout.Error()}, corev1.PodReasonUnschedulable, nil)
+		r.failed(ctx, place.entry, place.pod, errors.Join(errTimeout, err))
+	} else if err != nil {
+		r.failed(ctx, place.entry, place.pod, err)
+	}
+	return r.next(place.entry.Key, nil), nil
+}
+
+// settle requests the binding of a pod's open claims on its node, to existing volumes or new ones; if there are none
+// left, it binds the pod. The bound claims wake the pod.
+func (r *run) settle(ctx context.Context, place *reservation) error {
+	r.mu.Lock()
+	c := rules.NewCycle(r.cluster, place.pod)
+	n := r.cluster.Node(place.node)
+	fits := n != nil && !c.VolumesFit(n).Refused()
+	var assigned map[string]*corev1.PersistentVolume
+	if fits {
+		assigned, fits = c.Assign(n)
+	}
+	if fits && len(c.Open()) == 0 {
+		delete(r.reserved, place.entry.Key)
+	}
+	r.mu.Unlock()
+	if !fits {
+		return errTaken
+	}
+	for _, open := range c.Open() {
+		if err := r.settleOne(ctx, open, assigned[open.Name], place.node); err != nil {
+			return err
+		}
+	}
+	if len(c.Open()) > 0 {
+		return nil
+	}
+	return r.bind(ctx, place.entry, place.pod, place.node, r.deps.Clock.Now())
+}
+
+func (r *run) settleOne(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
+	if v == nil {
+		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "", func(cur *corev1.PersistentVolumeClaim) error {
+			if cur.UID != c.UID {
+				return errTaken
+			}
+			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, node)
+			return nil
+		})
+		return err
+	}
+	_, err := client.Update(ctx, r.deps.Client, v, "", func(cur *corev1.PersistentVolume) error {
+		if cur.Spec.ClaimRef != nil && !claim.IsFor(cur, c.PersistentVolumeClaim) {
+			return errTaken
+		}
+		if cur.Spec.ClaimRef == nil {
+			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.BoundByController, "yes")
+		}
+		if cur.Spec.ClaimRef == nil || cur.Spec.ClaimRef.UID == "" {
+			cur.Spec.ClaimRef = claim.Reference(c.PersistentVolumeClaim)
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Amounts are quantities of resources: CPU in thousandths, all else in whole units. The number of pods is not one of
+// them.
+type Amounts struct {
+	CPU, Memory, Ephemeral int64
+	More                   map[corev1.ResourceName]int64 // extended resources and huge pages; may be nil
+}
+
+// AmountsOf converts a list.
+func AmountsOf(list corev1.ResourceList) Amounts {
+	var a Amounts
+	for name, q := range list {
+		switch name {
+		case corev1.ResourceCPU:
+			a.CPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			a.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			a.Ephemeral = q.Value()
+		case corev1.ResourcePods:
+		default:
+			if a.More == nil {
+				a.More = map[corev1.ResourceName]int64{}
+			}
+			a.More[name] = q.Value()
+		}
+	}
+	return a
+}
+
+// add adds b, times sign, to a.
+func (a *Amounts) add(b *Amounts, sign int64) {
+	a.CPU += sign * b.CPU
+	a.Memory += sign * b.Memory
+	a.Ephemeral += sign * b.Ephemeral
+	for name, v := range b.More {
+		if a.More == nil {
+			a.More = map[corev1.ResourceName]int64{}
+		}
+		if a.More[name] += sign * v; a.More[name] == 0 {
+			delete(a.More, name)
+		}
+	}
+}
+
+// Less reports whether a has less of any resource than b.
+func (a *Amounts) Less(b *Amounts) bool {
+	if a.CPU < b.CPU || a.Memory < b.Memory || a.Ephemeral < b.Ephemeral {
+		return true
+	}
+	for name, v := range b.More {
+		if a.More[name] < v {
+			return true
+		}
+	}
+	return false
+}
+
+// requests returns a pod's requests: the sum of its containers or its largest init container, with sidecars and
+// overhead, or what its status says is allocated or in use if that is more (a resize in progress).
+func requests(pod *corev1.Pod) Amounts {
+	return AmountsOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}))
+}
+
+// requested reports whether all containers request CPU and memory.
+func requested(containers []corev1.Container) bool {
+	for i := range containers {
+		_, cpu := containers[i].Resources.Requests[corev1.ResourceCPU]
+		_, memory := containers[i].Resources.Requests[corev1.ResourceMemory]
+		if !cpu || !memory {
+			return false
+		}
+	}
+	return true
+}
+
+// Requests that scores assume for a container without its own (upstream DefaultMilliCPURequest,
+// DefaultMemoryRequest).
+const (
+	assumedMilliCPU = 100
+	assumedMemory   = 200 << 20
+)
+
+// usual is CPU and memory of requests, with assumed values for containers without requests.
+func usual(pod *corev1.Pod, requests Amounts) Amounts {
+	if requested(pod.Spec.Containers) && requested(pod.Spec.InitContainers) {
+		return Amounts{CPU: requests.CPU, Memory: requests.Memory}
+	}
+	return AmountsOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+		NonMissingContainerRequests: corev1.ResourceList{
+			corev1.ResourceCPU:    *resource.NewMilliQuantity(assumedMilliCPU, resource.DecimalSI),
+			corev1.ResourceMemory: *resource.NewQuantity(assumedMemory, resource.BinarySI),
+		}}))
+}

@@ -1,0 +1,250 @@
+// Package cluster is the scheduler's view of the cluster: nodes with their pods, the sums of their requests, counts
+// of the pods that selectors select, and what pods' volumes need. A change of a pod updates one node and the counts
+// that it concerns, nothing else. The caller locks it.
+package cluster
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/controllers/nodestate"
+)
+
+// Node is a node with its pods. Either may be known first.
+type Node struct {
+	*corev1.Node // nil while only its pods are known
+	Name         string
+	Taints       []corev1.Taint // of its spec and, if it is not ready, that of its state
+	Allocatable  Amounts
+	MaxPods      int64
+	Requested    Amounts
+	Usual        Amounts // see Pod.Usual
+	Pods         map[types.UID]*Pod
+	Nominated    map[types.UID]*Pod // pods without a node for which room is being made here
+	Images       map[string]int64   // size by name
+	users        int                // of host ports
+	place        int                // in Cluster.list; -1: not listed
+}
+
+func (n *Node) known() bool { return n != nil && n.place >= 0 }
+
+// PortsTaken reports whether a pod's host ports conflict with those of the node's pods.
+func (n *Node) PortsTaken(p *Pod) bool {
+	if n.users == 0 || len(p.Ports) == 0 {
+		return false
+	}
+	for _, other := range n.Pods {
+		if p.Conflicts(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// Cluster is all nodes and pods.
+type Cluster struct {
+	// Generation changes with everything that rules derive their state from.
+	Generation int64
+	Storage    Storage
+
+	nodes      map[string]*Node
+	list       []*Node // those that exist and are not being deleted
+	pods       map[types.UID]*Pod
+	nominated  map[types.UID]*Pod
+	images     map[string]int // number of nodes by name
+	namespaces map[string]labels.Set
+	counts     map[string]*Count
+	carried    map[string]*carried
+	owned      map[types.UID]map[string]int // number of pods of each node by their controller
+	claims     map[string]int               // number of placed pods by claim
+	uses       int64
+}
+
+// New returns an empty cluster.
+func New() *Cluster {
+	return &Cluster{nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
+		images: map[string]int{}, namespaces: map[string]labels.Set{}, counts: map[string]*Count{},
+		carried: map[string]*carried{}, owned: map[types.UID]map[string]int{}, claims: map[string]int{}, Storage: newStorage()}
+}
+
+// Nodes returns the nodes that exist, in no particular order. The caller must not change the slice.
+func (c *Cluster) Nodes() []*Node { return c.list }
+
+// Node returns a node that exists, or nil.
+func (c *Cluster) Node(name string) *Node {
+	if n := c.nodes[name]; n.known() {
+		return n
+	}
+	return nil
+}
+
+// Pod returns a placed pod, or nil.
+func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
+
+// Pods returns the number of placed pods.
+func (c *Cluster) Pods() int { return len(c.pods) }
+
+// NodesWithImage returns how many nodes have an image.
+func (c *Cluster) NodesWithImage(name string) int { return c.images[name] }
+
+// ClaimUsers returns how many placed pods use a claim.
+func (c *Cluster) ClaimUsers(key string) int { return c.claims[key] }
+
+func (c *Cluster) state(name string) *Node {
+	n := c.nodes[name]
+	if n == nil {
+		n = &Node{Name: name, Pods: map[types.UID]*Pod{}, place: -1}
+		c.nodes[name] = n
+	}
+	return n
+}
+
+// SetNode adds or updates a node.
+func (c *Cluster) SetNode(is *corev1.Node) {
+	c.Generation++
+	n := c.state(is.Name)
+	for image := range n.Images {
+		bump(c.images, image, -1)
+	}
+	n.Node, n.Taints, n.Allocatable = is, EffectiveTaints(is), AmountsOf(is.Status.Allocatable)
+	n.MaxPods = is.Status.Allocatable.Pods().Value()
+	n.Images = imagesOf(is)
+	for image := range n.Images {
+		c.images[image]++
+	}
+	switch listed := is.DeletionTimestamp == nil; {
+	case listed && n.place < 0:
+		n.place = len(c.list)
+		c.list = append(c.list, n)
+	case !listed:
+		c.unlist(n)
+	}
+}
+
+func imagesOf(n *corev1.Node) map[string]int64 {
+	if len(n.Status.Images) == 0 {
+		return nil
+	}
+	out := map[string]int64{}
+	for _, image := range n.Status.Images {
+		for _, name := range image.Names {
+			out[name] = image.SizeBytes
+		}
+	}
+	return out
+}
+
+// DropNode removes a node; its pods stay until they are removed.
+func (c *Cluster) DropNode(name string) {
+	n := c.nodes[name]
+	if n == nil {
+		return
+	}
+	c.Generation++
+	for image := range n.Images {
+		bump(c.images, image, -1)
+	}
+	n.Node, n.Images = nil, nil
+	c.unlist(n)
+	c.tidy(n)
+}
+
+func (c *Cluster) unlist(n *Node) {
+	if n.place < 0 {
+		return
+	}
+	last := c.list[len(c.list)-1]
+	c.list[n.place], last.place = last, n.place
+	c.list[len(c.list)-1] = nil
+	c.list = c.list[:len(c.list)-1]
+	n.place = -1
+}
+
+// tidy removes a node that neither exists nor has pods.
+func (c *Cluster) tidy(n *Node) {
+	if n.Node == nil && len(n.Pods) == 0 && len(n.Nominated) == 0 {
+		delete(c.nodes, n.Name)
+	}
+}
+
+// EffectiveTaints returns a node's taints. One that is not ready counts as tainted even before the taint is added.
+func EffectiveTaints(n *corev1.Node) []corev1.Taint {
+	has := func(key string) bool {
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+	}
+	if nodestate.Ready(n) || has(corev1.TaintNodeNotReady) || has(corev1.TaintNodeUnreachable) {
+		return n.Spec.Taints
+	}
+	return append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+}
+
+// Add places a pod on a node, which need not be known.
+func (c *Cluster) Add(p *Pod, node string) {
+	c.Generation++
+	p.Node = node
+	n := c.state(node)
+	c.pods[p.UID], n.Pods[p.UID] = p, p
+	n.Requested.add(&p.Requests, 1)
+	n.Usual.add(&p.Usual, 1)
+	if len(p.Ports) > 0 {
+		n.users++
+	}
+	for _, key := range p.Claims {
+		c.claims[key]++
+	}
+	c.tally(p, 1)
+}
+
+// Remove removes a placed pod and returns it, or nil if it was not placed.
+func (c *Cluster) Remove(uid types.UID) *Pod {
+	p := c.pods[uid]
+	if p == nil {
+		return nil
+	}
+	c.Generation++
+	n := c.nodes[p.Node]
+	delete(c.pods, uid)
+	delete(n.Pods, uid)
+	n.Requested.add(&p.Requests, -1)
+	n.Usual.add(&p.Usual, -1)
+	if len(p.Ports) > 0 {
+		n.users--
+	}
+	for _, key := range p.Claims {
+		bump(c.claims, key, -1)
+	}
+	c.tally(p, -1)
+	c.tidy(n)
+	return p
+}
+
+// Nominate records that room is made for a pod on a node; empty: no longer.
+func (c *Cluster) Nominate(p *Pod, node string) {
+	if old := c.nominated[p.UID]; old != nil {
+		n := c.nodes[old.Node]
+		delete(n.Nominated, p.UID)
+		delete(c.nominated, p.UID)
+		c.tidy(n)
+	}
+	if node == "" {
+		return
+	}
+	own := *p
+	own.Node = node
+	n := c.state(node)
+	if n.Nominated == nil {
+		n.Nominated = map[types.UID]*Pod{}
+	}
+	n.Nominated[p.UID], c.nominated[p.UID] = &own, &own
+}
+
+// NominatedNode returns the node that a pod is nominated for, or "".
+func (c *Cluster) NominatedNode(uid types.UID) string {
+	if p := c.nominated[uid]; p != nil {
+		return p.Node
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// maxCounts is how many selectors are counted; the one that was needed the longest ago goes first.
+const maxCounts = 256
+
+// Count is the number of pods of each node that a selector selects. It is kept up to date while the selector is in
+// use, so that placing a pod does not read all other pods.
+type Count struct {
+	*Selector
+	ByNode map[string]int // only nodes with such pods
+	used   int64
+}
+
+// carried is the number of pods of each node that have a term.
+type carried struct {
+	*Term
+	byNode map[string]int
+}
+
+// Counted returns the count of a selector. The caller must not keep it.
+func (c *Cluster) Counted(s *Selector) *Count {
+	c.uses++
+	n := c.counts[s.key]
+	if n == nil {
+		if len(c.counts) >= maxCounts {
+			c.forgetCount()
+		}
+		n = &Count{Selector: s, ByNode: map[string]int{}}
+		for _, p := range c.pods {
+			if s.Selects(p.Pod, c.namespaces) {
+				n.ByNode[p.Node]++
+			}
+		}
+		c.counts[s.key] = n
+	}
+	n.used = c.uses
+	return n
+}
+
+func (c *Cluster) forgetCount() {
+	var oldest *Count
+	for _, n := range c.counts {
+		if oldest == nil || n.used < oldest.used {
+			oldest = n
+		}
+	}
+	delete(c.counts, oldest.key)
+}
+
+// tally adds sign for the pod to every count that concerns it.
+func (c *Cluster) tally(p *Pod, sign int) {
+	for _, n := range c.counts {
+		if n.Selects(p.Pod, c.namespaces) {
+			bump(n.ByNode, p.Node, sign)
+		}
+	}
+	if p.Owner != "" && p.DeletionTimestamp == nil {
+		if c.owned[p.Owner] == nil {
+			c.owned[p.Owner] = map[string]int{}
+		}
+		if bump(c.owned[p.Owner], p.Node, sign); len(c.owned[p.Owner]) == 0 {
+			delete(c.owned, p.Owner)
+		}
+	}
+	for _, t := range p.Terms {
+		have := c.carried[t.id]
+		if have == nil {
+			have = &carried{Term: t, byNode: map[string]int{}}
+			c.carried[t.id] = have
+		}
+		if bump(have.byNode, p.Node, sign); len(have.byNode) == 0 {
+			delete(c.carried, t.id)
+		}
+	}
+}
+
+func bump(counts map[string]int, node string, by int) {
+	if counts[node] += by; counts[node] <= 0 {
+		delete(counts, node)
+	}
+}
+
+// Owned returns the number of pods of each node that a controller owns and that are not being deleted. The caller
+// must not change it.
+func (c *Cluster) Owned(by types.UID) map[string]int { return c.owned[by] }
+
+// Carried calls f for each term of placed pods, with the number of pods of each node that have it. f must not keep
+// or change the map.
+func (c *Cluster) Carried(f func(t *Term, byNode map[string]int)) {
+	for _, have := range c.carried {
+		f(have.Term, have.byNode)
+	}
+}
+
+// ByDomain sums counts of nodes by the value of their label.
+func (c *Cluster) ByDomain(topology string, byNode map[string]int) map[string]int {
+	sums := map[string]int{}
+	for name, count := range byNode {
+		if n := c.nodes[name]; n.known() {
+			if value, ok := n.Labels[topology]; ok {
+				sums[value] += count
+			}
+		}
+	}
+	return sums
+}
+
+// SetNamespace records a namespace's labels; nil: it is gone.
+func (c *Cluster) SetNamespace(name string, set labels.Set) (changed bool) {
+	old, had := c.namespaces[name]
+	if had == (set != nil) && labels.Equals(old, set) {
+		return false
+	}
+	if set == nil {
+		delete(c.namespaces, name)
+	} else {
+		c.namespaces[name] = set
+	}
+	clear(c.counts) // they are counted again when needed
+	c.Generation++
+	return true
+}
+
+// Namespaces returns the labels of each namespace.
+func (c *Cluster) Namespaces() map[string]labels.Set { return c.namespaces }

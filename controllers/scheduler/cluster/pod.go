@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+
+	"monopod/apiserver/client/claim"
+)
+
+// Pod is a pod on a node or one without, with what the scheduler computes of it once.
+type Pod struct {
+	*corev1.Pod
+	Node     string // empty: none
+	Assumed  bool   // its binding is not yet seen in the API
+	Priority int32
+	Requests Amounts
+	Usual    Amounts // CPU and memory with assumed requests, for scores
+	Ports    []HostPort
+	Claims   []string // keys of its PersistentVolumeClaims: namespace/name
+	Terms    []*Term  // of its affinity to other pods
+	Owner    types.UID
+}
+
+// NewPod computes what the scheduler needs of a pod. It does not place it.
+func NewPod(pod *corev1.Pod) *Pod {
+	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod), Terms: terms(pod)}
+	p.Usual = usual(pod, p.Requests)
+	for _, name := range claim.AllOf(pod) {
+		p.Claims = append(p.Claims, pod.Namespace+"/"+name)
+	}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		p.Owner = owner.UID
+	}
+	return p
+}
+
+// Bound returns the pod with what the API shows of it after its binding, which changes nothing else.
+func (p *Pod) Bound(is *corev1.Pod) *Pod {
+	if p.Generation != is.Generation || len(is.Status.ContainerStatuses) > 0 || !maps.Equal(p.Labels, is.Labels) {
+		return NewPod(is)
+	}
+	bound := *p
+	bound.Pod, bound.Node, bound.Assumed = is, "", false
+	return &bound
+}
+
+// HostPort is a port of the node that a container requests.
+type HostPort struct {
+	IP       string // 0.0.0.0: all addresses
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+const anyIP = "0.0.0.0"
+
+// hostPorts returns those of containers and sidecars, which run at the same time.
+func hostPorts(pod *corev1.Pod) []HostPort {
+	var out []HostPort
+	add := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				out = append(out, normalPort(p))
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+func normalPort(p corev1.ContainerPort) HostPort {
+	h := HostPort{IP: p.HostIP, Protocol: p.Protocol, Port: p.HostPort}
+	if h.IP == "" || h.IP == "::" {
+		h.IP = anyIP
+	}
+	if h.Protocol == "" {
+		h.Protocol = corev1.ProtocolTCP
+	}
+	return h
+}
+
+// Conflicts reports whether any two of the pods' host ports are the same.
+func (p *Pod) Conflicts(other *Pod) bool {
+	return slices.ContainsFunc(p.Ports, func(a HostPort) bool {
+		return slices.ContainsFunc(other.Ports, a.conflicts)
+	})
+}
+
+func (h HostPort) conflicts(b HostPort) bool {
+	return h.Port == b.Port && h.Protocol == b.Protocol && (h.IP == b.IP || h.IP == anyIP || b.IP == anyIP)
+}

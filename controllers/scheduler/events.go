@@ -1,0 +1,187 @@
+package scheduler
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/podstate"
+	"monopod/controllers/scheduler/cluster"
+	"monopod/controllers/scheduler/rules"
+)
+
+// changed wakes the waiting pods that the changes may help: those that a rule has refused which says so. The caller
+// of this and of all below holds mu.
+func (r *run) changed(changes ...cluster.Change) []follow.Key {
+	var keys []follow.Key
+	for _, ch := range changes {
+		var asked []int
+		for i := range r.chooser.Rules {
+			if r.chooser.Rules[i].Wakes&ch.What != 0 && r.queue.Refusals(i) > 0 {
+				asked = append(asked, i)
+			}
+		}
+		if len(asked) == 0 {
+			continue
+		}
+		keys = append(keys, r.queue.Wake(r.deps.Clock.Now(), func(p *cluster.Pod, rejected rules.Set) bool {
+			return slices.ContainsFunc(asked, func(i int) bool {
+				hint := r.chooser.Rules[i].Hint
+				return rejected&(1<<i) != 0 && (hint == nil || hint(r.cluster, p, ch))
+			})
+		})...)
+	}
+	return keys
+}
+
+func (r *run) onNamespace(old, new client.Object) []follow.Key {
+	var set labels.Set
+	name := ""
+	if new != nil {
+		name, set = new.GetName(), labels.Set(new.GetLabels())
+		if set == nil {
+			set = labels.Set{}
+		}
+	} else {
+		name = old.GetName()
+	}
+	if !r.cluster.SetNamespace(name, set) {
+		return nil
+	}
+	return r.changed(cluster.Change{What: cluster.NamespaceLabels})
+}
+
+func (r *run) onNode(old, new client.Object) []follow.Key {
+	was, _ := old.(*corev1.Node)
+	is, _ := new.(*corev1.Node)
+	if is == nil {
+		r.cluster.DropNode(was.Name)
+		return r.changed(cluster.Change{What: cluster.NodeRemoved})
+	}
+	r.cluster.SetNode(is)
+	what := cluster.NodeAdded
+	if was != nil {
+		what = cluster.NodeDifference(was, is)
+	}
+	if what == 0 {
+		return nil
+	}
+	return r.changed(cluster.Change{What: what, Node: r.cluster.Node(is.Name)})
+}
+
+func (r *run) onPod(old, new client.Object) []follow.Key {
+	was, _ := old.(*corev1.Pod)
+	is, _ := new.(*corev1.Pod)
+	if is == nil {
+		return r.gone(was)
+	}
+	key := follow.KeyOf(is)
+	switch {
+	case podstate.Finished(is):
+		return r.gone(is)
+	case is.Spec.NodeName != "":
+		r.queue.Remove(key)
+		delete(r.reserved, key)
+		return r.placed(is)
+	case !wanted(is):
+		return r.gone(is)
+	}
+	p := r.cluster.Pod(is.UID) // assumed
+	assumed := p != nil
+	if !assumed {
+		p = cluster.NewPod(is)
+	}
+	if was == nil || was.Status.NominatedNodeName != is.Status.NominatedNodeName {
+		r.nominate(p, is.Status.NominatedNodeName)
+	}
+	if was != nil && wanted(was) && sameForRules(was, is) {
+		if !assumed {
+			r.queue.Refresh(key, p)
+		}
+		return nil
+	}
+	if assumed {
+		p = cluster.NewPod(is)
+	}
+	r.metrics.incoming(was == nil)
+	r.queue.Set(key, p, r.deps.Clock.Now())
+	return []follow.Key{key}
+}
+
+// sameForRules reports whether everything that rules read is equal, as when only the status changed.
+func sameForRules(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+// gone removes a pod that needs no node or no longer has one.
+func (r *run) gone(p *corev1.Pod) []follow.Key {
+	key := follow.KeyOf(p)
+	if e := r.queue.Get(key); e != nil && e.UID == p.UID {
+		r.queue.Remove(key)
+		delete(r.reserved, key)
+		r.nominate(e.Pod, "")
+	}
+	old := r.cluster.Remove(p.UID)
+	if old == nil {
+		return nil
+	}
+	return r.changed(cluster.Change{What: cluster.PodGone, Node: r.cluster.Node(old.Node), Pod: old})
+}
+
+// placed records a pod that the API shows on a node.
+func (r *run) placed(is *corev1.Pod) []follow.Key {
+	old := r.cluster.Remove(is.UID)
+	var now *cluster.Pod
+	if old != nil && old.Assumed {
+		now = old.Bound(is)
+	} else {
+		now = cluster.NewPod(is)
+	}
+	r.cluster.Add(now, is.Spec.NodeName)
+	r.nominate(now, "")
+	n := r.cluster.Node(is.Spec.NodeName)
+	if old == nil || old.Assumed {
+		keys := r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})
+		if old != nil && old.Node != now.Node {
+			keys = append(keys, r.changed(cluster.Change{What: cluster.PodGone, Node: r.cluster.Node(old.Node), Pod: old})...)
+		}
+		return keys
+	}
+	what := cluster.PodDifference(old, now)
+	var keys []follow.Key
+	if less := what & (cluster.PodGone | cluster.PodShrunk); less != 0 {
+		keys = r.changed(cluster.Change{What: less, Node: n, Pod: old})
+	}
+	if what&cluster.PodPlaced != 0 {
+		keys = append(keys, r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})...)
+	}
+	return keys
+}
+
+// onStorage wakes the pods that a volume, claim, class or CSI node may help, and those with a node that wait for
+// their claims.
+func (r *run) onStorage(old, new client.Object) []follow.Key {
+	what, name := r.cluster.Set(old, new)
+	keys := r.changed(cluster.Change{What: what, Name: name})
+	for key, place := range r.reserved {
+		if what != cluster.Claims || slices.Contains(place.pod.Claims, name) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func (r *run) onBudget(old, new client.Object) []follow.Key {
+	if is, ok := new.(*policyv1.PodDisruptionBudget); ok {
+		r.budgets[follow.KeyOf(is)] = is
+	} else {
+		delete(r.budgets, follow.KeyOf(old))
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package scheduler
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"monopod/controllers/scheduler/queue"
+)
+
+// metrics are upstream's, with its names.
+type metrics struct {
+	attempts    *prometheus.CounterVec   // by profile and result
+	duration    *prometheus.HistogramVec // of an attempt
+	sli         *prometheus.HistogramVec // from a pod's first attempt on
+	tries       prometheus.Histogram
+	entered     *prometheus.CounterVec
+	preemptions prometheus.Counter
+	victims     prometheus.Histogram
+	running     atomic.Pointer[run] // what the gauges are read from; nil: not running
+}
+
+func newMetrics(to prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
+	histogram := func(name, help string, start float64, buckets int) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(start, 2, buckets)}
+	}
+	m := &metrics{
+		attempts: prometheus.NewCounterVec(counter("scheduler_schedule_attempts_total",
+			"Number of attempts to schedule a pod, by result: scheduled, unschedulable or error."), []string{"profile", "result"}),
+		duration: prometheus.NewHistogramVec(histogram("scheduler_scheduling_attempt_duration_seconds",
+			"Duration of an attempt to schedule a pod, in seconds, with its binding.", 0.001, 15), []string{"profile", "result"}),
+		sli: prometheus.NewHistogramVec(histogram("scheduler_pod_scheduling_sli_duration_seconds",
+			"Time from when a pod could first be scheduled until it was, in seconds.", 0.01, 20), []string{"attempts"}),
+		tries: prometheus.NewHistogram(histogram("scheduler_pod_scheduling_attempts",
+			"Number of attempts to schedule a pod that was scheduled.", 1, 5)),
+		entered: prometheus.NewCounterVec(counter("scheduler_queue_incoming_pods_total",
+			"Number of pods added to a queue, by event."), []string{"event", "queue"}),
+		preemptions: prometheus.NewCounter(counter("scheduler_preemption_attempts_total",
+			"Number of attempts to make room for a pod by removing others.")),
+		victims: prometheus.NewHistogram(histogram("scheduler_preemption_victims", "Number of pods that were removed to make room for one.", 1, 7)),
+	}
+	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.sli, m.tries, m.entered, m.preemptions, m.victims, newGauges(m)} {
+		if err := to.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) scheduled(e *queue.Entry, attempt, all time.Duration) {
+	m.attempts.WithLabelValues(Component, "scheduled").Inc()
+	m.duration.WithLabelValues(Component, "scheduled").Observe(attempt.Seconds())
+	m.sli.WithLabelValues(strconv.Itoa(min(e.Attempts, 16))).Observe(all.Seconds())
+	m.tries.Observe(float64(e.Attempts))
+}
+
+func (m *metrics) unschedulable(attempt time.Duration) {
+	m.attempts.WithLabelValues(Component, "unschedulable").Inc()
+	m.duration.WithLabelValues(Component, "unschedulable").Observe(attempt.Seconds())
+}
+
+func (m *metrics) incoming(added bool) {
+	event := "PodUpdate"
+	if added {
+		event = "PodAdd"
+	}
+	m.entered.WithLabelValues(event, string(queue.Active)).Inc()
+}
+
+// observe sets what the gauges are read from.
+func (m *metrics) observe(r *run) { m.running.Store(r) }
+
+// gauges are what is counted when the metrics are read.
+type gauges struct {
+	*metrics
+	pending, waiting, known *prometheus.Desc
+}
+
+func newGauges(m *metrics) gauges {
+	gauge := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return gauges{m,
+		gauge("scheduler_pending_pods", "Number of pods without a node, by queue: active, backoff, unschedulable or gated.", "queue"),
+		gauge("scheduler_unschedulable_pods", "Number of unschedulable pods, by the plugin that refused them.", "plugin", "profile"),
+		gauge("scheduler_cache_size", "Number of nodes and pods that the scheduler knows.", "type"),
+	}
+}
+
+var _ prometheus.Collector = gauges{}
+
+// Describe implements prometheus.Collector.
+func (g gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.pending, g.waiting, g.known} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(to chan<- prometheus.Metric) {
+	r := g.running.Load()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gauge := func(d *prometheus.Desc, value int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+	}
+	for _, s := range queue.States() {
+		gauge(g.pending, r.queue.Len(s), string(s))
+	}
+	for i := range r.chooser.Rules {
+		if n := r.queue.Refusals(i); n > 0 {
+			gauge(g.waiting, n, r.chooser.Rules[i].Name, Component)
+		}
+	}
+	gauge(g.known, len(r.cluster.Nodes()), "nodes")
+	gauge(g.known, r.cluster.Pods(), "pods")
+}

@@ -1,0 +1,128 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/podstate"
+	"monopod/controllers/scheduler/cluster"
+)
+
+// concurrentVictims is how many victims are deleted concurrently (upstream's parallelism).
+const concurrentVictims = 16
+
+var errUnchanged = errors.New("nothing to change")
+
+// refused removes the victims of a pod that no node fits, and reports why: in the pod's condition, and with an Event
+// if that has changed.
+func (r *run) refused(ctx context.Context, d *decision) error {
+	r.metrics.unschedulable(r.deps.Clock.Since(d.began))
+	nominated := new("")
+	switch {
+	case d.candidate != nil:
+		if err := r.preempt(ctx, d); err != nil {
+			r.mu.Lock()
+			r.nominate(d.pod, "")
+			r.mu.Unlock()
+			return err
+		}
+		nominated = &d.candidate.Name
+	case d.keep:
+		nominated = nil
+	}
+	changed, err := r.condition(ctx, d, corev1.PodReasonUnschedulable, nominated)
+	if changed {
+		r.events.Eventf(d.pod.Pod, corev1.EventTypeWarning, "FailedScheduling", "%s", d.message)
+	}
+	return err
+}
+
+// preempt deletes the victims, and takes the nomination of less urgent pods back.
+func (r *run) preempt(ctx context.Context, d *decision) error {
+	r.metrics.victims.Observe(float64(len(d.candidate.Victims)))
+	errs := follow.Each(concurrentVictims, d.candidate.Victims, func(victim *cluster.Pod) error {
+		if victim.DeletionTimestamp != nil {
+			return nil
+		}
+		return r.remove(ctx, d, victim.Pod)
+	})
+	errs = append(errs, follow.Each(concurrentVictims, d.unnamed, func(pod *corev1.Pod) error {
+		_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
+			if p.UID != pod.UID || p.Status.NominatedNodeName != d.candidate.Name {
+				return errUnchanged
+			}
+			p.Status.NominatedNodeName = ""
+			return nil
+		})
+		return ignore(err)
+	})...)
+	return errors.Join(errs...)
+}
+
+// remove deletes a victim after it has set its condition.
+func (r *run) remove(ctx context.Context, d *decision, victim *corev1.Pod) error {
+	_, err := client.Update(ctx, r.deps.Client, victim, "status", func(p *corev1.Pod) error {
+		if p.UID != victim.UID {
+			return errUnchanged
+		}
+		podstate.SetCondition(p, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+			Message:            Component + ": preempting to accommodate a higher priority pod",
+			ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(r.deps.Clock.Now()),
+		})
+		return nil
+	})
+	if ignore(err) != nil {
+		return err
+	}
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(victim), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	if err == nil {
+		r.events.Eventf(victim, corev1.EventTypeNormal, "Preempted", "Preempted by pod %v on node %v", d.pod.UID, d.candidate.Name)
+	}
+	if apierrors.IsConflict(err) {
+		return nil // it was replaced
+	}
+	return ignore(err)
+}
+
+// ignore returns nil for an object that is gone, or needs no change.
+func ignore(err error) error {
+	if errors.Is(err, errUnchanged) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// condition sets PodScheduled to False and the node that the pod is nominated for, unless they are set already or the
+// pod was bound or replaced. nominated nil: it stays.
+func (r *run) condition(ctx context.Context, d *decision, reason string, nominated *string) (changed bool, err error) {
+	pod := d.pod.Pod
+	_, err = client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
+		if p.UID != pod.UID || p.Spec.NodeName != "" {
+			return errUnchanged
+		}
+		named := nominated != nil && p.Status.NominatedNodeName != *nominated
+		old := podstate.Condition(p, corev1.PodScheduled)
+		changed = old == nil || old.Status != corev1.ConditionFalse || old.Reason != reason || old.Message != d.message
+		if !changed && !named {
+			return errUnchanged
+		}
+		if named {
+			p.Status.NominatedNodeName = *nominated
+		}
+		if changed {
+			podstate.SetCondition(p, corev1.PodCondition{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: d.message,
+				ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(r.deps.Clock.Now()),
+			})
+		}
+		return nil
+	})
+	return changed && err == nil, ignore(err)
+}

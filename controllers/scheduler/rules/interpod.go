@@ -1,0 +1,167 @@
+package rules
+
+import (
+	"slices"
+
+	"monopod/controllers/scheduler/cluster"
+)
+
+// hardWeight is how much a required affinity of a placed pod to the pod counts in scores (upstream's
+// HardPodAffinityWeight).
+const hardWeight = 1
+
+// domains are values of a label of nodes, with what counts for each.
+type domains struct {
+	topology string
+	counts   map[string]int
+}
+
+func (d *domains) at(n *cluster.Node) int { return d.counts[n.Labels[d.topology]] }
+
+// interState is what a pod's affinity to other pods, and theirs to it, means for each domain.
+type interState struct {
+	attract []domains // by required term: pods that match all of them
+	first   bool      // no pod matches, and the pod itself does: it may be the first
+	repel   []domains // by term of anti-affinity: pods that match it
+	repelBy []domains // by term of placed pods' anti-affinity that the pod matches: pods that have it
+}
+
+func termsOf(p *cluster.Pod, kind cluster.TermKind) []*cluster.Term {
+	var out []*cluster.Term
+	for _, t := range p.Terms {
+		if t.Kind == kind {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func computeInter(c *Cycle) *interState {
+	var s interState
+	if required := termsOf(c.Pod, cluster.Requires); len(required) > 0 {
+		all := allOf(required)
+		matching := c.Counted(all)
+		found := false
+		for _, t := range required {
+			d := domains{t.Topology, c.ByDomain(t.Topology, matching.ByNode)}
+			found = found || len(d.counts) > 0
+			s.attract = append(s.attract, d)
+		}
+		s.first = !found && all.Selects(c.Pod.Pod, c.Namespaces())
+	}
+	for _, t := range termsOf(c.Pod, cluster.Excludes) {
+		s.repel = append(s.repel, domains{t.Topology, c.ByDomain(t.Topology, c.Counted(t.Selector).ByNode)})
+	}
+	c.Carried(func(t *cluster.Term, byNode map[string]int) {
+		if t.Kind == cluster.Excludes && t.Selects(c.Pod.Pod, c.Namespaces()) {
+			s.repelBy = append(s.repelBy, domains{t.Topology, c.ByDomain(t.Topology, byNode)})
+		}
+	})
+	return &s
+}
+
+func allOf(terms []*cluster.Term) *cluster.Selector {
+	selectors := make([]*cluster.Selector, len(terms))
+	for i, t := range terms {
+		selectors[i] = t.Selector
+	}
+	return cluster.AllOf(selectors)
+}
+
+// interPod checks the pod's required affinity and anti-affinity to other pods, and their anti-affinity to it.
+func interPod(c *Cycle, n *cluster.Node) Refusal {
+	s := c.inter.get(c, computeInter)
+	for i := range s.attract {
+		d := &s.attract[i]
+		if _, ok := n.Labels[d.topology]; !ok || d.at(n) == 0 && !s.first {
+			return refuseFinally("node(s) didn't match pod affinity rules")
+		}
+	}
+	holds := func(d domains) bool {
+		_, ok := n.Labels[d.topology]
+		return ok && d.at(n) > 0
+	}
+	switch {
+	case slices.ContainsFunc(s.repel, holds):
+		return refuse("node(s) didn't match pod anti-affinity rules")
+	case slices.ContainsFunc(s.repelBy, holds):
+		return refuse("node(s) didn't satisfy existing pods anti-affinity rules")
+	}
+	return Refusal{}
+}
+
+// interPodChanged reports whether a change can end a refusal: a pod has come that the pod requires, one has gone that
+// it or that excluded it, or a node is in a domain now.
+func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
+	if ch.What&cluster.NamespaceLabels != 0 {
+		return true
+	}
+	if ch.What&(cluster.NodeAdded|cluster.NodeLabels) != 0 {
+		return true
+	}
+	if ch.Pod == nil {
+		return false
+	}
+	selects := func(by, of *cluster.Pod, kind cluster.TermKind) bool {
+		return slices.ContainsFunc(termsOf(by, kind), func(t *cluster.Term) bool { return t.Selects(of.Pod, all.Namespaces()) })
+	}
+	if ch.What&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
+		return true
+	}
+	// The last pod that attracted it may be gone: now it may be the first.
+	return ch.What&cluster.PodGone != 0 &&
+		(selects(p, ch.Pod, cluster.Excludes) || selects(ch.Pod, p, cluster.Excludes) || selects(p, ch.Pod, cluster.Requires))
+}
+
+// prepareInterPod sums the weights of each domain: of the pods that the pod prefers, and that prefer or require it.
+func prepareInterPod(c *Cycle, _ []*cluster.Node) bool {
+	sums := map[string]map[string]int64{}
+	add := func(topology string, byNode map[string]int, weight int64) {
+		if sums[topology] == nil {
+			sums[topology] = map[string]int64{}
+		}
+		for value, count := range c.ByDomain(topology, byNode) {
+			sums[topology][value] += int64(count) * weight
+		}
+	}
+	for _, t := range termsOf(c.Pod, cluster.Prefers) {
+		add(t.Topology, c.Counted(t.Selector).ByNode, t.Weight)
+	}
+	c.Carried(func(t *cluster.Term, byNode map[string]int) {
+		weight := t.Weight
+		switch t.Kind {
+		case cluster.Excludes:
+			return
+		case cluster.Requires:
+			weight = hardWeight
+		case cluster.Prefers:
+		}
+		if t.Selects(c.Pod.Pod, c.Namespaces()) {
+			add(t.Topology, byNode, weight)
+		}
+	})
+	c.scores.inter = sums
+	return len(sums) > 0
+}
+
+func interPodScore(c *Cycle, n *cluster.Node) int64 {
+	var sum int64
+	for topology, values := range c.scores.inter {
+		if value, ok := n.Labels[topology]; ok {
+			sum += values[value]
+		}
+	}
+	return sum
+}
+
+// normalizeInterPod scales scores so that the lowest is 0 and the highest 100.
+func normalizeInterPod(_ *Cycle, _ []*cluster.Node, scores []int64) {
+	least, most := slices.Min(scores), slices.Max(scores)
+	for i := range scores {
+		if most == least {
+			scores[i] = 0
+			continue
+		}
+		scores[i] = best * (scores[i] - least) / (most - least)
+	}
+}

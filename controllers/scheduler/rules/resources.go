@@ -1,0 +1,109 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/controllers/scheduler/cluster"
+)
+
+// fits returns every resource that is not sufficient on the node.
+func fits(c *Cycle, n *cluster.Node) Refusal {
+	var r Refusal
+	if int64(len(n.Pods))+1 > n.MaxPods {
+		r.Reasons = append(r.Reasons, "Too many pods")
+	}
+	check := func(name corev1.ResourceName, want, has, taken int64) {
+		if want > 0 && want > has-taken {
+			r.Reasons = append(r.Reasons, "Insufficient "+string(name))
+			r.Final = r.Final || want > has
+		}
+	}
+	want := &c.Pod.Requests
+	check(corev1.ResourceCPU, want.CPU, n.Allocatable.CPU, n.Requested.CPU)
+	check(corev1.ResourceMemory, want.Memory, n.Allocatable.Memory, n.Requested.Memory)
+	check(corev1.ResourceEphemeralStorage, want.Ephemeral, n.Allocatable.Ephemeral, n.Requested.Ephemeral)
+	for name, v := range want.More {
+		check(name, v, n.Allocatable.More[name], n.Requested.More[name])
+	}
+	if len(r.Reasons) > 1 {
+		slices.Sort(r.Reasons)
+	}
+	return r
+}
+
+// leastAllocated is the mean of the free shares of CPU and memory with the pod on the node.
+func leastAllocated(c *Cycle, n *cluster.Node) int64 {
+	var sum, resources int64
+	free := func(has, taken, want int64) {
+		if has == 0 {
+			return
+		}
+		resources++
+		if taken += want; taken <= has {
+			sum += (has - taken) * best / has
+		}
+	}
+	free(n.Allocatable.CPU, n.Usual.CPU, c.Pod.Usual.CPU)
+	free(n.Allocatable.Memory, n.Usual.Memory, c.Pod.Usual.Memory)
+	if resources == 0 {
+		return 0
+	}
+	return sum / resources
+}
+
+// balanced is higher the closer the requested shares of CPU and memory are to each other: of two shares the standard
+// deviation is half of their difference.
+func balanced(c *Cycle, n *cluster.Node) int64 {
+	share := func(has, taken, want int64) float64 { return min(1, float64(taken+want)/float64(has)) }
+	if n.Allocatable.CPU == 0 || n.Allocatable.Memory == 0 {
+		return best // one share deviates from nothing
+	}
+	cpu := share(n.Allocatable.CPU, n.Requested.CPU, c.Pod.Requests.CPU)
+	memory := share(n.Allocatable.Memory, n.Requested.Memory, c.Pod.Requests.Memory)
+	return int64((1 - math.Abs(cpu-memory)/2) * best)
+}
+
+// Sizes between which the images of a pod that a node has count (upstream's thresholds).
+const (
+	smallImages   = 23 << 20
+	largePerImage = 1000 << 20
+	defaultTag    = ":latest"
+)
+
+// anyImage reports whether a node has an image of the pod.
+func anyImage(c *Cycle, _ []*cluster.Node) bool {
+	c.scores.images = c.scores.images[:0]
+	add := func(containers []corev1.Container) {
+		for i := range containers {
+			c.scores.images = append(c.scores.images, fullName(containers[i].Image))
+		}
+	}
+	add(c.Pod.Spec.InitContainers)
+	add(c.Pod.Spec.Containers)
+	return slices.ContainsFunc(c.scores.images, func(name string) bool { return c.NodesWithImage(name) > 0 })
+}
+
+// fullName adds the default tag, as the names in a node's status have it.
+func fullName(image string) string {
+	if strings.LastIndex(image, ":") <= strings.LastIndex(image, "/") {
+		return image + defaultTag
+	}
+	return image
+}
+
+// imageLocality is the size of the pod's images that the node has, each in proportion to the nodes that have it, so
+// that not all pods go to the one node with the image.
+func imageLocality(c *Cycle, n *cluster.Node) int64 {
+	var sum int64
+	for _, name := range c.scores.images {
+		if size, ok := n.Images[name]; ok {
+			sum += int64(float64(size) * float64(c.NodesWithImage(name)) / float64(len(c.Nodes())))
+		}
+	}
+	large := int64(largePerImage) * int64(len(c.scores.images))
+	return best * (min(max(sum, smallImages), large) - smallImages) / (large - smallImages)
+}

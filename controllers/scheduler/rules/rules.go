@@ -1,0 +1,115 @@
+// Package rules decides where a pod may run and where it runs best. A rule is one entry of All: its filter refuses
+// nodes, its score ranks them, and it says which changes can end its refusals. Rules are upstream's plugins of the
+// default profile, with their names, texts and weights. They are pure functions of a cluster.
+package rules
+
+import (
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"monopod/controllers/scheduler/cluster"
+)
+
+// Refusal is why a node does not fit, in upstream's words; without reasons it does.
+type Refusal struct {
+	Reasons []string
+	// Final: removing pods from the node does not help (upstream: UnschedulableAndUnresolvable).
+	Final bool
+}
+
+// Refused reports whether there is a reason.
+func (r Refusal) Refused() bool { return len(r.Reasons) > 0 }
+
+func refuse(why string) Refusal { return Refusal{Reasons: []string{why}} }
+
+func refuseFinally(why string) Refusal { return Refusal{Reasons: []string{why}, Final: true} }
+
+// Rule is one plugin. All functions may be nil.
+type Rule struct {
+	Name string
+
+	// Before runs once for a pod. It may refuse every node, or return the only nodes that it does not refuse.
+	Before func(c *Cycle) (only map[string]bool, all Refusal)
+	// Filter returns why the pod cannot run on a node.
+	Filter func(c *Cycle, n *cluster.Node) Refusal
+
+	// Wakes are the kinds of changes that may end a refusal, and Hint tells whether a change of these kinds does
+	// for a pod; nil: each does.
+	Wakes cluster.What
+	Hint  func(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool
+
+	// Score ranks the nodes that no rule refuses, from 0 to 100 after Normalize. It returns false if it does not
+	// distinguish nodes for this pod. Weight multiplies it.
+	Weight    int64
+	Prepare   func(c *Cycle, nodes []*cluster.Node) bool
+	Score     func(c *Cycle, n *cluster.Node) int64
+	Normalize func(c *Cycle, nodes []*cluster.Node, scores []int64)
+}
+
+// best is the highest score of a rule.
+const best = 100
+
+// All returns the rules in the order in which they filter, which is upstream's.
+func All() []Rule {
+	return []Rule{
+		{Name: "NodeUnschedulable", Filter: unschedulable, Wakes: cluster.NodeAdded | cluster.NodeTaints, Hint: onNode(unschedulable)},
+		{Name: "NodeName", Filter: nodeName, Wakes: cluster.NodeAdded, Hint: onNode(nodeName)},
+		{Name: "TaintToleration", Filter: taints, Wakes: cluster.NodeAdded | cluster.NodeTaints, Hint: onNode(taints),
+			Weight: 3, Prepare: anyAvoided, Score: avoided, Normalize: fewestIsBest},
+		{Name: "NodeAffinity", Before: namedNodes, Filter: affinity, Wakes: cluster.NodeAdded | cluster.NodeLabels, Hint: onNode(affinity),
+			Weight: 2, Prepare: anyPreferred, Score: preferred, Normalize: mostIsBest},
+		{Name: "NodePorts", Filter: ports, Wakes: cluster.NodeAdded | cluster.PodGone, Hint: portsFreed},
+		{Name: "NodeResourcesFit", Filter: fits, Wakes: cluster.NodeAdded | cluster.NodeAllocatable | cluster.PodGone | cluster.PodShrunk, Hint: onNode(fits),
+			Weight: 1, Score: leastAllocated},
+		{Name: "VolumeRestrictions", Filter: alone, Wakes: cluster.PodGone | cluster.Claims, Hint: claimFreed},
+		{Name: "NodeVolumeLimits", Filter: volumeLimits, Wakes: cluster.PodGone | cluster.CSINodes | cluster.Claims | cluster.Volumes},
+		{Name: "VolumeBinding", Before: unusableClaims, Filter: volumes,
+			Wakes: cluster.AnyNode | cluster.NodeRemoved | cluster.Claims | cluster.Volumes | cluster.Classes, Hint: ownClaim},
+		{Name: "VolumeZone", Filter: volumeZone, Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.Claims | cluster.Volumes, Hint: ownClaim},
+		{Name: "PodTopologySpread", Filter: spread, Wakes: cluster.AnyNode | cluster.NodeRemoved | cluster.PodPlaced | cluster.PodGone, Hint: spreadChanged,
+			Weight: 2, Prepare: prepareSpread, Score: spreadScore, Normalize: normalizeSpread},
+		{Name: "InterPodAffinity", Filter: interPod,
+			Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.PodPlaced | cluster.PodGone | cluster.NamespaceLabels, Hint: interPodChanged,
+			Weight: 2, Prepare: prepareInterPod, Score: interPodScore, Normalize: normalizeInterPod},
+		{Name: "NodeResourcesBalancedAllocation", Weight: 1, Score: balanced},
+		{Name: "ImageLocality", Weight: 1, Prepare: anyImage, Score: imageLocality},
+	}
+}
+
+// Cycle is one attempt to place a pod, with what rules compute once for all nodes.
+type Cycle struct {
+	*cluster.Cluster
+	Pod *cluster.Pod
+
+	required  nodeaffinity.RequiredNodeAffinity
+	preferred *nodeaffinity.PreferredSchedulingTerms
+	inter     memo[interState]
+	spread    memo[spreadState]
+	volumes   *volumeState
+	scores    scoreState
+}
+
+// NewCycle begins an attempt.
+func NewCycle(all *cluster.Cluster, pod *cluster.Pod) *Cycle {
+	return &Cycle{Cluster: all, Pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod.Pod)}
+}
+
+// memo is a rule's state, computed again after a change of the cluster, as when pods are removed to see whether
+// that helps.
+type memo[T any] struct {
+	value      *T
+	generation int64
+}
+
+func (m *memo[T]) get(c *Cycle, compute func(c *Cycle) *T) *T {
+	if m.value == nil || m.generation != c.Generation {
+		m.value, m.generation = compute(c), c.Generation
+	}
+	return m.value
+}
+
+// onNode is the Hint of a filter that depends on nothing but one node: a change helps if the node fits now.
+func onNode(filter func(*Cycle, *cluster.Node) Refusal) func(*cluster.Cluster, *cluster.Pod, cluster.Change) bool {
+	return func(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
+		return ch.Node != nil && !filter(NewCycle(all, p), ch.Node).Refused()
+	}
+}
