@@ -257,7 +257,7 @@ func (p *parts) serverConfig() apiserver.Config {
 	return apiserver.Config{
 		Node:     p.agent.Find,
 		Pods:     p.agent,
-		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}),
+		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}, apiserver.Check{Name: "network", Ask: p.agent.Network}),
 		Usage:    p.agent.Usage,
 		Shutdown: shutdown.Handler(p.agent.Shutdown),
 		Web:      web.Handler(),

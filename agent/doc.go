@@ -32,7 +32,8 @@
 //     runtime has
 //   - images: pulls, archives that are imported, garbage and its collector
 //   - storage: volume and mount, claims, the provisioner of local volumes, tokens
-//   - network: cni, the pod network
+//   - network: cni, the pod network; service, the addresses of Services in the kernel; dns,
+//     their names; view, what both follow
 //   - resources: cgroup, and exclusive resources of containers: placement, with topology,
 //     which asks cpumanager, memorymanager and deviceplugin; podresources serves them,
 //     checkpoint stores them; numa, reserve, amount and userns

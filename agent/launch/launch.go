@@ -39,6 +39,7 @@ import (
 	"monopod/apiserver/client"
 	metricsapi "monopod/apiserver/client/metrics"
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 )
 
@@ -69,6 +70,8 @@ type Node struct {
 	kernel *oom.Log     // nil: not readable; set by Run
 	agent  atomic.Pointer[agent.Agent]
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
+	// network serves Services; nil: not started, or the pods' network is not ours.
+	network atomic.Pointer[follow.Supervisor]
 }
 
 // New returns a node; Run starts it.
@@ -200,16 +203,21 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	served, err := n.serveServices(child)
+	if err != nil {
+		return errors.Join(err, rt.Close())
+	}
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, groupCtx := guard.With(ctx)
+	group.Do(func() error { return served.Run(groupCtx) })
 	group.Do(func() (err error) {
 		n.guard.Keep(below, clock.RealClock{}, "containerd", func() { err = child.Run(below) })
 		return err
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef})
+		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef, ours: true})
 	})
 	return group.Wait()
 }
@@ -227,6 +235,7 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 type runsOn struct {
 	cgroups      string // parent of pods' cgroups; empty: none
 	sandboxImage string // empty: not known
+	ours         bool   // the pods' network
 }
 
 // runOn runs the agent and closes rt after it.
@@ -242,6 +251,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		return errors.Join(err, rt.Close())
 	}
 	events := record.New(n.Client, "kubelet", n.cfg.Settings.NodeName, clock.RealClock{}, dropped)
+	cluster := n.cluster(on.ours)
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := agent.New(agent.Deps{
@@ -250,7 +260,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
 		NodeName: n.cfg.Settings.NodeName, Server: n.cfg.Server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: n.cfg.Settings.Cluster.DNS, ClusterDomain: n.cfg.Settings.Cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),
 	})

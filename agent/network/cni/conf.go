@@ -48,6 +48,10 @@ type Network struct {
 // Gateway is the bridge's address.
 func (n Network) Gateway() netip.Addr { return n.Subnet.Masked().Addr().Next() }
 
+// ServiceTable is the name of the nftables tables, families ip and ip6, that translate
+// addresses of Services. Package service writes them.
+func (n Network) ServiceTable() string { return n.Table + "-services" }
+
 // ConfDir holds the conflist: containerd's conf_dir.
 func (n Network) ConfDir() string { return filepath.Join(n.Dir, "net.d") }
 

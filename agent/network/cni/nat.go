@@ -93,6 +93,9 @@ func (n Network) removeTables() error {
 	}
 	remove(conn, n.nat().table)
 	remove(conn, n.services())
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		remove(conn, &nftables.Table{Name: n.ServiceTable(), Family: family})
+	}
 	return conn.Flush()
 }
 

@@ -114,7 +114,12 @@ func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac
 	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, net.FlagUp
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerNamespace, veth.PeerHardwareAddr = ifname, netlink.NsFd(ns), mac
-	return netlink.LinkAdd(veth)
+	if err := netlink.LinkAdd(veth); err != nil {
+		return err
+	}
+	// A pod that connects to a Service may be its endpoint. Where the kernel passes bridged
+	// packets through netfilter, they would otherwise not leave by the port that they came from.
+	return netlink.LinkSetHairpin(veth, true)
 }
 
 // setUpPod works inside the pod's namespace through a socket opened there.

@@ -10,16 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// NoDNS is the value of --cluster-dns for no DNS server.
+const NoDNS = "none"
+
 // Flags adds kubelet's flags.
 func (c *Cluster) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.DNS, "cluster-dns", nil, "Comma-separated list of DNS server IP addresses for pods with the DNS policy ClusterFirst; without any they use the resolver of the node.")
-	f.StringVar(&c.Domain, "cluster-domain", "", "Domain of the cluster, for example cluster.local: pods search it for names, and their hostnames are completed with it.")
+	f.StringSliceVar(&c.DNS, "cluster-dns", nil, "Comma-separated list of DNS server IP addresses for pods with the DNS policy ClusterFirst. Empty: the built-in DNS server, at the tenth address of --service-cluster-ip-range; with an existing containerd, the resolver of the node. none: the resolver of the node.")
+	f.StringVar(&c.Domain, "cluster-domain", "", "Domain of the cluster: pods search it for names, and their hostnames are completed with it. Empty: cluster.local with the built-in DNS server.")
 }
 
 // Check validates the flags.
 func (c *Cluster) Check() error {
 	var errs []error
 	for _, address := range c.DNS {
+		if address == NoDNS && len(c.DNS) == 1 {
+			continue
+		}
 		if _, err := netip.ParseAddr(address); err != nil {
 			errs = append(errs, fmt.Errorf("--cluster-dns: %q is not an IP address", address))
 		}

@@ -62,6 +62,8 @@ type Child struct {
 	program     string
 	snapshotter string
 	network     cni.Network // set by prepare
+	prepared    chan struct{}
+	once        sync.Once // closes prepared
 }
 
 // New checks that containerd is installed and creates its folders.
@@ -70,7 +72,7 @@ func New(config Config) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{config: config, layout: newLayout(dataDir)}
+	c := &Child{config: config, layout: newLayout(dataDir), prepared: make(chan struct{})}
 	if c.config.Clock == nil {
 		c.config.Clock = clock.RealClock{}
 	}
@@ -107,6 +109,16 @@ func (c *Child) Snapshotter() string { return c.snapshotter }
 
 // StateDir returns the folder of running containers, for Config.StateDir.
 func (c *Child) StateDir() string { return c.layout.state }
+
+// Network returns the network of the child's pods, once Run has set it up.
+func (c *Child) Network(ctx context.Context) (cni.Network, error) {
+	select {
+	case <-c.prepared:
+		return c.network, nil
+	case <-ctx.Done():
+		return cni.Network{}, ctx.Err()
+	}
+}
 
 // Run keeps containerd running until ctx ends, then stops it without its pods; if
 // there are no pods, it removes the pod network. It fails only before the first
@@ -164,6 +176,7 @@ func (c *Child) prepare(ctx context.Context) error {
 		return err
 	}
 	c.network = network
+	c.once.Do(func() { close(c.prepared) })
 	out, err := exec.CommandContext(ctx, c.program, "--version").Output()
 	if err != nil {
 		return fmt.Errorf("%s --version: %w", c.program, err)

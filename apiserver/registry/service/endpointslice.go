@@ -29,7 +29,6 @@ func endpointSliceResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.EndpointSlices,
 		Kind:       "EndpointSlice",
-		Inert:      "nothing forwards traffic to endpoints; only the API server's proxy reads them",
 		Namespaced: true,
 		New:        func() kind.Object { return new(discoveryv1.EndpointSlice) },
 		Default:    endpointSliceDefault,

@@ -14,7 +14,6 @@ func serviceResource() kind.Resource {
 	return kind.Resource{
 		GVR:           client.Services,
 		Kind:          "Service",
-		Inert:         "it gets an address and endpoints, but no DNS name, and nothing forwards its traffic",
 		Namespaced:    true,
 		ShortNames:    []string{"svc"},
 		Categories:    []string{"all"},

@@ -1,0 +1,116 @@
+package dns
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// maxCached bounds the cache: about a kilobyte for each answer.
+	maxCached = 1000
+	// maxTTL and maxNegativeTTL bound how long answers of other servers are kept.
+	maxTTL         = time.Hour
+	maxNegativeTTL = time.Minute
+	// maxAnswer is the number of records above which an answer is not kept.
+	maxAnswer = 64
+)
+
+// cacheKey is a question.
+type cacheKey struct {
+	name   string
+	typ    uint16
+	class  uint16
+	dnssec bool
+}
+
+func keyOf(q dns.Question, dnssec bool) cacheKey {
+	return cacheKey{name: strings.ToLower(q.Name), typ: q.Qtype, class: q.Qclass, dnssec: dnssec}
+}
+
+func (k cacheKey) String() string { return fmt.Sprint(k.typ, k.class, k.dnssec, k.name) }
+
+// cache keeps answers for as long as they say.
+type cache struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex // guards answers
+	answers map[cacheKey]cached
+}
+
+type cached struct {
+	msg         *dns.Msg // never changed
+	kept, until time.Time
+}
+
+func newCache(clk clock.PassiveClock) *cache {
+	return &cache{clock: clk, answers: map[cacheKey]cached{}}
+}
+
+// get returns a copy of the answer, whose TTLs are what is left of them; nil: there is none.
+func (c *cache) get(key cacheKey) *dns.Msg {
+	now := c.clock.Now()
+	c.mu.Lock()
+	found, ok := c.answers[key]
+	if ok && !now.Before(found.until) {
+		delete(c.answers, key)
+		ok = false
+	}
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	m := found.msg.Copy()
+	age := uint32(now.Sub(found.kept) / time.Second)
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, r := range section {
+			if h := r.Header(); h.Rrtype != dns.TypeOPT {
+				h.Ttl -= min(age, h.Ttl)
+			}
+		}
+	}
+	return m
+}
+
+// put keeps an answer, in place of any other if there is no room.
+func (c *cache) put(key cacheKey, m *dns.Msg) {
+	keep := lifetime(m)
+	if keep <= 0 {
+		return
+	}
+	now := c.clock.Now()
+	entry := cached{msg: m.Copy(), kept: now, until: now.Add(keep)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.answers[key]; !ok && len(c.answers) >= maxCached {
+		for other := range c.answers {
+			delete(c.answers, other)
+			break
+		}
+	}
+	c.answers[key] = entry
+}
+
+// lifetime is for how long an answer may be kept: the smallest TTL of its records, for a negative one the SOA's.
+func lifetime(m *dns.Msg) time.Duration {
+	if m.Truncated || len(m.Answer)+len(m.Ns)+len(m.Extra) > maxAnswer || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+		return 0
+	}
+	if len(m.Answer) == 0 || m.Rcode == dns.RcodeNameError {
+		for _, r := range m.Ns {
+			if soa, ok := r.(*dns.SOA); ok {
+				return min(time.Duration(min(soa.Minttl, soa.Hdr.Ttl))*time.Second, maxNegativeTTL)
+			}
+		}
+		return 0
+	}
+	least := maxTTL
+	for _, r := range m.Answer {
+		least = min(least, time.Duration(r.Header().Ttl)*time.Second)
+	}
+	return least
+}

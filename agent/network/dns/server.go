@@ -1,0 +1,206 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"go.uber.org/zap"
+
+	"monopod/apiserver/process/guard"
+)
+
+const (
+	// idle is how long a TCP connection without questions is kept.
+	idle = 8 * time.Second
+	// maxConns is how many TCP connections are open at a time.
+	maxConns = 256
+	// forever is a deadline of reads that wakes nobody.
+	forever = 10 * 365 * 24 * time.Hour
+	// answerTime ends a question that other resolvers do not answer; clients ask again after 5 s.
+	answerTime = 4 * time.Second
+)
+
+// Server answers questions over UDP and TCP.
+type Server struct {
+	zone    *Zone
+	forward *Forwarder
+	log     *zap.Logger
+}
+
+// NewServer returns a server of the zone; questions for other names go to forward.
+func NewServer(zone *Zone, forward *Forwarder, log *zap.Logger) *Server {
+	return &Server{zone: zone, forward: forward, log: log}
+}
+
+// Serve answers at an address until ctx ends. ready is called with the address when it listens; its port is the one
+// asked for, or if another program has that one, any other.
+func (s *Server) Serve(ctx context.Context, at netip.AddrPort, ready func(netip.AddrPort)) error {
+	udp, tcp, err := listen(at)
+	if err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	var once sync.Once
+	servers := []*dns.Server{
+		{PacketConn: udp, Handler: s, UDPSize: dns.DefaultMsgSize, ReadTimeout: forever},
+		{Listener: &limited{Listener: tcp, seats: make(chan struct{}, maxConns), closed: stop}, Handler: s, IdleTimeout: func() time.Duration { return idle }},
+	}
+	group, ctx := guard.With(ctx)
+	for _, srv := range servers {
+		group.Do(func() error { return srv.ActivateAndServe() })
+	}
+	group.Do(func() error {
+		<-ctx.Done()
+		once.Do(func() { close(stop) })
+		udp.Close()
+		tcp.Close()
+		return nil
+	})
+	ready(netip.MustParseAddrPort(udp.LocalAddr().String()))
+	err = group.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// listen opens both sockets at the same port.
+func listen(at netip.AddrPort) (net.PacketConn, net.Listener, error) {
+	udp, err := net.ListenPacket("udp", at.String())
+	if err != nil && at.Port() != 0 {
+		at = netip.AddrPortFrom(at.Addr(), 0)
+		udp, err = net.ListenPacket("udp", at.String())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	tcp, err := net.Listen("tcp", udp.LocalAddr().String())
+	if err != nil {
+		udp.Close()
+		if at.Port() != 0 {
+			return listen(netip.AddrPortFrom(at.Addr(), 0))
+		}
+		return nil, nil, err
+	}
+	return udp, tcp, nil
+}
+
+// limited accepts a connection only when there is room for it.
+type limited struct {
+	net.Listener
+	seats  chan struct{}
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.seats <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.seats
+		return nil, err
+	}
+	return &seated{Conn: c, leave: sync.OnceFunc(func() { <-l.seats })}, nil
+}
+
+type seated struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *seated) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
+
+// ServeDNS implements dns.Handler.
+func (s *Server) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
+	reply := s.reply(ask)
+	size := dns.MinMsgSize
+	if opt := ask.IsEdns0(); opt != nil {
+		size = max(size, int(opt.UDPSize()))
+		reply.SetEdns0(maxPayload, opt.Do())
+	}
+	if _, udp := w.LocalAddr().(*net.UDPAddr); udp {
+		reply.Truncate(min(size, dns.DefaultMsgSize))
+	} else {
+		reply.Compress = true
+	}
+	_ = w.WriteMsg(reply) // the client is gone, or asks again
+}
+
+func (s *Server) reply(ask *dns.Msg) *dns.Msg {
+	reply := new(dns.Msg)
+	if len(ask.Question) != 1 || ask.Opcode != dns.OpcodeQuery {
+		return reply.SetRcode(ask, dns.RcodeNotImplemented)
+	}
+	q := ask.Question[0]
+	reply.SetReply(ask)
+	reply.RecursionAvailable = true
+	if q.Qclass != dns.ClassINET {
+		reply.Rcode = dns.RcodeRefused
+		return reply
+	}
+	if a, ok := s.zone.Answer(q); ok {
+		s.fill(reply, q, a)
+		return reply
+	}
+	opt := ask.IsEdns0()
+	s.pass(reply, q, opt != nil && opt.Do())
+	return reply
+}
+
+// fill completes the reply from the zone.
+func (s *Server) fill(reply *dns.Msg, q dns.Question, a Answer) {
+	reply.Authoritative, reply.Rcode, reply.Answer, reply.Extra = true, a.Code, a.Records, a.More
+	if a.Alias != "" && q.Qtype != dns.TypeCNAME {
+		s.follow(reply, dns.Question{Name: a.Alias, Qtype: q.Qtype, Qclass: q.Qclass})
+		return
+	}
+	if len(a.Records) == 0 {
+		reply.Ns = []dns.RR{s.zone.SOA()}
+	}
+}
+
+// follow adds what the name of a CNAME stands for. If that is not known, clients ask for it themselves.
+func (s *Server) follow(reply *dns.Msg, q dns.Question) {
+	if a, ok := s.zone.Answer(q); ok {
+		if a.Alias == "" { // at most one alias within the zone
+			reply.Answer = append(reply.Answer, a.Records...)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	if m, err := s.forward.Ask(ctx, q, false); err == nil {
+		reply.Answer = append(reply.Answer, m.Answer...)
+	}
+}
+
+// pass completes the reply from the resolvers of the node.
+func (s *Server) pass(reply *dns.Msg, q dns.Question, dnssec bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	m, err := s.forward.Ask(ctx, q, dnssec)
+	if err != nil {
+		s.log.Debug("question not answered", zap.String("name", q.Name), zap.Error(err))
+		reply.Rcode = dns.RcodeServerFailure
+		return
+	}
+	reply.Rcode, reply.Answer, reply.Ns, reply.AuthenticatedData = m.Rcode, m.Answer, m.Ns, m.AuthenticatedData
+	for _, r := range m.Extra {
+		if r.Header().Rrtype != dns.TypeOPT {
+			reply.Extra = append(reply.Extra, r)
+		}
+	}
+}

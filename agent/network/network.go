@@ -1,0 +1,140 @@
+// Package network serves Services to the pods of a node and to the node itself.
+//
+//   - view: Services and EndpointSlices, as the API has them
+//   - service: the addresses of Services, which the kernel translates to those of endpoints
+//   - dns: the names of Services
+//   - cni: the pods' addresses and links
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/network/dns"
+	"monopod/agent/network/service"
+	"monopod/agent/network/view"
+	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
+)
+
+// Name of the controller.
+const Name = "network"
+
+// Config of a Network. Node, Bridge and Table are required.
+type Config struct {
+	Node    string         // name of the node
+	Bridge  string         // link of the pods
+	Table   string         // name of the nftables tables of Services
+	Gateway netip.Addr     // of the pods: the address of Bridge
+	Own     []netip.Prefix // addresses of pods and Services
+
+	// DNS is the address of the DNS server's Service; the zero value: no DNS server.
+	DNS        netip.Addr
+	Domain     string // of the cluster
+	ResolvConf string // names the resolvers of the node; empty: /etc/resolv.conf
+}
+
+// Network follows the API and keeps what serves Services up to date.
+type Network struct {
+	deps follow.Deps
+	cfg  Config
+}
+
+var _ follow.Controller = (*Network)(nil)
+
+// New returns a Network; Run starts it.
+func New(deps follow.Deps, cfg Config) *Network {
+	if cfg.ResolvConf == "" {
+		cfg.ResolvConf = "/etc/resolv.conf"
+	}
+	return &Network{deps: deps, cfg: cfg}
+}
+
+// Name implements follow.Controller.
+func (n *Network) Name() string { return Name }
+
+// dnsPort is where the DNS server listens, if no other program of the node does.
+const dnsPort = 53
+
+// Run implements follow.Controller. What it wrote to the kernel stays when it ends, so that pods' connections go on.
+func (n *Network) Run(ctx context.Context) error {
+	r := &running{Network: n, seen: view.New(), proxy: service.New(service.Config{
+		Table: n.cfg.Table, Node: n.cfg.Node, Bridge: n.cfg.Bridge, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Log: n.deps.Log,
+	})}
+	group, ctx := guard.With(ctx)
+	// Also without Services, because an earlier process may have left some in the kernel.
+	start := []follow.Key{{}}
+	if n.cfg.DNS.IsValid() {
+		start = append(start, dns.Key)
+		r.zone = dns.NewZone(n.cfg.Domain, r.seen, n.cfg.Own)
+		listens := make(chan struct{})
+		group.Do(func() error { return r.serveDNS(ctx, listens) })
+		select {
+		case <-listens:
+		case <-ctx.Done():
+			return group.Wait()
+		}
+	}
+	group.Do(func() error {
+		return follow.New(n.deps, follow.Config[follow.Key]{Name: Name, Sources: r.seen.Sources(), Start: start, Reconcile: r.reconcile}).Run(ctx)
+	})
+	return group.Wait()
+}
+
+// running is a Network while it runs.
+type running struct {
+	*Network
+	seen  *view.View
+	proxy *service.Proxy
+	zone  *dns.Zone      // nil: no DNS server
+	dns   netip.AddrPort // where it listens
+}
+
+func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {
+	own := func() []netip.Addr { return []netip.Addr{r.cfg.DNS, r.cfg.Gateway} }
+	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.deps.Clock)
+	err := dns.NewServer(r.zone, forward, r.deps.Log).Serve(ctx, netip.AddrPortFrom(r.cfg.Gateway, dnsPort), func(at netip.AddrPort) {
+		r.dns = at
+		close(listens)
+	})
+	if err != nil {
+		return fmt.Errorf("serve DNS: %w", err)
+	}
+	return nil
+}
+
+func modified(file string) (time.Time, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}
+
+// reconcile writes all changes to the kernel in one transaction, so that the keys that come after find nothing to do.
+func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
+	for changed := r.seen.Take(); len(changed) > 0; {
+		for key := range changed {
+			delete(changed, key)
+			if r.zone != nil {
+				r.zone.Changed(key)
+			}
+			svc, eps := r.seen.Get(key)
+			for _, other := range r.proxy.Set(key, svc, eps) {
+				changed[other] = struct{}{}
+			}
+		}
+	}
+	if err := r.proxy.Sync(); err != nil {
+		return 0, err
+	}
+	if r.zone == nil || key != dns.Key {
+		return 0, nil
+	}
+	return 0, dns.Publish(ctx, r.deps.Client, r.cfg.DNS, r.dns, r.cfg.Node)
+}

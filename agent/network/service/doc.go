@@ -1,0 +1,21 @@
+// Package service translates the addresses of Services to those of their endpoints, in the kernel: what kube-proxy
+// does on other nodes.
+//
+// Data goes one way: Services and EndpointSlices → Of, a pure function from one Service to its Routes → elements of
+// the maps and sets of one nftables table for each IP family → the difference to what the kernel holds, written in
+// one transaction. Rules are static; endpoints are only elements, so a connection is translated by a fixed number of
+// lookups, however many Services there are:
+//
+//	services   address . protocol . port            -> goto a chain that picks one of n endpoints
+//	endpoints  address . protocol . port . index    -> address . port of the endpoint
+//	unserved   address . protocol . port            -> goto reject, or drop
+//	loops      address . address                       pods: their connections to themselves are masqueraded
+//	remote     address                                 endpoints outside of this node: their clients are masqueraded
+//
+// The maps services, endpoints and unserved exist a second time without the address, for the ports of the
+// node itself. Every rule can be printed by nft, whose older versions fail an assertion on rules that its own
+// language cannot express.
+//
+// The table is a function of Services and EndpointSlices alone, not of the order of their changes: it is the same
+// after a restart. While the process is away, the kernel goes on translating.
+package service

@@ -1,0 +1,121 @@
+package service
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The names of the maps and sets. For the ports of the node, a map's name begins with nodePrefix.
+const (
+	setServices  = "services"
+	setEndpoints = "endpoints"
+	setUnserved  = "unserved"
+	setLoops     = "loops"
+	setRemote    = "remote"
+
+	nodePrefix = "node-"
+)
+
+// dropped is the value of an element of unserved whose connections are dropped.
+const dropped = "drop"
+
+// element is one element of a set or map. Value is the chain of a verdict, the bytes of data, or empty.
+type element struct {
+	set, key, value string
+}
+
+// elements calls add for each element of the routes.
+func (r Routes) elements(add func(element)) {
+	for front, route := range r {
+		key, prefix := front.key(), front.prefix()
+		if len(route.Endpoints) == 0 {
+			verdict := chainReject
+			if route.Drop {
+				verdict = dropped
+			}
+			add(element{prefix + setUnserved, key, verdict})
+			continue
+		}
+		add(element{prefix + setServices, key, route.picker(front).chain()})
+		for i, e := range route.Endpoints {
+			at := string(e.Addr().AsSlice())
+			add(element{prefix + setEndpoints, key + index(i), at + port(e.Port())})
+			if e.Local {
+				add(element{setLoops, at + at, ""})
+			} else {
+				add(element{setRemote, at, ""})
+			}
+		}
+	}
+}
+
+// node reports whether the frontend is a port of all addresses of the node.
+func (f Frontend) node() bool { return f.Addr.IsUnspecified() }
+
+func (f Frontend) prefix() string {
+	if f.node() {
+		return nodePrefix
+	}
+	return ""
+}
+
+// key is address . protocol . port, for the node without the address. Every part begins a new word, as in the
+// kernel's registers.
+func (f Frontend) key() string {
+	rest := string([]byte{protocolNumber(f.Protocol), 0, 0, 0}) + port(f.Port)
+	if f.node() {
+		return rest
+	}
+	return string(f.Addr.AsSlice()) + rest
+}
+
+func protocolNumber(p corev1.Protocol) byte {
+	switch p {
+	case corev1.ProtocolUDP:
+		return unix.IPPROTO_UDP
+	case corev1.ProtocolSCTP:
+		return unix.IPPROTO_SCTP
+	}
+	return unix.IPPROTO_TCP
+}
+
+// port fills the first half of a word.
+func port(number uint16) string {
+	return string(append(binary.BigEndian.AppendUint16(nil, number), 0, 0))
+}
+
+// index is what the kernel's random numbers look like.
+func index(i int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(i))) }
+
+// picker says how a chain picks an endpoint. Chains are shared by all Services with the same picker.
+type picker struct {
+	n    int  // of endpoints
+	node bool // for the ports of the node
+}
+
+const pickPrefix = "pick-"
+
+// chain is the name of the picker's chain.
+func (p picker) chain() string {
+	name := pickPrefix + strconv.Itoa(p.n)
+	if p.node {
+		return nodePrefix + name
+	}
+	return name
+}
+
+// pickers calls add for the picker of each route.
+func (r Routes) pickers(add func(picker)) {
+	for front, route := range r {
+		if len(route.Endpoints) > 0 {
+			add(route.picker(front))
+		}
+	}
+}
+
+func (r Route) picker(front Frontend) picker {
+	return picker{n: len(r.Endpoints), node: front.node()}
+}

@@ -1,0 +1,70 @@
+package service
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// forgetFlows removes the kernel's UDP flows through changed frontends that do not lead to one of their endpoints.
+// The kernel would go on sending the packets of such a flow where its first packet went, for as long as the client
+// sends: UDP has no end of a connection.
+func (t *table) forgetFlows() error {
+	if len(t.udp) == 0 {
+		return nil
+	}
+	family := netlink.InetFamily(unix.AF_INET)
+	if t.family == corev1.IPv6Protocol {
+		family = unix.AF_INET6
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return err
+	}
+	local := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			local[addr(n.IP)] = true
+		}
+	}
+	stale := staleFlow(func(flow *netlink.ConntrackFlow) bool { return t.stale(flow, local) })
+	if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return err
+	}
+	clear(t.udp)
+	return nil
+}
+
+type staleFlow func(*netlink.ConntrackFlow) bool
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (f staleFlow) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return f(flow) }
+
+// stale reports whether a flow entered through a changed frontend and leads elsewhere than to its endpoints.
+func (t *table) stale(flow *netlink.ConntrackFlow, local map[netip.Addr]bool) bool {
+	if flow.Forward.Protocol != unix.IPPROTO_UDP {
+		return false
+	}
+	front := Frontend{Addr: addr(flow.Forward.DstIP), Protocol: corev1.ProtocolUDP, Port: flow.Forward.DstPort}
+	if _, changed := t.udp[front]; !changed {
+		if !local[front.Addr] {
+			return false
+		}
+		front.Addr = anyAddress(t.family)
+		if _, changed := t.udp[front]; !changed {
+			return false
+		}
+	}
+	to := netip.AddrPortFrom(addr(flow.Reverse.SrcIP), flow.Reverse.SrcPort)
+	return !slices.ContainsFunc(t.routes[t.owner[front]][front].Endpoints, func(e Endpoint) bool { return e.AddrPort == to })
+}
+
+func addr(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}

@@ -1,0 +1,283 @@
+package service
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/follow"
+)
+
+var web = follow.Key{Namespace: "default", Name: "web"}
+
+// service is a NodePort Service with the port 80 over TCP and UDP.
+func service(change ...func(*corev1.Service)) *corev1.Service {
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd96::5"}, ExternalIPs: []string{"192.0.2.7"},
+			Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, NodePort: 30080}, {Name: "udp", Port: 80, NodePort: 30080, Protocol: corev1.ProtocolUDP}},
+		},
+	}
+	for _, f := range change {
+		f(svc)
+	}
+	return svc
+}
+
+// endpointSlices are EndpointSlices with the port 8080 of the addresses; those in local are of this node.
+func endpointSlices(local []string, remote ...string) []*discoveryv1.EndpointSlice {
+	var all []*discoveryv1.EndpointSlice
+	add := func(ip string, node *string) {
+		family := discoveryv1.AddressTypeIPv4
+		if strings.Contains(ip, ":") {
+			family = discoveryv1.AddressTypeIPv6
+		}
+		all = append(all, &discoveryv1.EndpointSlice{
+			AddressType: family,
+			Ports: []discoveryv1.EndpointPort{
+				{Name: new("tcp"), Port: new(int32(8080))}, {Name: new("udp"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolUDP)},
+			},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}, NodeName: node}},
+		})
+	}
+	for _, ip := range local {
+		add(ip, new("here"))
+	}
+	for _, ip := range remote {
+		add(ip, nil)
+	}
+	return all
+}
+
+func (w *world) set(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) {
+	w.t.Helper()
+	w.proxy.Set(web, svc, eps)
+	w.sync()
+}
+
+func (w *world) sync() {
+	w.t.Helper()
+	if err := w.proxy.Sync(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// TestClientsReachEndpoints has clients everywhere connect to every address of a Service.
+func TestClientsReachEndpoints(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		a, b := w.pod().serve("a", 8080), w.pod()
+		w.set(service(), endpointSlices([]string{a.ip, a.ip6}))
+		for from, client := range map[string]*node{"another pod": b, "the endpoint itself": a, "the node": w.self(), "another machine": w.outside} {
+			addresses := []string{"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"}
+			if from == "the node" {
+				addresses = append(addresses, "127.0.0.1:30080", "10.88.0.1:30080")
+			}
+			for _, address := range addresses {
+				for _, network := range []string{"tcp", "udp"} {
+					got, err := client.ask(network, address)
+					if err != nil || !strings.HasPrefix(got, "a ") {
+						t.Errorf("%s to %s %s: %q, %v", from, network, address, got, err)
+					}
+					if from == "another machine" && !strings.Contains(got, w.outside.ip) && !strings.Contains(got, w.outside.ip6) {
+						t.Errorf("%s to %s %s: the endpoint sees %q, not the client", from, network, address, got)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestEveryEndpointIsPicked has connections spread over all endpoints, and over those that are left.
+func TestEveryEndpointIsPicked(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		names := map[string]*node{"a": w.pod().serve("a", 8080), "b": w.pod().serve("b", 8080), "c": w.pod().serve("c", 8080)}
+		picked := func() map[string]int {
+			seen := map[string]int{}
+			for range 60 {
+				got, err := w.self().ask("tcp", "10.96.0.5:80")
+				if err != nil {
+					t.Error(err)
+				}
+				name, _, _ := strings.Cut(got, " ")
+				seen[name]++
+			}
+			return seen
+		}
+		var ips []string
+		for _, p := range names {
+			ips = append(ips, p.ip)
+		}
+		w.set(service(), endpointSlices(ips))
+		if seen := picked(); len(seen) != 3 {
+			t.Errorf("picked %v", seen)
+		}
+		w.set(service(), endpointSlices([]string{names["b"].ip, names["c"].ip}))
+		if seen := picked(); len(seen) != 2 || seen["a"] > 0 {
+			t.Errorf("picked %v after a is gone", seen)
+		}
+	})
+}
+
+// TestServicesWithoutEndpointsAreRefused has connections fail at once, and work as soon as there is an endpoint.
+func TestServicesWithoutEndpointsAreRefused(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		a := w.pod().serve("a", 8080)
+		clients := map[string]*node{"a pod": a, "the node": w.self(), "another machine": w.outside}
+		addresses := []string{"10.96.0.5:80", "[fd96::5]:80", "203.0.113.1:30080", "192.0.2.7:80"}
+		for range 2 {
+			w.set(service(), nil)
+			for from, client := range clients {
+				for _, address := range addresses {
+					for _, network := range []string{"tcp", "udp"} {
+						if network == "udp" && (address != addresses[0] || client == w.outside) {
+							continue // the kernel limits how often it tells one client that a port is unreachable
+						}
+						if _, err := client.ask(network, address); !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EPERM) {
+							t.Errorf("%s to %s %s: %v", from, network, address, err)
+						}
+					}
+				}
+			}
+			w.set(service(), endpointSlices([]string{a.ip, a.ip6}))
+			for from, client := range clients {
+				for _, address := range addresses {
+					if got, err := client.ask("udp", address); err != nil {
+						t.Errorf("%s to %s: %q, %v", from, address, got, err)
+					}
+				}
+			}
+		}
+		w.set(nil, nil)
+		if _, err := w.self().ask("tcp", "203.0.113.1:30080"); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("the node port of a deleted Service: %v", err)
+		}
+	})
+}
+
+// ruleset is what nft prints, which must understand every rule.
+func (w *world) ruleset() string {
+	w.t.Helper()
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		w.t.Skip("needs nft")
+	}
+	out, err := exec.Command(nft, "list", "ruleset").CombinedOutput()
+	if err != nil {
+		w.t.Errorf("nft list ruleset: %v: %s", err, out)
+	}
+	return string(out)
+}
+
+// TestRulesAreTheSameAfterARestart has a new process find what the old one left, and replace what is not right.
+func TestRulesAreTheSameAfterARestart(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		if out, err := exec.Command("nft", "add table ip foreign; add chain ip foreign x; add rule ip foreign x drop").CombinedOutput(); err != nil {
+			t.Skipf("nft: %v %s", err, out)
+		}
+		foreign := w.ruleset()
+		other := service(func(s *corev1.Service) {
+			s.Spec.ClusterIPs, s.Spec.ExternalIPs, s.Spec.Ports[0].NodePort = []string{"10.96.0.6"}, nil, 0
+		})
+		load := func() {
+			w.proxy.Set(web, service(), endpointSlices([]string{"10.88.0.2", "10.88.0.3", "fd88::2"}, "198.51.100.4"))
+			w.proxy.Set(follow.Key{Name: "other"}, other, nil)
+			w.sync()
+		}
+		load()
+		before := w.ruleset()
+		w.proxy = w.newProxy()
+		for _, f := range []func(){
+			func() {},
+			func() { exec.Command("nft", "flush map ip "+tableName+" endpoints").Run() },
+			func() {
+				exec.Command("nft", "add element ip "+tableName+" services { 10.96.9.9 . tcp . 80 : goto pick-4 }").Run()
+			},
+			func() { exec.Command("nft", "delete table ip "+tableName).Run() },
+		} {
+			f()
+			w.proxy = w.newProxy()
+			load()
+			if after := w.ruleset(); sorted(after) != sorted(before) {
+				t.Errorf("before:\n%s\nafter:\n%s", before, after)
+			}
+		}
+		for range 2 {
+			if err := Remove(tableName); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := w.ruleset(); left != foreign {
+			t.Errorf("left:\n%s", left)
+		}
+	})
+}
+
+// sorted has the lines in an order of their own: a set that is made again has another order in the kernel.
+func sorted(text string) string {
+	lines := map[string]bool{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "elements = {"))
+		lines[strings.TrimSpace(strings.TrimRight(line, " ,}"))] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(lines)), "\n")
+}
+
+// TestTheTableIsWrittenAgain has the proxy recover from somebody who removes its table.
+func TestTheTableIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		a := w.pod().serve("a", 8080)
+		w.set(service(), endpointSlices([]string{a.ip}))
+		if err := Remove(tableName); err != nil {
+			t.Error(err)
+		}
+		w.proxy.Set(web, service(), nil)
+		if err := w.proxy.Sync(); err == nil {
+			t.Error("a change of a table that is gone succeeded")
+		}
+		w.set(service(), endpointSlices([]string{a.ip}))
+		if got, err := w.self().ask("tcp", "10.96.0.5:80"); err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// TestUDPFlowsMove has a client that keeps its socket reach the endpoint that replaces another.
+func TestUDPFlowsMove(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		a, b := w.pod().serve("a", 8080), w.pod().serve("b", 8080)
+		for _, address := range []string{"10.96.0.5:80", "203.0.113.1:30080"} {
+			w.set(service(), endpointSlices([]string{a.ip}))
+			c, err := net.Dial("udp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, step := range []struct {
+				to   string
+				want string
+			}{{a.ip, "a "}, {b.ip, "b "}, {a.ip, "a "}} {
+				w.set(service(), endpointSlices([]string{step.to}))
+				if got, err := exchange(c); err != nil || !strings.HasPrefix(got, step.want) {
+					t.Errorf("%s: %q, %v, want %q", address, got, err, step.want)
+				}
+			}
+			c.Close()
+		}
+	})
+}

@@ -1,0 +1,268 @@
+package service
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// version names an empty chain. Another layout of chains and rules needs another version, so that a new
+	// process replaces the table of an old one.
+	version = "layout-1"
+
+	chainServices = "services-of"
+	chainUnserved = "unserved-of"
+	chainReject   = "reject"
+)
+
+// before is the difference in priority by which our chains run before others of the same hook: connections to
+// Services never reach host ports, for instance.
+const before = 1
+
+// layout makes the static part of the table of one family.
+type layout struct {
+	table  *nftables.Table
+	family corev1.IPFamily
+	bridge string // link of the pods; empty: not known
+	size   uint32 // of an address
+	source uint32 // offset of the source address in the packet; the destination follows it
+	sets   map[string]*nftables.Set
+}
+
+func newLayout(name, bridge string, family corev1.IPFamily) *layout {
+	l := &layout{
+		table: &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}, family: family, bridge: bridge, size: 4, source: 12,
+		sets: map[string]*nftables.Set{},
+	}
+	address := nftables.TypeIPAddr
+	if family == corev1.IPv6Protocol {
+		l.table.Family, l.size, l.source, address = nftables.TableFamilyIPv6, 16, 8, nftables.TypeIP6Addr
+	}
+	to := nftables.MustConcatSetType(address, nftables.TypeInetService)
+	none := nftables.SetDatatype{}
+	number := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
+	front := append([]nftables.SetDatatype{address}, number...)
+	for prefix, key := range map[string][]nftables.SetDatatype{"": front, nodePrefix: number} {
+		l.add(prefix+setServices, key, nftables.TypeVerdict)
+		l.add(prefix+setEndpoints, append(slices.Clone(key), nftables.TypeMark), to)
+		l.add(prefix+setUnserved, key, nftables.TypeVerdict)
+	}
+	l.add(setLoops, []nftables.SetDatatype{address, address}, none)
+	l.add(setRemote, []nftables.SetDatatype{address}, none)
+	return l
+}
+
+func (l *layout) add(name string, key []nftables.SetDatatype, value nftables.SetDatatype) *nftables.Set {
+	set := &nftables.Set{
+		Table: l.table, Name: name, ID: uint32(len(l.sets) + 1), // within the transaction
+		KeyType: key[0], IsMap: value.Name != "", DataType: value, Concatenation: len(key) > 1,
+	}
+	if len(key) > 1 {
+		set.KeyType = nftables.MustConcatSetType(key...)
+	}
+	l.sets[name] = set
+	return set
+}
+
+// Registers are words. From the first on they hold: client . address . protocol . port . endpoint . port, so that
+// each key is a sequence of them: of loops from the client, of services from the address, of the maps for the node
+// from the protocol. The index of an endpoint is where its address comes.
+const firstWord = uint32(unix.NFT_REG32_00)
+
+func (l *layout) client() uint32   { return firstWord }
+func (l *layout) address() uint32  { return firstWord + l.size/4 }
+func (l *layout) proto() uint32    { return firstWord + 2*l.size/4 }
+func (l *layout) port() uint32     { return l.proto() + 1 }
+func (l *layout) endpoint() uint32 { return l.proto() + 2 }
+func (l *layout) target() uint32   { return l.endpoint() + l.size/4 }
+
+// create adds the table with its sets, chains and rules to the transaction.
+func (l *layout) create(conn *nftables.Conn) error {
+	conn.AddTable(l.table)
+	for _, name := range slices.Sorted(maps.Keys(l.sets)) {
+		if err := conn.AddSet(l.sets[name], nil); err != nil {
+			return err
+		}
+	}
+	l.chain(conn, l.stamp())
+	l.translate(conn)
+	l.masquerade(conn)
+	l.refuse(conn)
+	return nil
+}
+
+// stamp is the name of the chain by which a table of this layout is known.
+func (l *layout) stamp() string { return version + "-" + l.bridge }
+
+// translate looks up the destination of new connections, and if that is the node itself, its port.
+func (l *layout) translate(conn *nftables.Conn) {
+	chain := l.chain(conn, chainServices)
+	l.rule(conn, chain, l.destination(), l.number(), l.verdict(setServices))
+	l.rule(conn, chain, toLocal(), l.number(), l.verdict(nodePrefix+setServices))
+	for _, at := range []hook{{"prerouting", nftables.ChainHookPrerouting}, {"output", nftables.ChainHookOutput}} {
+		l.rule(conn, l.base(conn, at, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before), jump(chain))
+	}
+}
+
+// masquerade hides clients from endpoints whose replies would otherwise not come back through this node: the client
+// itself, and endpoints elsewhere.
+func (l *layout) masquerade(conn *nftables.Conn) {
+	out := l.base(conn, hook{"postrouting", nftables.ChainHookPostrouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATSource-before)
+	l.rule(conn, out, translated(), l.origin(), l.destination(), l.contains(setLoops, l.client()), masquerade())
+	l.rule(conn, out, translated(), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"), l.destination(), l.contains(setRemote, l.address()), masquerade())
+	if l.family == corev1.IPv4Protocol && l.bridge != "" { // from the node through 127.0.0.1
+		l.rule(conn, out, translated(), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, l.bridge), loopback(l.origin(), l.client()), masquerade())
+	}
+}
+
+// refuse answers connections to Services without endpoints, and keeps packets for 127.0.0.1 from entering through
+// the pods' link: for connections of the node to its own NodePorts, the kernel is told to let them leave there.
+func (l *layout) refuse(conn *nftables.Conn) {
+	reject := l.chain(conn, chainReject)
+	l.rule(conn, reject, []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: l.proto()},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: l.proto(), Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+	})
+	code := byte(3) // port unreachable, of ICMP
+	if l.family == corev1.IPv6Protocol {
+		code = 4
+	}
+	l.rule(conn, reject, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}})
+
+	unserved := l.chain(conn, chainUnserved)
+	l.rule(conn, unserved, l.destination(), l.number(), l.verdict(setUnserved))
+	l.rule(conn, unserved, toLocal(), l.number(), l.verdict(nodePrefix+setUnserved))
+	for _, at := range []hook{
+		{"filter-input", nftables.ChainHookInput}, {"filter-forward", nftables.ChainHookForward}, {"filter-output", nftables.ChainHookOutput},
+	} {
+		l.rule(conn, l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityFilter-before), fresh(), jump(unserved))
+	}
+	if l.family == corev1.IPv4Protocol && l.bridge != "" {
+		at := hook{"raw-prerouting", nftables.ChainHookPrerouting}
+		l.rule(conn, l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityRaw), link(expr.MetaKeyIIFNAME, expr.CmpOpEq, l.bridge), loopback(l.destination(), l.address()),
+			[]expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	}
+}
+
+// pick adds the chain of a picker, which picks a random endpoint.
+func (l *layout) pick(conn *nftables.Conn, p picker) {
+	chain := l.chain(conn, p.chain())
+	random := []expr.Any{&expr.Numgen{Register: l.endpoint(), Modulus: uint32(p.n), Type: unix.NFT_NG_RANDOM}}
+	if p.node {
+		l.rule(conn, chain, l.number(), random, l.find(nodePrefix+setEndpoints, l.proto(), l.endpoint()), l.dnat())
+	} else {
+		l.rule(conn, chain, l.destination(), l.number(), random, l.find(setEndpoints, l.address(), l.endpoint()), l.dnat())
+	}
+}
+
+func (l *layout) chain(conn *nftables.Conn, name string) *nftables.Chain {
+	return conn.AddChain(&nftables.Chain{Name: name, Table: l.table})
+}
+
+// hook is where a base chain begins.
+type hook struct {
+	chain string
+	at    *nftables.ChainHook
+}
+
+func (l *layout) base(conn *nftables.Conn, h hook, typ nftables.ChainType, priority nftables.ChainPriority) *nftables.Chain {
+	return conn.AddChain(&nftables.Chain{Name: h.chain, Table: l.table, Type: typ, Hooknum: h.at, Priority: &priority})
+}
+
+func (l *layout) rule(conn *nftables.Conn, chain *nftables.Chain, exprs ...[]expr.Any) {
+	conn.AddRule(&nftables.Rule{Table: l.table, Chain: chain, Exprs: join(exprs...)})
+}
+
+// origin, destination and number load the packet's addresses, and its protocol and port.
+func (l *layout) origin() []expr.Any { return l.load(l.client(), l.source) }
+
+func (l *layout) destination() []expr.Any { return l.load(l.address(), l.source+l.size) }
+
+func (l *layout) number() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: l.proto()},
+		&expr.Payload{DestRegister: l.port(), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+	}
+}
+
+// load loads an address of the network header.
+func (l *layout) load(register, offset uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: l.size}}
+}
+
+// contains goes on if the set contains the key.
+func (l *layout) contains(set string, key uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: key, SetName: set, SetID: l.sets[set].ID}}
+}
+
+// find loads the key's value, and goes on if there is one.
+func (l *layout) find(set string, key, value uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set, SetID: l.sets[set].ID}}
+}
+
+// verdict does what the element of the destination says.
+func (l *layout) verdict(set string) []expr.Any {
+	if strings.HasPrefix(set, nodePrefix) {
+		return l.find(set, l.proto(), unix.NFT_REG_VERDICT)
+	}
+	return l.find(set, l.address(), unix.NFT_REG_VERDICT)
+}
+
+func (l *layout) dnat() []expr.Any {
+	return []expr.Any{&expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: uint32(l.table.Family), RegAddrMin: l.endpoint(), RegProtoMin: l.target(), Specified: true,
+	}}
+}
+
+// loopback matches an address of 127.0.0.0/8, which load loads into the register.
+func loopback(load []expr.Any, register uint32) []expr.Any {
+	return join(load, []expr.Any{
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: []byte{255, 0, 0, 0}, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{127, 0, 0, 0}},
+	})
+}
+
+func jump(chain *nftables.Chain) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name}}
+}
+
+func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
+
+// toLocal matches packets for an address of this machine (RTN_LOCAL).
+func toLocal() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: firstWord, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: firstWord, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+}
+
+// translated matches connections whose destination was translated (IPS_DST_NAT).
+func translated() []expr.Any { return bits(expr.CtKeySTATUS, 1<<5) }
+
+// fresh matches the first packet of a connection.
+func fresh() []expr.Any { return bits(expr.CtKeySTATE, expr.CtStateBitNEW) }
+
+func bits(key expr.CtKey, mask uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: firstWord},
+		&expr.Bitwise{SourceRegister: firstWord, DestRegister: firstWord, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstWord, Data: make([]byte, 4)},
+	}
+}
+
+// link matches the input or output link by name.
+func link(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: key, Register: firstWord}, &expr.Cmp{Op: op, Register: firstWord, Data: padded}}
+}
+
+func join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }

@@ -1,0 +1,93 @@
+package service
+
+import (
+	"errors"
+	"os"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config of a Proxy. Table is required.
+type Config struct {
+	Table    string // name of the nftables tables
+	Node     string // name of the node
+	Bridge   string // link of the pods; empty: not known
+	Families []corev1.IPFamily
+	Log      *zap.Logger
+}
+
+// Proxy is what the kernel is to know of Services. Its methods are not safe for concurrent use.
+type Proxy struct {
+	cfg    Config
+	tables []*table
+	// waiting are the Services that lack a frontend because another one has it.
+	waiting map[types.NamespacedName]struct{}
+	local   bool // routeLocalnet has run
+}
+
+// New returns a Proxy that does not know any Services yet.
+func New(cfg Config) *Proxy {
+	p := &Proxy{cfg: cfg, waiting: map[types.NamespacedName]struct{}{}}
+	for _, family := range cfg.Families {
+		p.tables = append(p.tables, newTable(newLayout(cfg.Table, cfg.Bridge, family)))
+	}
+	return p
+}
+
+// Set replaces what is known of a Service; nil: it is gone. It returns the Services to set again, because this one
+// gave up an address that they want, too. Sync writes the difference.
+func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
+	delete(p.waiting, key)
+	for _, t := range p.tables {
+		taken, freed := t.set(key, Of(svc, eps, t.family, p.cfg.Node))
+		for _, front := range taken {
+			p.waiting[key] = struct{}{}
+			p.cfg.Log.Warn("another Service already has the address, it is not translated for this one", zap.Stringer("service", key),
+				zap.Stringer("owner", t.owner[front]), zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
+		}
+		if freed {
+			for other := range p.waiting {
+				if other != key {
+					again = append(again, other)
+				}
+			}
+		}
+	}
+	return again
+}
+
+// Sync brings the kernel to the desired state.
+func (p *Proxy) Sync() error {
+	err := p.write()
+	if err == nil && !p.local && p.cfg.Bridge != "" {
+		p.routeLocalnet()
+	}
+	return err
+}
+
+// routeLocalnet lets connections to 127.0.0.1 at a NodePort leave through the link of the pods. The other direction is
+// closed by the table.
+func (p *Proxy) routeLocalnet() {
+	err := os.WriteFile("/proc/sys/net/ipv4/conf/"+p.cfg.Bridge+"/route_localnet", []byte("1"), 0o644)
+	if err != nil {
+		p.cfg.Log.Warn("NodePorts do not answer at 127.0.0.1", zap.Error(err))
+	}
+	p.local = true
+}
+
+func (p *Proxy) write() error {
+	var errs []error
+	for _, t := range p.tables {
+		if err := t.sync(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := t.forgetFlows(); err != nil {
+			p.cfg.Log.Warn("cannot remove UDP flows to endpoints that are gone", zap.Error(err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,141 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"monopod/apiserver/follow"
+)
+
+// text is routes as lines: frontend -> endpoints.
+func text(r Routes) string {
+	var lines []string
+	for front, route := range r {
+		to := make([]string, 0, len(route.Endpoints))
+		for _, e := range route.Endpoints {
+			to = append(to, e.String())
+		}
+		if len(to) == 0 {
+			to = []string{map[bool]string{true: "drop", false: "reject"}[route.Drop]}
+		}
+		lines = append(lines, fmt.Sprintf("%s %s:%d -> %s", strings.ToLower(string(front.Protocol)), front.Addr, front.Port, strings.Join(to, " ")))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// at is an endpoint of the node; on is one of another node.
+func at(ip string, conditions ...*bool) discoveryv1.Endpoint { return on("here", ip, conditions...) }
+
+func on(node, ip string, conditions ...*bool) discoveryv1.Endpoint {
+	conditions = append(conditions, nil, nil, nil)
+	return discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: conditions[0], Serving: conditions[1], Terminating: conditions[2]}}
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	yes, no := new(true), new(false)
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	single := func(s *corev1.Service) { // only the cluster IP
+		s.Spec.Type, s.Spec.ExternalIPs, s.Spec.Ports = corev1.ServiceTypeClusterIP, nil, []corev1.ServicePort{{Port: 80}}
+	}
+	for name, c := range map[string]struct {
+		change    func(*corev1.Service)
+		endpoints []discoveryv1.Endpoint
+		want      string
+	}{
+		"all addresses": {
+			change: func(s *corev1.Service) {
+				s.Spec.Ports = s.Spec.Ports[:1]
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.8"}, {IP: "192.0.2.9", IPMode: new(corev1.LoadBalancerIPModeProxy)}, {Hostname: "x"}}
+			},
+			endpoints: []discoveryv1.Endpoint{at("10.88.0.3"), at("10.88.0.2")},
+			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080 10.88.0.3:8080
+tcp 10.96.0.5:80 -> 10.88.0.2:8080 10.88.0.3:8080
+tcp 192.0.2.7:80 -> 10.88.0.2:8080 10.88.0.3:8080
+tcp 192.0.2.8:80 -> 10.88.0.2:8080 10.88.0.3:8080`,
+		},
+		"a port by its name and protocol": {
+			change: func(s *corev1.Service) {
+				single(s)
+				s.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2}, {Name: "a", Port: 3, Protocol: corev1.ProtocolSCTP}, {Name: "c", Port: 4}}
+			},
+			endpoints: []discoveryv1.Endpoint{at("10.88.0.2")},
+			want: `sctp 10.96.0.5:3 -> 10.88.0.2:103
+tcp 10.96.0.5:1 -> 10.88.0.2:101
+tcp 10.96.0.5:2 -> 10.88.0.2:102
+tcp 10.96.0.5:4 -> reject`,
+		},
+		"ready ones": {
+			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", yes), at("10.88.0.3", no), at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
+		},
+		"terminating ones if there are no others": {
+			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, no, yes), at("10.88.0.3", no), at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.4:8080",
+		},
+		"none": {change: single, want: "tcp 10.96.0.5:80 -> reject"},
+		"an endpoint twice": {
+			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, yes, yes), at("10.88.0.2"), at("10.88.0.2")}, want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
+		},
+		"local from outside": {
+			change: func(s *corev1.Service) {
+				s.Spec.ExternalTrafficPolicy, s.Spec.Ports = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1]
+			},
+			endpoints: []discoveryv1.Endpoint{at("10.88.0.2"), on("there", "10.89.0.2")},
+			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080
+tcp 10.96.0.5:80 -> 10.88.0.2:8080 10.89.0.2:8080
+tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
+		},
+		"local from inside, and there is none": {
+			change:    func(s *corev1.Service) { single(s); s.Spec.InternalTrafficPolicy = &local },
+			endpoints: []discoveryv1.Endpoint{on("there", "10.89.0.2")}, want: "tcp 10.96.0.5:80 -> drop",
+		},
+		"headless":            {change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
+		"no address yet":      {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }},
+		"an external name":    {change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
+		"another proxy's":     {change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
+		"headless by a label": {change: func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }},
+		"another family":      {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd96::5", []string{"fd96::5"} }},
+	} {
+		slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints, Ports: []discoveryv1.EndpointPort{
+			{Name: new("tcp"), Port: new(int32(8080))}, {Port: new(int32(8080))}, {Name: new("c")},
+			{Name: new("a"), Port: new(int32(101))}, {Name: new("b"), Port: new(int32(102))},
+			{Name: new("a"), Port: new(int32(103)), Protocol: new(corev1.ProtocolSCTP)},
+		}}
+		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
+		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other}, corev1.IPv4Protocol, "here"))
+		if got != c.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)
+		}
+	}
+}
+
+// TestOneServiceHasAnAddress has two Services with the same external IP: the second gets it when the first is gone.
+func TestOneServiceHasAnAddress(t *testing.T) {
+	t.Parallel()
+	table := newTable(newLayout("t", "br", corev1.IPv4Protocol))
+	first, second := follow.Key{Name: "first"}, follow.Key{Name: "second"}
+	eps := endpointSlices([]string{"10.88.0.2"})
+	routes := Of(service(), eps, corev1.IPv4Protocol, "here")
+	if taken, _ := table.set(first, routes); len(taken) > 0 {
+		t.Errorf("taken: %v", taken)
+	}
+	if taken, _ := table.set(second, routes); len(taken) != len(routes) || len(table.routes[second]) > 0 {
+		t.Errorf("taken: %v of %v", taken, routes)
+	}
+	if _, freed := table.set(first, nil); !freed {
+		t.Error("nothing is freed")
+	}
+	if taken, _ := table.set(second, routes); len(taken) > 0 || !maps.EqualFunc(table.routes[second], routes, func(a, b Route) bool { return sameEndpoints(a, b) }) {
+		t.Errorf("taken: %v, has %v", taken, table.routes[second])
+	}
+	table.set(second, nil)
+	if !table.change.empty() || len(table.shared)+len(table.chains)+len(table.owner)+len(table.routes) > 0 {
+		t.Errorf("left: %+v, %v, %v, %v, %v", table.change, table.shared, table.chains, table.owner, table.routes)
+	}
+}
