@@ -199,7 +199,7 @@ func (c Config) apiConfig(log *zap.Logger) api.Config {
 	}
 	return api.Config{
 		Settings: c.API, DataDir: c.DataDir, Node: c.NodeName, Kubelet: c.Kubelet.Listen, Names: names,
-		EventTTL: c.Controllers.EventTTL.Duration, Off: c.Controllers.Off, Log: log,
+		EventTTL: c.Controllers.EventTTL.Duration, Off: c.Controllers.Off, LoopbackPods: c.LoopbackPods(), Log: log,
 	}
 }
 

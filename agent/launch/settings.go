@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -46,6 +47,15 @@ type Settings struct {
 	Shutdown   shutdown.Periods
 
 	evictions eviction.Policy // part of Eviction, set by Complete
+}
+
+// LoopbackPods returns the part of the loopback range in which pods of the fake runtime have addresses; the zero value
+// for other runtimes.
+func (s *Settings) LoopbackPods() netip.Prefix {
+	if s.Runtime != "fake" {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 88}), 16)
 }
 
 // Flags adds the flags to the groups of their subjects.

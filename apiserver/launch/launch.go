@@ -27,6 +27,7 @@ import (
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/virtual"
 	"monopod/store"
@@ -41,6 +42,9 @@ type Config struct {
 	Kubelet  string        // address of what a kubelet serves; empty: none
 	Names    []string      // additional names and addresses for the server's certificate
 	EventTTL time.Duration // the time after which events expire
+	// LoopbackPods is the part of the loopback range in which pods have addresses, which endpoints may have; the zero
+	// value: none.
+	LoopbackPods netip.Prefix
 	// Off reports whether --controllers disables a controller.
 	Off func(controller string) bool
 	Log *zap.Logger
@@ -104,7 +108,7 @@ func (a *API) open(ctx context.Context) error {
 	}
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
-	a.Registry = registry.New(a.State, registry.Resources(), registry.Config{
+	a.Registry = registry.New(a.State, service.Reaching(registry.Resources(), a.cfg.LoopbackPods), registry.Config{
 		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: panics, Services: a.cfg.services, Off: a.cfg.Off})
 	if err := a.bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)

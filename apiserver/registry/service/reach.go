@@ -1,0 +1,30 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/kind"
+)
+
+// Reaching returns resources whose Endpoints and EndpointSlices may have addresses of pods, a range that is
+// otherwise refused because it is part of the loopback range.
+func Reaching(resources []kind.Resource, pods netip.Prefix) []kind.Resource {
+	out := slices.Clone(resources)
+	for i := range out {
+		if out[i].Kind != "Endpoints" && out[i].Kind != "EndpointSlice" {
+			continue
+		}
+		validate := out[i].Validate
+		out[i].Validate = func(next, cur kind.Object, subresource string) field.ErrorList {
+			return slices.DeleteFunc(validate(next, cur, subresource), func(err *field.Error) bool {
+				text, _ := err.BadValue.(string)
+				ip, parseErr := netip.ParseAddr(text)
+				return parseErr == nil && ip.IsLoopback() && pods.Contains(ip)
+			})
+		}
+	}
+	return out
+}
