@@ -98,6 +98,10 @@ type picker struct {
 
 const pickPrefix = "pick-"
 
+// standing is up to how many endpoints the chains exist also when no Service needs them: the kernel takes some
+// milliseconds to create or remove a chain, and less than a tenth of one for elements.
+const standing = 16
+
 // chain is the name of the picker's chain.
 func (p picker) chain() string {
 	name := pickPrefix + strconv.Itoa(p.n)
@@ -107,10 +111,10 @@ func (p picker) chain() string {
 	return name
 }
 
-// pickers calls add for the picker of each route.
+// pickers calls add for the picker of each route that needs a chain beside the standing ones.
 func (r Routes) pickers(add func(picker)) {
 	for front, route := range r {
-		if len(route.Endpoints) > 0 {
+		if len(route.Endpoints) > standing {
 			add(route.picker(front))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/nftables"
@@ -116,9 +117,11 @@ func (e element) native() nftables.SetElement {
 	return out
 }
 
-// isPicker reports whether a chain is the chain of a picker.
+// isPicker reports whether a chain is the chain of a picker, and not a standing one.
 func isPicker(chain string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(chain, nodePrefix), pickPrefix)
+	number, ok := strings.CutPrefix(strings.TrimPrefix(chain, nodePrefix), pickPrefix)
+	n, err := strconv.Atoi(number)
+	return ok && err == nil && n > standing
 }
 
 // read returns the elements and the chains of pickers in the kernel; ok is false if there is no table, or one of

@@ -95,6 +95,10 @@ func (l *layout) create(conn *nftables.Conn) error {
 	l.translate(conn)
 	l.masquerade(conn)
 	l.refuse(conn)
+	for n := range standing {
+		l.pick(conn, picker{n: n + 1})
+		l.pick(conn, picker{n: n + 1, node: true})
+	}
 	return nil
 }
 
