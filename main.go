@@ -206,7 +206,7 @@ func (c Config) apiConfig(log *zap.Logger) api.Config {
 // serve runs what stands on the API.
 func serve(ctx context.Context, cfg Config, log *zap.Logger, served *api.API, metrics *prometheus.Registry) error {
 	p := parts{API: served, cfg: cfg, log: log}
-	p.agent = launch.New(launch.Deps{Client: p.Registry, Metrics: metrics, Complete: p.Registry.Complete, Log: log.Named("agent")}, launch.Config{
+	p.agent = launch.New(launch.Deps{Client: p.Registry, Metrics: metrics, Complete: p.Registry.Complete, Listen: p.Access.ListenForPods, Log: log.Named("agent")}, launch.Config{
 		Settings: cfg.Settings, DataDir: cfg.DataDir, Server: p.Access.Listens(), Port: p.Access.KubeletPort(),
 		Services: cfg.API.ServiceRange().Complete().Addresses, Restored: p.Restored,
 	})
@@ -242,7 +242,7 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	p.beside = []*follow.Supervisor{
 		p.manager.Supervise(kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 			return kubernetesservice.New(deps, kubernetesservice.Config{
-				Server: p.Access.Advertised, ClusterIP: p.cfg.API.ServiceRange().First(), Moved: netchange.Watch,
+				Server: p.Access.Advertised, ClusterIP: p.cfg.API.ServiceRange().First(), Moved: []func(context.Context) <-chan struct{}{netchange.Watch, p.Access.Moved},
 			})
 		}),
 		p.manager.Supervise("rbac", func(follow.Deps) follow.Controller { return p.Roles() }),

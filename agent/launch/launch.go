@@ -59,7 +59,9 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Complete sets defaults of and validates pods that do not come from the API.
 	Complete func(client.Object) error
-	Log      *zap.Logger
+	// Listen serves the API at an address of the network of pods until ctx ends, if they do not reach it anyway.
+	Listen func(ctx context.Context, at netip.Addr, pods netip.Prefix) error
+	Log    *zap.Logger
 }
 
 // Node is the agent and its runtime. The API does not wait for it.
@@ -252,6 +254,10 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	}
 	events := record.New(n.Client, "kubelet", n.cfg.Settings.NodeName, clock.RealClock{}, dropped)
 	cluster := n.cluster(on.ours)
+	server := n.cfg.Server
+	if on.ours {
+		server = netip.AddrPort{} // its Service
+	}
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := agent.New(agent.Deps{
@@ -259,7 +265,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
-		NodeName: n.cfg.Settings.NodeName, Server: n.cfg.Server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
+		NodeName: n.cfg.Settings.NodeName, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),

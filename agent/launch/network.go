@@ -6,12 +6,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network"
 	"monopod/agent/pod/spec"
 	"monopod/agent/runtime/containerd"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
 )
 
 // serveServices returns what serves Services in the network of the child's pods.
@@ -26,10 +28,18 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		if err != nil {
 			return nil // ctx has ended
 		}
-		return network.New(deps, network.Config{
+		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Table: pods.ServiceTable(), Gateway: pods.Gateway(),
 			Own: append([]netip.Prefix{pods.Subnet}, n.cfg.Services...), DNS: n.dnsServer(), Domain: n.domain(),
-		}).Run(ctx)
+		})
+		guard.Together(ctx,
+			func(ctx context.Context) {
+				if err := n.Listen(ctx, pods.Gateway(), pods.Subnet); err != nil {
+					deps.Log.Error("pods cannot reach the API server", zap.Error(err))
+				}
+			},
+			func(ctx context.Context) { err = served.Run(ctx) })
+		return err
 	}), deps)
 	n.network.Store(s)
 	return s, nil

@@ -40,8 +40,8 @@ const (
 type Config struct {
 	Server    func() (netip.AddrPort, error) // address of the API now
 	ClusterIP netip.Addr                     // of the Service
-	// Moved sends when Server may have another result, until ctx ends; nil: it never has.
-	Moved func(ctx context.Context) <-chan struct{}
+	// Moved send when Server may have another result, until ctx ends.
+	Moved []func(ctx context.Context) <-chan struct{}
 }
 
 // Controller maintains the Service.
@@ -83,12 +83,18 @@ func (c *Controller) Run(ctx context.Context) error {
 	loop := follow.New(c.deps, cfg)
 	ctx, cancel := context.WithCancel(ctx)
 	var err error
-	guard.Together(ctx,
-		func(ctx context.Context) {
-			defer cancel()
-			err = loop.Run(ctx)
-		},
-		func(ctx context.Context) { c.follow(ctx, loop) })
+	parts := []func(context.Context){func(ctx context.Context) {
+		defer cancel()
+		err = loop.Run(ctx)
+	}}
+	for _, moved := range c.cfg.Moved {
+		parts = append(parts, func(ctx context.Context) {
+			for range moved(ctx) {
+				loop.AddAfter(settle, service)
+			}
+		})
+	}
+	guard.Together(ctx, parts...)
 	return err
 }
 
@@ -99,16 +105,6 @@ func onDeletion(_, new client.Object) []string {
 		return nil
 	}
 	return []string{service}
-}
-
-// follow wakes the Service when the machine's addresses have changed.
-func (c *Controller) follow(ctx context.Context, loop *follow.Loop[string]) {
-	if c.cfg.Moved == nil {
-		return
-	}
-	for range c.cfg.Moved(ctx) {
-		loop.AddAfter(settle, service)
-	}
 }
 
 // publish creates or updates the Service, and its Endpoints unless the server listens only on loopback, where

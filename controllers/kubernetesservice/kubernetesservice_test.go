@@ -144,10 +144,10 @@ func TestFollowsTheAddress(t *testing.T) {
 		moved := make(chan struct{})
 		c := controller(t, r, "")
 		c.cfg.Server = func() (netip.AddrPort, error) { return netip.ParseAddrPort(at.Load().(string)) }
-		c.cfg.Moved = func(ctx context.Context) <-chan struct{} {
+		c.cfg.Moved = []func(context.Context) <-chan struct{}{func(ctx context.Context) <-chan struct{} {
 			context.AfterFunc(ctx, func() { close(moved) })
 			return moved
-		}
+		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()

@@ -41,8 +41,8 @@ func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces
 	return netip.AddrPort{}
 }
 
-// WithServer returns list with the Service kubernetes at the address server instead of its cluster IP, which
-// nothing forwards, or without that Service if server is zero.
+// WithServer returns list with the Service kubernetes at the address server instead of its cluster IP, where
+// nothing forwards that, or without that Service if server is zero.
 func WithServer(list []*corev1.Service, server netip.AddrPort) []*corev1.Service {
 	i := slices.IndexFunc(list, isServer)
 	if i < 0 {

@@ -48,6 +48,7 @@ type Entry struct {
 	cfg       Config
 	tcp, unix net.Listener
 	kubelet   net.Listener // nil: none
+	pods      forPods
 	authority *auth.Authority
 
 	renewing sync.Mutex // one at a time; guards Problems and dialled
@@ -65,7 +66,7 @@ func Open(cfg Config) (*Entry, error) {
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
-	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket}
+	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket, pods: forPods{serving: make(chan struct{}), moved: make(chan struct{})}}
 	if cfg.Kubelet != "" {
 		if a.kubelet, err = net.Listen("tcp", cfg.Kubelet); err != nil {
 			return nil, errors.Join(fmt.Errorf("--kubelet-listen: %w", err), tcp.Close(), socket.Close())
@@ -114,17 +115,25 @@ func (a *Entry) tlsConfig() *tls.Config {
 }
 
 // Advertised is the address for clients on other machines: the address that the server listens on; if it listens
-// on all, the address of the default route. Without a route it is loopback, which no other machine can reach.
+// on all, the address of the default route. Without a route it is loopback, which no other machine can reach. If the
+// server listens on loopback, it is the address for pods of this machine, if there is one.
 func (a *Entry) Advertised() (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(a.Address)
 	if err != nil {
 		return at, err
+	}
+	pods, _ := a.pods.get()
+	if at.Addr().IsLoopback() && pods.IsValid() {
+		return pods, nil
 	}
 	if !at.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
 	}
 	found, err := utilnet.ResolveBindAddress(net.IPv4zero)
 	host, ok := netip.AddrFromSlice(found)
+	if (err != nil || !ok) && pods.IsValid() {
+		return pods, nil
+	}
 	if err != nil || !ok {
 		host = netip.IPv6Loopback()
 	}

@@ -40,6 +40,7 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 		return withConn(auth.TrustListener(ctx), c)
 	}
 
+	a.pods.serve(secure)
 	servers := []*http.Server{secure, local}
 	group, ctx := guard.With(ctx)
 	group.Do(func() error { return served(secure.ServeTLS(plainListener{a.tcp}, "", "")) })

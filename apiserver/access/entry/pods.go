@@ -1,0 +1,131 @@
+package entry
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	"monopod/apiserver/process/guard"
+)
+
+// forPods is the listener for the pods of a node in this process, where Listen is loopback, which they cannot reach.
+type forPods struct {
+	once    sync.Once
+	serving chan struct{} // closed when secure is set
+
+	mu     sync.Mutex // guards what follows
+	secure *http.Server
+	at     netip.AddrPort
+	moved  chan struct{} // closed when at changes
+}
+
+// serve lets ListenForPods begin.
+func (p *forPods) serve(secure *http.Server) {
+	p.mu.Lock()
+	p.secure = secure
+	p.mu.Unlock()
+	p.once.Do(func() { close(p.serving) })
+}
+
+func (p *forPods) set(at netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = at
+	close(p.moved)
+	p.moved = make(chan struct{})
+}
+
+// get returns where pods reach the server; invalid: nowhere.
+func (p *forPods) get() (at netip.AddrPort, moved <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at, p.moved
+}
+
+// ListenForPods serves the clients in a network of pods at an address of this machine, until ctx ends, if the server
+// listens on loopback. From then on it is the Advertised address, also while the process stops: the next one has it
+// again. The port is that of Listen, or any other if it is taken. For a server on all addresses, it is the Advertised
+// one while the machine has no route.
+func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods netip.Prefix) error {
+	main := a.Listens()
+	if !main.Addr().IsLoopback() {
+		if main.Addr().IsUnspecified() {
+			a.pods.set(netip.AddrPortFrom(at, main.Port()))
+		}
+		return nil
+	}
+	select {
+	case <-a.pods.serving:
+	case <-ctx.Done():
+		return nil
+	}
+	l, err := net.Listen("tcp", netip.AddrPortFrom(at, main.Port()).String())
+	if err != nil {
+		if l, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String()); err != nil {
+			return err
+		}
+	}
+	a.pods.set(netip.MustParseAddrPort(l.Addr().String()))
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	err = a.pods.secure.ServeTLS(plainListener{podListener{l, pods}}, "", "")
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// podListener accepts connections only from pods and from this machine: other machines may route packets for the
+// pods' network here.
+type podListener struct {
+	net.Listener
+	pods netip.Prefix
+}
+
+// Accept implements net.Listener.
+func (l podListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && (l.pods.Contains(from.Addr().Unmap()) || isOwn(from.Addr().Unmap())) {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
+// isOwn reports whether an address is this machine's.
+func isOwn(ip netip.Addr) bool {
+	addrs, _ := net.InterfaceAddrs() // on failure, none is
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Moved sends when ListenForPods has changed the Advertised address, until ctx ends.
+func (a *Entry) Moved(ctx context.Context) <-chan struct{} {
+	changes := make(chan struct{}, 1)
+	guard.Spawn(func() error {
+		defer close(changes)
+		for {
+			_, moved := a.pods.get()
+			select {
+			case <-moved:
+			case <-ctx.Done():
+				return nil
+			}
+			select {
+			case changes <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return changes
+}

@@ -1,0 +1,68 @@
+package entry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+)
+
+// TestPodsReachAServerOnLoopback has a server on loopback also serve an address that pods reach, with a certificate for
+// it.
+func TestPodsReachAServerOnLoopback(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(Config{Dir: dir, Listen: "127.0.0.1:0", Node: "n1", Clock: clock.RealClock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	moved := a.Moved(ctx)
+	go func() {
+		ended <- a.ListenForPods(ctx, netip.MustParseAddr("127.0.0.2"), netip.MustParsePrefix("10.88.0.0/24"))
+	}()
+	go func() { ended <- a.Serve(ctx, hello, hello, zap.NewNop()) }()
+	select {
+	case <-moved:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the address is never advertised")
+	}
+	at, err := a.Advertised()
+	if err != nil || at.Addr().String() != "127.0.0.2" {
+		t.Fatalf("advertised: %s, %v", at, err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.CA)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + at.String() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil || string(body) != "hello" {
+		t.Errorf("%q, %v", body, err)
+	}
+	cancel()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
