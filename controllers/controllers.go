@@ -165,21 +165,21 @@ func controllers() []Entry {
 				return []Setting{number(&c.ConcurrentJobSyncs, "concurrent-job-syncs", 5, 1, "Number of Jobs that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
-				return job.New(d, e, job.Config{Workers: c.ConcurrentJobSyncs}), nil
+				return job.New(d, e, job.Config{Workers: c.ConcurrentJobSyncs})
 			}},
 		{Name: cronjob.Name, Aliases: []string{"cronjob-controller"}, Component: cronjob.Component,
 			Settings: func(c *Config) []Setting {
 				return []Setting{number(&c.ConcurrentCronJobSyncs, "concurrent-cron-job-syncs", 5, 1, "Number of CronJobs that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
-				return cronjob.New(d, e, cronjob.Config{Workers: c.ConcurrentCronJobSyncs}), nil
+				return cronjob.New(d, e, cronjob.Config{Workers: c.ConcurrentCronJobSyncs})
 			}},
 		{Name: ttlafterfinished.Name, Aliases: []string{"ttl-after-finished-controller"},
 			Settings: func(c *Config) []Setting {
 				return []Setting{number(&c.ConcurrentTTLAfterFinishedSyncs, "concurrent-ttl-after-finished-syncs", 5, 1, "Number of finished Jobs with a TTL that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
-				return ttlafterfinished.New(d, ttlafterfinished.Config{Workers: c.ConcurrentTTLAfterFinishedSyncs}), nil
+				return ttlafterfinished.New(d, ttlafterfinished.Config{Workers: c.ConcurrentTTLAfterFinishedSyncs})
 			}},
 		{Name: statefulset.Name, Aliases: []string{"statefulset-controller"}, Component: statefulset.Component,
 			Settings: func(c *Config) []Setting {

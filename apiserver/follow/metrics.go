@@ -176,3 +176,14 @@ func (b *busy) ages(now time.Time) (total, longest time.Duration) {
 	}
 	return total, longest
 }
+
+// Register registers a controller's own metric, or returns the one that is already registered.
+func Register[C prometheus.Collector](m *Metrics, metric C) (C, error) {
+	err := m.Registerer.Register(metric)
+	if known := (prometheus.AlreadyRegisteredError{}); errors.As(err, &known) {
+		if is, ok := known.ExistingCollector.(C); ok {
+			return is, nil
+		}
+	}
+	return metric, err
+}

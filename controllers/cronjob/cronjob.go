@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -44,16 +45,21 @@ type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
+	skew   prometheus.Histogram
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
-func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+// New makes the controller and registers its metric.
+func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 5
 	}
-	return &Controller{deps: deps, events: events, cfg: cfg}
+	skew, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "cronjob_controller_job_creation_skew_duration_seconds", Help: "Time between the start that the schedule says and the creation of the Job.",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+	}))
+	return &Controller{deps: deps, events: events, cfg: cfg, skew: skew}, err
 }
 
 // Name implements follow.Controller.

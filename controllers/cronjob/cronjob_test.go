@@ -72,7 +72,7 @@ func within(t *testing.T, test func(t *testing.T, c cluster)) {
 		c.Events.Watch()
 		deps := c.Deps()
 		c.clock = c.Settable(&deps)
-		c.Run(New(deps, &c.Events, Config{}))
+		c.Run(apitest.Must(New(deps, &c.Events, Config{})))
 		test(t, c)
 	})
 }
@@ -374,7 +374,7 @@ func TestKilledAfterCreate(t *testing.T) {
 		for _, to := range []client.Client{noStatus{c.Client}, c.Client, c.Client} {
 			deps := c.Deps()
 			deps.Client = to
-			r := &run{Controller: New(deps, &c.Events, Config{}), begun: map[types.UID]time.Time{}}
+			r := &run{Controller: apitest.Must(New(deps, &c.Events, Config{})), begun: map[types.UID]time.Time{}}
 			_, _ = r.reconcile(t.Context(), follow.KeyOf(hourly()))
 		}
 		c.want("one", "1/01:00")

@@ -108,6 +108,7 @@ func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job
 	switch {
 	case err == nil:
 		r.normal(ro, "SuccessfulCreate", "Created job %v", name)
+		r.skew.Observe(max(0, ro.now.Sub(at).Seconds()))
 		return created.(*batchv1.Job), nil
 	case owned.Ending(err):
 		return nil, nil

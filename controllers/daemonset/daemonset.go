@@ -72,7 +72,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		control: owned.Pods{Client: c.deps.Client, Events: c.events},
 		keeper:  revisions.Keeper{Client: c.deps.Client, Kind: gvk, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey},
 		pods:    owned.NewIndex[*corev1.Pod](), known: owned.NewIndex[*appsv1.ControllerRevision](),
-		failures: newFailures(c.deps.Clock),
+		failures: owned.NewFailures(c.deps.Clock),
 	}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
@@ -95,7 +95,7 @@ type run struct {
 	keeper   revisions.Keeper
 	pods     *owned.Index[*corev1.Pod]
 	known    *owned.Index[*appsv1.ControllerRevision]
-	failures *failures
+	failures *owned.Failures
 }
 
 // reconcile is one sync of a DaemonSet: its revision, its pods, then its status. A

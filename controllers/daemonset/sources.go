@@ -20,9 +20,9 @@ func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Sel
 // onDaemonSet wakes the DaemonSet itself, and forgets what failed before its change.
 func (r *run) onDaemonSet(old, new client.Object) []follow.Key {
 	if new == nil {
-		r.failures.forget(old.GetUID(), math.MaxInt64)
+		r.failures.Forget(old.GetUID(), math.MaxInt64)
 	} else {
-		r.failures.forget(new.GetUID(), new.(*appsv1.DaemonSet).Status.ObservedGeneration)
+		r.failures.Forget(new.GetUID(), new.(*appsv1.DaemonSet).Status.ObservedGeneration)
 	}
 	return follow.OnAny(old, new)
 }

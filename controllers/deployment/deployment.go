@@ -6,6 +6,7 @@
 //   - sizes: how many replicas each ReplicaSet should have; pure functions.
 //   - create: the new ReplicaSet, its hash, and collisions of names.
 //   - revision: the annotations that kubectl rollout reads.
+//   - rollback: the annotation with which old clients undo a rollout.
 //   - status: counts, conditions, and the progress deadline.
 package deployment
 
@@ -117,9 +118,12 @@ func (r *run) step(ctx context.Context, ro *rollout) error {
 	if err := r.keepRevision(ctx, ro); err != nil {
 		return err
 	}
+	revision, back := rollbackTo(d)
 	switch {
 	case d.Spec.Paused:
 		return errors.Join(r.rescale(ctx, ro), r.cleanUp(ctx, ro))
+	case back:
+		return r.rollback(ctx, ro, revision)
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return r.recreate(ctx, ro)
 	case rescaled(d, ro.active()):

@@ -142,11 +142,13 @@ func (r *run) resize(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet, n 
 	return nil
 }
 
+var errChanged = errors.New("it has changed since it was read")
+
 // change updates a ReplicaSet whose spec is still what rs says.
 func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
 	return client.Update(ctx, r.deps.Client, rs, "", func(cur *appsv1.ReplicaSet) error {
 		if cur.UID != rs.UID || cur.Generation != rs.Generation {
-			return apierrors.NewConflict(client.ReplicaSets.GroupResource(), rs.Name, errors.New("it has changed since it was read"))
+			return apierrors.NewConflict(client.ReplicaSets.GroupResource(), rs.Name, errChanged)
 		}
 		change(cur)
 		return nil

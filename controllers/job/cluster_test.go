@@ -61,7 +61,7 @@ func within(t *testing.T, test func(t *testing.T, c cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Events.Watch()
-		api.Run(New(api.Deps(), &api.Events, Config{}))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 		test(t, cluster{api, t})
 	})
 }

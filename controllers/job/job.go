@@ -44,16 +44,18 @@ type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
+	counts *metrics
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
-func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+// New makes the controller and registers its metrics.
+func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 5
 	}
-	return &Controller{deps: deps, events: events, cfg: cfg}
+	counts, err := newMetrics(deps.Metrics)
+	return &Controller{deps: deps, events: events, cfg: cfg, counts: counts}, err
 }
 
 // Name implements follow.Controller.
@@ -120,17 +122,24 @@ func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error
 		return 0, err
 	}
 	ro := newRound(job, pods, r.deps.Clock.Now())
+	err = r.sync(ctx, ro)
+	r.counts.synced(ro, r.deps.Clock.Since(ro.now), err)
+	return ro.again, err
+}
+
+// sync decides, acts and counts.
+func (r *run) sync(ctx context.Context, ro *round) error {
 	ro.backoff = r.failures.next(ro)
 	ro.judge()
 	var actErr error
 	switch {
 	case ro.end != nil:
 		actErr = r.stop(ctx, ro)
-	case job.DeletionTimestamp == nil:
+	case ro.job.DeletionTimestamp == nil:
 		actErr = r.manage(ctx, ro)
 		r.settle(ro)
 	}
-	return ro.again, errors.Join(actErr, r.track(ctx, ro))
+	return errors.Join(actErr, r.track(ctx, ro))
 }
 
 // podsOf returns the pods of the Job, after adopting and releasing what must be.

@@ -164,7 +164,7 @@ func TestDeadlineAsleep(t *testing.T) {
 		api := apitest.New(t)
 		deps := api.Deps()
 		clock := api.Settable(&deps)
-		api.Run(New(deps, &api.Events, Config{}))
+		api.Run(apitest.Must(New(deps, &api.Events, Config{})))
 		c := cluster{api, t}
 		c.create(func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(600)) })
 		clock.Set(590 * time.Second)
@@ -405,7 +405,7 @@ func TestSyncsListNoPods(t *testing.T) {
 		api := apitest.New(t)
 		deps, lists := api.Deps(), new(atomic.Int64)
 		deps.Client = listing{api.Client.(client.Ordered), lists}
-		api.Run(New(deps, &api.Events, Config{}))
+		api.Run(apitest.Must(New(deps, &api.Events, Config{})))
 		c := cluster{api, t}
 		before := lists.Load() // the source's
 		c.create(sized(3, 3))

@@ -69,7 +69,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 					sync := func(to client.Client) {
 						deps := api.Deps()
 						deps.Client = to
-						r := newRun(New(deps, &api.Events, Config{}))
+						r := newRun(apitest.Must(New(deps, &api.Events, Config{})))
 						for range 4 {
 							_, _ = r.reconcile(ctx, follow.KeyOf(task()))
 						}

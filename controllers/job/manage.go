@@ -124,18 +124,21 @@ func (ro *round) indexBackoff(index int32) time.Duration {
 
 // create creates a pod for each item: its index in an Indexed Job.
 func (r *run) create(ctx context.Context, ro *round, items []int32) error {
-	var made atomic.Int32
+	var made, failed atomic.Int32
 	_, err := owned.SlowStart(len(items), func(i int) error {
-		err := r.control.Create(ctx, ro.stored, r.podFor(ro, items[i]))
+		_, err := r.control.Create(ctx, ro.stored, r.podFor(ro, items[i]))
 		switch {
 		case err == nil:
 			made.Add(1)
 		case owned.Ending(err):
 			return nil // it ends with its namespace
+		default:
+			failed.Add(1)
 		}
 		return err
 	})
 	ro.created = int(made.Load())
+	r.counts.creations(ro, ro.created, int(failed.Load()))
 	return err
 }
 

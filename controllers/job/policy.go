@@ -12,12 +12,12 @@ import (
 )
 
 // matchFailure finds the first rule of podFailurePolicy that a failed pod matches. It
-// returns the rule's action, Count if there is none, and for FailJob the text for the
+// returns the rule's action, empty if there is none, and for FailJob the text for the
 // Job's condition.
 func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
 	policy := ro.job.Spec.PodFailurePolicy
 	if policy == nil {
-		return "", batchv1.PodFailurePolicyActionCount
+		return "", ""
 	}
 	for i, rule := range policy.Rules {
 		why := ""
@@ -36,7 +36,7 @@ func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.P
 			return "", rule.Action
 		}
 	}
-	return "", batchv1.PodFailurePolicyActionCount
+	return "", ""
 }
 
 // exited returns the first container whose exit code the rule wants; containers of the

@@ -37,9 +37,9 @@ func TestMatchFailure(t *testing.T) {
 		action  batchv1.PodFailurePolicyAction
 		message string
 	}{
-		"no rule":      {exiting(1), batchv1.PodFailurePolicyActionCount, ""},
-		"no exit code": {func(*corev1.Pod) {}, batchv1.PodFailurePolicyActionCount, ""},
-		"success":      {exiting(0), batchv1.PodFailurePolicyActionCount, ""},
+		"no rule":      {exiting(1), "", ""},
+		"no exit code": {func(*corev1.Pod) {}, "", ""},
+		"success":      {exiting(0), "", ""},
 		"in":           {exiting(3), batchv1.PodFailurePolicyActionFailJob, "Container c for pod default/p failed with exit code 3 matching FailJob rule at index 1"},
 		"not in":       {exiting(9), batchv1.PodFailurePolicyActionIgnore, ""},
 		"a condition, and the first rule decides": {func(p *corev1.Pod) {

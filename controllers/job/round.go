@@ -26,6 +26,7 @@ type round struct {
 	pods        []*corev1.Pod // all of them, but for those that the sync has deleted for good
 	active      []*corev1.Pod // neither finished nor terminating
 	created     int           // by this sync
+	removed     int           // by this sync
 	ready       int32         // of the active ones
 	terminating int32
 	counted     map[types.UID]bool // in uncountedTerminatedPods: counted, but for the sum
@@ -38,6 +39,8 @@ type round struct {
 	// replaced are failed pods of indexes that have no other pod yet, by index. They keep
 	// the finalizer, since the next pod of the index takes their count of failures over.
 	replaced map[int32]*corev1.Pod
+
+	handled []batchv1.PodFailurePolicyAction // of the rules that matched the pods that the sync counts
 
 	backoff backoff
 	end     *batchv1.JobCondition // SuccessCriteriaMet or FailureTarget; nil: the Job goes on
@@ -178,6 +181,7 @@ func (ro *round) drop(pod *corev1.Pod) {
 func (ro *round) deleted(pod *corev1.Pod) {
 	ro.active = slices.DeleteFunc(ro.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
 	ro.terminating++
+	ro.removed++
 	if podstate.Ready(pod) {
 		ro.ready--
 	}

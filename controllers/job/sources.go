@@ -15,6 +15,9 @@ import (
 
 // onJob wakes the Job, and if it is gone the pods that still wait to be counted.
 func (r *run) onJob(old, new client.Object) []key {
+	if job, _ := new.(*batchv1.Job); old == nil && foreign(job) {
+		r.counts.external.WithLabelValues(*job.Spec.ManagedBy).Inc()
+	}
 	if new != nil {
 		return []key{{Key: follow.KeyOf(new)}}
 	}
@@ -36,6 +39,9 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) 
 	if err != nil {
 		return nil, err
 	}
+	was, _ := old.(*corev1.Pod)
+	is, _ := new.(*corev1.Pod)
+	r.counts.pod(was, is)
 	keys := make([]key, 0, len(jobs)+1)
 	for _, k := range jobs {
 		keys = append(keys, key{Key: k})
@@ -43,7 +49,7 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) 
 	if new == nil {
 		return keys, nil
 	}
-	lost, err := r.uncountable(ctx, new.(*corev1.Pod))
+	lost, err := r.uncountable(ctx, is)
 	if lost {
 		keys = append(keys, key{follow.KeyOf(new), true})
 	}

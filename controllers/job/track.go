@@ -47,6 +47,9 @@ func (r *run) track(ctx context.Context, ro *round) error {
 		return ignoreGone(err)
 	}
 	r.failures.keep(ro.job.UID, ro.backoff)
+	for _, action := range ro.handled {
+		r.counts.handled.WithLabelValues(string(action)).Inc()
+	}
 	freed, freeErr := r.each(leaving, func(p *corev1.Pod) error { return r.free(ctx, p) })
 	for _, p := range freed {
 		delete(finalized, p.UID)
@@ -111,7 +114,11 @@ func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 				u.Succeeded = append(u.Succeeded, p.UID)
 			}
 		case failed || ro.end != nil && ro.end.Type == batchv1.JobFailureTarget:
-			if _, action := ro.matchFailure(p); ro.valid(p) && action != batchv1.PodFailurePolicyActionIgnore {
+			_, action := ro.matchFailure(p)
+			if action != "" {
+				ro.handled = append(ro.handled, action)
+			}
+			if ro.valid(p) && action != batchv1.PodFailurePolicyActionIgnore {
 				u.Failed = append(u.Failed, p.UID)
 			}
 		}
@@ -149,6 +156,7 @@ func (ro *round) finish() bool {
 }
 
 func (r *run) tellEnd(ro *round) {
+	r.counts.ended(ro.job, ro.end)
 	if ro.end.Type == batchv1.JobFailureTarget {
 		r.events.Eventf(ro.stored, corev1.EventTypeWarning, ro.end.Reason, "%s", ro.end.Message)
 		return
@@ -171,6 +179,7 @@ func (r *run) write(ctx context.Context, ro *round) error {
 		return nil
 	})
 	if err == nil {
+		r.counts.wrote(ro.job, &ro.stored.Status, &next.Status)
 		ro.stored = next
 	}
 	return err

@@ -5,6 +5,7 @@
 //   - Claims: which objects an owner keeps, adopts and releases.
 //   - Changed, Owner, Candidates: the owners that a change of an object wakes.
 //   - Pods, NewPod, SlowStart: creation and deletion of an owner's pods.
+//   - Failures: how long a failed pod waits for its replacement.
 //   - Hash: the name of what an owner makes of a template.
 package owned
 

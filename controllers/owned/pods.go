@@ -15,7 +15,7 @@ import (
 
 // parallel is how many requests SlowStart has in flight; upstream has as many as the
 // batch.
-const parallel = 50
+const parallel = 100
 
 // Pods creates and deletes the pods of owners, with upstream's Events about the owner.
 type Pods struct {
@@ -37,16 +37,18 @@ func NewPod(owner client.Object, ref metav1.OwnerReference, template *corev1.Pod
 	}
 }
 
-// Create stores a pod. An error because the namespace is being deleted causes no Event.
-func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
+// Create stores a pod and returns it as the API has it. An error because the namespace is
+// being deleted causes no Event.
+func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := p.Client.Create(ctx, pod)
 	switch {
 	case err == nil:
 		p.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.GetName())
+		return created.(*corev1.Pod), nil
 	case !Ending(err):
 		p.Events.Eventf(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
-	return err
+	return nil, err
 }
 
 // Delete starts the deletion of a pod. Its error may be Gone.

@@ -14,13 +14,14 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// manage makes or deletes pods, at most 500, and returns the active ones that it
-// did not delete.
+// manage makes or deletes pods, at most 500, and returns the active ones, those that it
+// made included: the status need not be written again when their events come.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
 	case diff > 0:
-		return active, r.scaleUp(ctx, rs, min(diff, burst))
+		made, err := r.scaleUp(ctx, rs, min(diff, burst))
+		return slices.Concat(active, made), err
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
 	}
@@ -29,18 +30,20 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 
 // scaleUp creates n pods, slowly at first: when creation fails for a reason that
 // all share, few requests are wasted.
-func (r *run) scaleUp(ctx context.Context, rs set, n int) error {
+func (r *run) scaleUp(ctx context.Context, rs set, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
 	r.expected.expectCreations(rs.UID, n)
-	made, err := owned.SlowStart(n, func(int) error {
-		err := r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.claims.Ref(rs.stored), &rs.Spec.Template))
+	pods := make([]*corev1.Pod, n)
+	made, err := owned.SlowStart(n, func(i int) error {
+		var err error
+		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.claims.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
 			return nil // it ends with its namespace; the expectation need not be met
 		}
 		return err
 	})
 	r.expected.created(rs.UID, n-made)
-	return err
+	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil }), err
 }
 
 // scaleDown deletes the n pods that will be missed least.

@@ -24,7 +24,6 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/owned"
-	"monopod/controllers/podstate"
 	"monopod/controllers/revisions"
 )
 
@@ -72,12 +71,13 @@ func (c *Controller) Run(ctx context.Context) error {
 			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
 		keeper: revisions.Keeper{Client: c.deps.Client, Kind: gvk, HashLabel: hashLabel},
 		pods:   owned.NewIndex[*corev1.Pod](), known: owned.NewIndex[*appsv1.ControllerRevision](),
+		failures: owned.NewFailures(c.deps.Clock),
 	}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.StatefulSets}, Keys: follow.Plain(follow.OnAny)},
+			{Selector: client.Selector{Resource: client.StatefulSets}, Keys: follow.Plain(r.onSet)},
 			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: r.onRevision},
 			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
 			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim},
@@ -89,10 +89,11 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is one Run of the controller, with what it knows.
 type run struct {
 	*Controller
-	claims owned.Claims[*corev1.Pod]
-	keeper revisions.Keeper
-	pods   *owned.Index[*corev1.Pod]
-	known  *owned.Index[*appsv1.ControllerRevision]
+	claims   owned.Claims[*corev1.Pod]
+	keeper   revisions.Keeper
+	pods     *owned.Index[*corev1.Pod]
+	known    *owned.Index[*appsv1.ControllerRevision]
+	failures *owned.Failures
 }
 
 // reconcile is one sync of a StatefulSet: its revision, one step with its pods, then its
@@ -120,7 +121,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, err
 	}
 	err = r.step(ctx, v)
-	return podstate.NextAvailable(v.pods(), set.Spec.MinReadySeconds, v.now), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
+	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
 }
 
 // look claims the pods of a StatefulSet. If there may be something to do it is decided by

@@ -86,7 +86,7 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	case rep.pod.DeletionTimestamp != nil:
 		return r.retain(ctx, v, rep) // its successor is to have the same claims
 	case podstate.Finished(rep.pod):
-		return r.delete(ctx, v, rep)
+		return r.end(ctx, v, rep)
 	}
 	if rep.pod.Status.Phase == corev1.PodPending {
 		if err := r.createClaims(ctx, v, rep); err != nil {
@@ -97,4 +97,16 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 		return err
 	}
 	return r.retain(ctx, v, rep)
+}
+
+// end deletes a pod that has finished. One that has failed waits, longer each time: its
+// node may reject the next one, too. Upstream does not wait.
+func (r *run) end(ctx context.Context, v *view, rep *replica) error {
+	if rep.pod.Status.Phase == corev1.PodFailed {
+		if wait := r.failures.Tried(owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
+			v.wait(wait)
+			return nil
+		}
+	}
+	return r.delete(ctx, v, rep)
 }

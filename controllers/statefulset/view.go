@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +26,9 @@ type view struct {
 
 	replicas  []*replica // wanted, by ordinal
 	condemned []*replica // too many, highest ordinal first
+
+	mu    sync.Mutex    // guards again: parallel steps write it
+	again time.Duration // until a failed pod may be replaced; 0: none waits
 }
 
 // replica is an ordinal of a StatefulSet.
@@ -108,6 +112,23 @@ func (v *view) available(rep *replica) bool {
 	}
 	wait, ready := podstate.AvailableIn(rep.pod, v.set.Spec.MinReadySeconds, v.now)
 	return ready && wait <= 0
+}
+
+// wait asks for another sync after d, or earlier.
+func (v *view) wait(d time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.again == 0 || d < v.again {
+		v.again = d
+	}
+}
+
+// next is how long until there is something to do; 0: until something changes.
+func (v *view) next() time.Duration {
+	if d := podstate.NextAvailable(v.pods(), v.set.Spec.MinReadySeconds, v.now); d > 0 {
+		v.wait(d)
+	}
+	return v.again
 }
 
 // settled reports whether all replicas are there, available, and of the update revision.

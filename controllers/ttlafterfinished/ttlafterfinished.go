@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,16 +28,21 @@ type Config struct {
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
+	late prometheus.Histogram
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
-func New(deps follow.Deps, cfg Config) *Controller {
+// New makes the controller and registers its metric.
+func New(deps follow.Deps, cfg Config) (*Controller, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 5
 	}
-	return &Controller{deps: deps, cfg: cfg}
+	late, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "ttl_after_finished_controller_job_deletion_duration_seconds", Help: "Time between the end of the TTL of a Job and its deletion.",
+		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
+	}))
+	return &Controller{deps: deps, cfg: cfg, late: late}, err
 }
 
 // Name implements follow.Controller.
@@ -88,6 +94,9 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
+	}
+	if err == nil {
+		c.late.Observe(c.deps.Clock.Since(at).Seconds())
 	}
 	return 0, err
 }

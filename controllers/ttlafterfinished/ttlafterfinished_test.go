@@ -39,7 +39,7 @@ func TestTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), Config{}))
+		api.Run(apitest.Must(New(api.Deps(), Config{})))
 		deleted := func(name string) bool {
 			j, ok := apitest.Get[*batchv1.Job](api, "default", name)
 			return !ok || j.DeletionTimestamp != nil
@@ -79,7 +79,7 @@ func TestMachineSlept(t *testing.T) {
 		api := apitest.New(t)
 		deps := api.Deps()
 		clock := api.Settable(&deps)
-		api.Run(New(deps, Config{}))
+		api.Run(apitest.Must(New(deps, Config{})))
 		api.Create(job("day", new(int32(24*60*60))))
 		finish(api, "day")
 		for _, step := range []struct {

@@ -118,6 +118,14 @@ func (c Clock) Set(by time.Duration) {
 	Settle(time.Second)
 }
 
+// Must returns a new controller.
+func Must[C follow.Controller](c C, err error) C {
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // Settle advances time and waits until everything due has run.
 func Settle(d time.Duration) {
 	time.Sleep(d)

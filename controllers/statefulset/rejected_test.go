@@ -1,0 +1,38 @@
+package statefulset
+
+import (
+	"monopod/controllers/internal/apitest"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A pod that its node rejects again and again is replaced less and less often, until the
+// template is another one.
+func TestRejectedPods(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(db(1))
+		rejected := 0
+		reject := func(seconds int) {
+			for range seconds {
+				apitest.Settle(time.Second)
+				if p := c.pod("db-0"); p != nil && p.Status.Phase == corev1.PodPending {
+					c.Phase(p, corev1.PodFailed, false)
+					rejected++
+				}
+			}
+		}
+		reject(3600)
+		if rejected < 10 || rejected > 16 {
+			t.Errorf("%d pods in an hour", rejected)
+		}
+		c.image("v2")
+		if rejected = 0; c.pod("db-0").Status.Phase != corev1.PodPending {
+			t.Error("the new template waits, too")
+		}
+		if reject(60); rejected < 4 {
+			t.Errorf("%d pods in the first minute of the new template", rejected)
+		}
+	})
+}
