@@ -234,6 +234,7 @@ type parts struct {
 func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	cfg := p.cfg.Controllers
 	cfg.RootCA, cfg.Kinds, cfg.ClockSet = p.Access.CA, registry.Served(p.Registry.Resources()), clockset.Watch
+	cfg.Sign, cfg.Allowed = p.Access.Sign, p.MayRequest
 	p.manager, err = controllers.New(controllers.Deps{
 		Client: p.Measured(p.agent.Usage), Clock: clock.RealClock{}, Log: p.log.Named("controllers"), Metrics: metrics}, cfg)
 	if err != nil {

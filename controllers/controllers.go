@@ -17,6 +17,7 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/bootstraptoken"
+	"monopod/controllers/certificates"
 	"monopod/controllers/clusterroleaggregation"
 	"monopod/controllers/cronjob"
 	"monopod/controllers/daemonset"
@@ -88,6 +89,12 @@ type Config struct {
 	// Services are the controllers of Services' endpoints.
 	Services Services `json:"services"`
 
+	// ClusterSigningDuration is --cluster-signing-duration; 0 means a year.
+	ClusterSigningDuration metav1.Duration `json:"clusterSigningDuration"`
+
+	// Sign and Allowed serve CertificateSigningRequests: the authority, and what users may request.
+	Sign    certificates.Sign    `json:"-"`
+	Allowed certificates.Allowed `json:"-"`
 	// RootCA is published in every namespace, PEM; empty: not published.
 	RootCA []byte `json:"-"`
 	// ClockSet sends when the clock was set or the machine has slept, until ctx ends; nil:
@@ -247,6 +254,21 @@ func controllers() []Entry {
 		{Name: bootstraptoken.Signer, Aliases: []string{"bootstrap-signer-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return bootstraptoken.NewSigner(d), nil
+			}},
+		{Name: certificates.Approving, Aliases: []string{"certificatesigningrequest-approving-controller"},
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
+				return certificates.NewApproving(d, c.Allowed), nil
+			}},
+		{Name: certificates.Signing, Aliases: []string{"certificatesigningrequest-signing-controller"},
+			Settings: func(c *Config) []Setting {
+				return []Setting{duration(&c.ClusterSigningDuration, "cluster-signing-duration", 365*24*time.Hour, "Maximum validity of the certificates that are issued for CertificateSigningRequests.")}
+			},
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
+				return certificates.NewSigning(d, c.Sign, c.ClusterSigningDuration.Duration), nil
+			}},
+		{Name: certificates.Cleaning, Aliases: []string{"certificatesigningrequest-cleaner-controller"},
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+				return certificates.NewCleaning(d), nil
 			}},
 		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

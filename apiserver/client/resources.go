@@ -48,6 +48,8 @@ var (
 	ComponentStatuses = core("componentstatuses")
 	Bindings          = core("bindings")
 
+	CertificateSigningRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
+
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -191,6 +192,18 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 // Measured returns the API with metrics.k8s.io, which usage computes, for parts of this process.
 func (a *API) Measured(usage virtual.Usage) client.Ordered {
 	return virtual.Measured(a.Registry, usage)
+}
+
+// MayRequest reports whether the user who created a CertificateSigningRequest may create a subresource of them, by
+// which requests are approved.
+func (a *API) MayRequest(ctx context.Context, by *certificatesv1.CertificateSigningRequestSpec, subresource string) (bool, error) {
+	user := auth.User{Name: by.Username, UID: by.UID, Groups: by.Groups, Extra: map[string][]string{}}
+	for key, values := range by.Extra {
+		user.Extra[key] = values
+	}
+	allowed, _, err := a.roles.Authorize(ctx, auth.Attributes{
+		User: user, Verb: "create", Group: certificatesv1.GroupName, Version: "*", Resource: client.CertificateSigningRequests.Resource, Subresource: subresource})
+	return allowed, err
 }
 
 // Roles returns the task that follows roles and bindings.

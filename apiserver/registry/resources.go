@@ -6,6 +6,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
+	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
@@ -26,6 +27,7 @@ func Resources() []Resource {
 		workload.Resources(),
 		batch.Resources(),
 		autoscaling.Resources(),
+		certificates.Resources(),
 		policy.Resources(),
 		rbac.Resources(),
 		review.Resources(),

@@ -28,6 +28,7 @@ var packages = []string{
 	"k8s.io/api/autoscaling/v1",
 	"k8s.io/api/autoscaling/v2",
 	"k8s.io/api/batch/v1",
+	"k8s.io/api/certificates/v1",
 	"k8s.io/api/coordination/v1",
 	"k8s.io/api/core/v1",
 	"k8s.io/api/discovery/v1",

@@ -113,6 +113,27 @@ func (a *Authority) Client(now time.Time, u User) (Pair, error) {
 	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
 }
 
+// Sign signs a certificate for a public key and returns it, PEM encoded. The template needs neither a serial number
+// nor a begin; its end is moved if now is before any possible time.
+func (a *Authority) Sign(now time.Time, template x509.Certificate, public any) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber, template.NotBefore, template.BasicConstraintsValid = serial, notBefore(), true
+	if now.Before(clockSet()) {
+		template.NotAfter = unsetUntil()
+	}
+	if template.NotAfter.After(notAfter()) {
+		template.NotAfter = notAfter()
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &template, a.cert, public, a.key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
 // KeepClient returns the client certificate stored at base, as Keep does; it is replaced if it is Due or was
 // signed by another authority.
 func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error) {

@@ -3,6 +3,7 @@ package entry
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -98,6 +99,11 @@ func (a *Entry) sign(next *credentials, now time.Time) error {
 		next.serving, err = parse(serving)
 	}
 	return err
+}
+
+// Sign signs a certificate by the authority whose certificates clients and this server accept.
+func (a *Entry) Sign(template x509.Certificate, public any) ([]byte, error) {
+	return a.authority.Sign(a.cfg.Clock.Now(), template, public)
 }
 
 func parse(p auth.Pair) (*tls.Certificate, error) {

@@ -25,6 +25,10 @@ func New(c client.Client, roles Roles) admission.Chain {
 		defaultStorageClass(c),
 		claimResize(c),
 		runtimeClass(c),
+		certificateRequester(),
+		certificateApproval(roles),
+		certificateSigning(roles),
+		certificateSubjectRestriction(),
 		quota.ResourceQuota(c), // last: what it lets through counts at once
 	}
 }

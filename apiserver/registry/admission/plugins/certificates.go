@@ -1,0 +1,98 @@
+package plugins
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/registry/admission"
+)
+
+// certificateRequester records who created a CertificateSigningRequest. Parts of this process name the requester
+// themselves.
+func certificateRequester() admission.Plugin {
+	return admission.Plugin{Name: "CertificateRequester", Mutate: func(ctx context.Context, r *admission.Request) error {
+		next, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+		user, known := auth.Known(ctx)
+		if !ok || !known || r.Operation != admission.Create || r.Subresource != "" {
+			return nil
+		}
+		next.Spec.Username, next.Spec.UID, next.Spec.Groups, next.Spec.Extra = user.Name, user.UID, slices.Clone(user.Groups), nil
+		for key, values := range user.Extra {
+			if next.Spec.Extra == nil {
+				next.Spec.Extra = map[string]certificatesv1.ExtraValue{}
+			}
+			next.Spec.Extra[key] = slices.Clone(values)
+		}
+		return nil
+	}}
+}
+
+// certificateApproval requires the verb approve on the signer for a write of the approval.
+func certificateApproval(roles Roles) admission.Plugin {
+	return admission.Plugin{Name: "CertificateApproval", Validate: func(ctx context.Context, r *admission.Request) error {
+		old, ok := r.Old.(*certificatesv1.CertificateSigningRequest)
+		if !ok || r.Operation != admission.Update || r.Subresource != "approval" {
+			return nil
+		}
+		return mayUse(ctx, roles, r, "approve", old.Spec.SignerName)
+	}}
+}
+
+// certificateSigning requires the verb sign on the signer for a change of the certificate or the conditions.
+func certificateSigning(roles Roles) admission.Plugin {
+	return admission.Plugin{Name: "CertificateSigning", Validate: func(ctx context.Context, r *admission.Request) error {
+		old, ok := r.Old.(*certificatesv1.CertificateSigningRequest)
+		next, also := r.Object.(*certificatesv1.CertificateSigningRequest)
+		if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" || equality.Semantic.DeepEqual(old.Status, next.Status) {
+			return nil
+		}
+		return mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+	}}
+}
+
+// mayUse requires a verb on a signer, or on all signers of its domain.
+func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer string) error {
+	user, ok := auth.Known(ctx)
+	if roles == nil || !ok || slices.Contains(user.Groups, auth.Masters) {
+		return nil
+	}
+	domain, _, _ := strings.Cut(signer, "/")
+	for _, name := range []string{signer, domain + "/*"} {
+		allowed, _, err := roles.Authorize(ctx, auth.Attributes{User: user, Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name})
+		if allowed || err != nil {
+			return err
+		}
+	}
+	return r.Forbid(fmt.Errorf("user not permitted to %s requests with signerName %q", verb, signer))
+}
+
+// certificateSubjectRestriction refuses requests for clients in the group that may do everything.
+func certificateSubjectRestriction() admission.Plugin {
+	return admission.Plugin{Name: "CertificateSubjectRestriction", Validate: func(_ context.Context, r *admission.Request) error {
+		next, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+		if !ok || r.Operation != admission.Create || next.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+			return nil
+		}
+		block, _ := pem.Decode(next.Spec.Request)
+		if block == nil {
+			return r.Forbid(errors.New("failed to parse CSR"))
+		}
+		parsed, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			return r.Forbid(fmt.Errorf("failed to parse CSR: %w", err))
+		}
+		if slices.Contains(parsed.Subject.Organization, auth.Masters) {
+			return r.Forbid(fmt.Errorf("use of %s signer with %s group is not allowed", certificatesv1.KubeAPIServerClientSignerName, auth.Masters))
+		}
+		return nil
+	}}
+}

@@ -1,0 +1,174 @@
+// Package certificates contains the kind CertificateSigningRequest.
+package certificates
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
+)
+
+// request is the short name of the kind's type.
+type request = certificatesv1.CertificateSigningRequest
+
+// Resources are the kinds of this package, in the order discovery lists them.
+func Resources() []kind.Resource {
+	return []kind.Resource{{
+		GVR:          client.CertificateSigningRequests,
+		Kind:         "CertificateSigningRequest",
+		Controller:   "csrsigning",
+		ShortNames:   []string{"csr"},
+		Subresources: parts(),
+		New:          func() kind.Object { return new(request) },
+		Prepare:      prepare,
+		Validate:     validate,
+		Fields: func(obj kind.Object) fields.Set {
+			return fields.Set{"spec.signerName": obj.(*request).Spec.SignerName}
+		},
+		Columns: columns(),
+	}}
+}
+
+// parts are the subresources. Neither reaches the spec.
+func parts() []kind.Subresource {
+	status := kind.Parts("status")[0]
+	approval := status
+	approval.Name, approval.Merge, status.Merge = "approval", mergeApproval, mergeStatus
+	return []kind.Subresource{approval, status}
+}
+
+func columns() []table.Column {
+	return []table.Column{
+		table.Name(),
+		table.Age(),
+		table.Text("SignerName", "The signer that issues the certificate.", func(r *request) string { return r.Spec.SignerName }),
+		table.Text("Requestor", "The user who created the request.", func(r *request) string { return r.Spec.Username }),
+		table.Text("RequestedDuration", "The requested validity of the certificate.", requestedDuration),
+		table.Text("Condition", "Whether the request is approved and the certificate issued.", condition),
+	}
+}
+
+func requestedDuration(r *request) string {
+	if r.Spec.ExpirationSeconds == nil {
+		return table.None
+	}
+	return duration.HumanDuration(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
+}
+
+func condition(r *request) string {
+	text := "Pending"
+	switch {
+	case has(r, certificatesv1.CertificateDenied):
+		text = "Denied"
+	case has(r, certificatesv1.CertificateApproved):
+		text = "Approved"
+	}
+	if has(r, certificatesv1.CertificateFailed) {
+		text += ",Failed"
+	}
+	if len(r.Status.Certificate) > 0 {
+		text += ",Issued"
+	}
+	return text
+}
+
+func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+	for i := range r.Status.Conditions {
+		if r.Status.Conditions[i].Type == t {
+			return &r.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func has(r *request, t certificatesv1.RequestConditionType) bool { return find(r, t) != nil }
+
+// prepare keeps the spec after the creation, and the status in writes of the object itself.
+func prepare(next, cur kind.Object, subresource string) {
+	r := next.(*request)
+	if cur == nil {
+		r.Status = certificatesv1.CertificateSigningRequestStatus{}
+		return
+	}
+	old := cur.(*request).DeepCopy()
+	r.Spec = old.Spec
+	if subresource == "" {
+		r.Status = old.Status
+	}
+}
+
+// mergeApproval keeps everything but the conditions.
+func mergeApproval(next, cur kind.Object, now metav1.Time) error {
+	r, old := next.(*request), cur.(*request).DeepCopy()
+	conditions := r.Status.Conditions
+	r.Spec, r.Status = old.Spec, old.Status
+	r.Status.Conditions = stamped(conditions, old, now)
+	return nil
+}
+
+// mergeStatus keeps the spec, and the conditions that only approval may change.
+func mergeStatus(next, cur kind.Object, now metav1.Time) error {
+	r, old := next.(*request), cur.(*request).DeepCopy()
+	r.Spec = old.Spec
+	kept := make([]certificatesv1.CertificateSigningRequestCondition, 0, len(r.Status.Conditions))
+	for _, c := range r.Status.Conditions {
+		if !decision(c.Type) {
+			kept = append(kept, c)
+		}
+	}
+	for _, c := range old.Status.Conditions {
+		if decision(c.Type) {
+			kept = append(kept, c)
+		}
+	}
+	r.Status.Conditions = stamped(kept, old, now)
+	return nil
+}
+
+func decision(t certificatesv1.RequestConditionType) bool {
+	return t == certificatesv1.CertificateApproved || t == certificatesv1.CertificateDenied
+}
+
+// stamped sets the times that the client left out.
+func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old *request, now metav1.Time) []certificatesv1.CertificateSigningRequestCondition {
+	for i := range conditions {
+		c := &conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.LastTransitionTime = now
+		if was := find(old, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	return conditions
+}
+
+// parse returns the request in a PEM block.
+func parse(text []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("invalid signature: %w", err)
+	}
+	return r, nil
+}

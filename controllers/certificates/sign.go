@@ -1,0 +1,162 @@
+package certificates
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+)
+
+// Sign signs a certificate for a public key, and returns it PEM encoded.
+type Sign func(template x509.Certificate, public any) ([]byte, error)
+
+// emailsRefused is upstream's text.
+const emailsRefused = "Email subjectAltNames are not allowed"
+
+// minDuration is the shortest validity.
+const minDuration = 10 * time.Minute
+
+// NewSigning returns the controller that issues certificates, valid for duration at most; 0: upstream's year.
+func NewSigning(deps follow.Deps, sign Sign, duration time.Duration) *Controller {
+	duration = cmp.Or(duration, 365*24*time.Hour)
+	c := &Controller{deps: deps, name: Signing}
+	c.work = func(ctx context.Context, r *request) (time.Duration, error) { return 0, c.sign(ctx, r, sign, duration) }
+	return c
+}
+
+// signers are the checks of each signer.
+func signers() map[string]func(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
+	return map[string]func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error{
+		certificatesv1.KubeAPIServerClientSignerName:        apiClient,
+		certificatesv1.KubeAPIServerClientKubeletSignerName: kubeletClient,
+		certificatesv1.KubeletServingSignerName:             kubeletServing,
+	}
+}
+
+func (c *Controller) sign(ctx context.Context, r *request, sign Sign, longest time.Duration) error {
+	check, ours := signers()[r.Spec.SignerName]
+	if !ours || len(r.Status.Certificate) > 0 || find(r, certificatesv1.CertificateApproved) == nil ||
+		find(r, certificatesv1.CertificateDenied) != nil || find(r, certificatesv1.CertificateFailed) != nil {
+		return nil
+	}
+	x, err := parse(r)
+	if err == nil {
+		err = check(x, r.Spec.Usages)
+	}
+	if err != nil {
+		return c.add(ctx, r, "status", certificatesv1.CertificateFailed, "SignerValidationFailure", err.Error())
+	}
+	issued, err := sign(template(x, r.Spec.Usages, c.deps.Clock.Now().Add(validity(r, longest))), x.PublicKey)
+	if err != nil {
+		return fmt.Errorf("sign %s: %w", r.Name, err)
+	}
+	_, err = client.Update(ctx, c.deps.Client, r, "status", func(cur *request) error {
+		cur.UID, cur.ResourceVersion, cur.Status.Certificate = r.UID, r.ResourceVersion, issued
+		return nil
+	})
+	return err
+}
+
+// validity is how long the certificate is valid: as requested, between 10 minutes and longest.
+func validity(r *request, longest time.Duration) time.Duration {
+	if r.Spec.ExpirationSeconds == nil {
+		return longest
+	}
+	return min(max(time.Duration(*r.Spec.ExpirationSeconds)*time.Second, minDuration), longest)
+}
+
+// template is the certificate that was requested.
+func template(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage, until time.Time) x509.Certificate {
+	t := x509.Certificate{
+		RawSubject: x.RawSubject, Subject: x.Subject, NotAfter: until,
+		DNSNames: x.DNSNames, IPAddresses: x.IPAddresses, EmailAddresses: x.EmailAddresses, URIs: x.URIs,
+	}
+	for _, u := range usages {
+		switch u { // only those that a signer accepts
+		case certificatesv1.UsageDigitalSignature:
+			t.KeyUsage |= x509.KeyUsageDigitalSignature
+		case certificatesv1.UsageKeyEncipherment:
+			t.KeyUsage |= x509.KeyUsageKeyEncipherment
+		case certificatesv1.UsageClientAuth:
+			t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		case certificatesv1.UsageServerAuth:
+			t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		}
+	}
+	return t
+}
+
+// apiClient checks a request for a client of the API server.
+func apiClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
+	for _, u := range usages {
+		switch u {
+		case certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageClientAuth:
+		default:
+			return fmt.Errorf("invalid usage for client certificate: %s", u)
+		}
+	}
+	if !slices.Contains(usages, certificatesv1.UsageClientAuth) {
+		return fmt.Errorf("missing required usage for client certificate: %s", certificatesv1.UsageClientAuth)
+	}
+	return nil
+}
+
+// kubeletClient checks a request for a node as a client of the API server.
+func kubeletClient(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
+	if err := ofNodes(x); err != nil {
+		return err
+	}
+	switch {
+	case len(x.DNSNames) > 0:
+		return errors.New("DNS subjectAltNames are not allowed")
+	case len(x.IPAddresses) > 0:
+		return errors.New("IP subjectAltNames are not allowed")
+	}
+	return exactly(usages, certificatesv1.UsageClientAuth)
+}
+
+// kubeletServing checks a request for a node as a server.
+func kubeletServing(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
+	if err := ofNodes(x); err != nil {
+		return err
+	}
+	if len(x.DNSNames)+len(x.IPAddresses) == 0 {
+		return errors.New("DNS or IP subjectAltName is required")
+	}
+	return exactly(usages, certificatesv1.UsageServerAuth)
+}
+
+// ofNodes checks what both certificates of nodes have in common.
+func ofNodes(x *x509.CertificateRequest) error {
+	switch {
+	case !slices.Equal(x.Subject.Organization, []string{"system:nodes"}):
+		return errors.New("subject organization is not system:nodes")
+	case !strings.HasPrefix(x.Subject.CommonName, "system:node:"):
+		return errors.New("subject common name does not begin with system:node: ")
+	case len(x.EmailAddresses) > 0:
+		return errors.New(emailsRefused)
+	case len(x.URIs) > 0:
+		return errors.New("URI subjectAltNames are not allowed")
+	}
+	return nil
+}
+
+// exactly requires digital signature and the usage; key encipherment is optional.
+func exactly(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
+	required := []certificatesv1.KeyUsage{usage, certificatesv1.UsageDigitalSignature}
+	has := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
+	slices.Sort(required)
+	if slices.Sort(has); !slices.Equal(has, required) {
+		return fmt.Errorf("usages did not match %v", required)
+	}
+	return nil
+}
