@@ -64,7 +64,7 @@ func All() []Rule {
 		{Name: "NodeVolumeLimits", Filter: volumeLimits, Wakes: cluster.PodGone | cluster.CSINodes | cluster.Claims | cluster.Volumes},
 		{Name: "VolumeBinding", Before: unusableClaims, Filter: volumes,
 			Wakes: cluster.AnyNode | cluster.NodeRemoved | cluster.Claims | cluster.Volumes | cluster.Classes, Hint: ownClaim},
-		{Name: "VolumeZone", Filter: volumeZone, Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.Claims | cluster.Volumes, Hint: ownClaim},
+		{Name: "VolumeZone", Filter: volumeZone, Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.Claims | cluster.Volumes},
 		{Name: "PodTopologySpread", Filter: spread, Wakes: cluster.AnyNode | cluster.NodeRemoved | cluster.PodPlaced | cluster.PodGone, Hint: spreadChanged,
 			Weight: 2, Prepare: prepareSpread, Score: spreadScore, Normalize: normalizeSpread},
 		{Name: "InterPodAffinity", Filter: interPod,

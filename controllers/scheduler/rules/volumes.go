@@ -123,9 +123,17 @@ func claimFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	return slices.Contains(p.Claims, ch.Name)
 }
 
-// ownClaim reports whether a change of a claim is one of the pod's; other changes may always help.
-func ownClaim(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	return ch.What&cluster.Claims == 0 || slices.Contains(p.Claims, ch.Name)
+// ownClaim reports whether a change of a claim is one of the pod's. Other changes do not help while the claims cannot
+// be used on any node, those of a node not while they cannot be used there.
+func ownClaim(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
+	c := NewCycle(all, p)
+	switch {
+	case ch.What&cluster.Claims != 0:
+		return slices.Contains(p.Claims, ch.Name)
+	case ch.Node != nil:
+		return !c.VolumesFit(ch.Node).Refused()
+	}
+	return !c.volumeState().all.Refused()
 }
 
 // volumes checks whether the volumes of bound claims are usable on the node, and the others can be bound there.
