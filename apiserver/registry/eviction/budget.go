@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxDisrupted is how many evicted pods may wait for the budget's controller
-	// (upstream: MaxDisruptedPodSize).
+	// maxDisrupted is how many evicted pods may wait for the disruption controller (upstream:
+	// MaxDisruptedPodSize).
 	maxDisrupted = 2000
-	// budgetRetry is when to ask again about a budget that its controller has not
-	// seen yet, in seconds.
+	// budgetRetry is the Retry-After in seconds for a budget that the disruption controller has
+	// not seen yet.
 	budgetRetry = 10
 )
 
-// spend takes one disruption from the budget that guards the pod. unguarded says
-// that there is one, but it lets a pod go that is not ready anyway.
+// spend takes one disruption from the budget of the pod. unguarded: the budget exists, but allows
+// the eviction of a pod that is not ready.
 func (e *evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
 	budgets, err := e.budgetsOf(ctx, victim)
 	switch {
@@ -52,7 +52,7 @@ func budgetRef(b *policyv1.PodDisruptionBudget) client.Ref {
 	return client.Ref{Resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Namespace: b.Namespace, Name: b.Name}
 }
 
-// budgetsOf are the budgets whose selectors pick the pod.
+// budgetsOf returns the budgets whose selectors match the pod.
 func (e *evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
 	resource := budgetRef(&policyv1.PodDisruptionBudget{}).Resource
 	if !e.Serves(resource) || len(victim.Labels) == 0 {
@@ -66,14 +66,15 @@ func (e *evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv
 	for _, obj := range all {
 		b := obj.(*policyv1.PodDisruptionBudget)
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(victim.Labels)) { // one that is wrong picks nothing
+		if err == nil && selector.Matches(labels.Set(victim.Labels)) { // an invalid one matches nothing
 			out = append(out, b)
 		}
 	}
 	return out, nil
 }
 
-// lets says whether the budget gives a pod that is not ready away for nothing.
+// lets reports whether the budget allows the eviction of a pod that is not ready without a
+// disruption.
 func lets(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 	if pod.Ready(victim) {
 		return false
@@ -84,7 +85,7 @@ func lets(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
 }
 
-// take notes one disruption in the budget, or says why there is none left.
+// take records one disruption in the budget, or returns the reason why none is allowed.
 func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	s := &b.Status
 	switch {
@@ -111,7 +112,7 @@ func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	return nil
 }
 
-// whyNone explains a budget that is used up.
+// whyNone returns the reason why a budget allows no disruption.
 func whyNone(b *policyv1.PodDisruptionBudget) string {
 	failed := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	if failed != nil && failed.Status == metav1.ConditionFalse && failed.Reason == policyv1.SyncFailedReason {
@@ -120,7 +121,7 @@ func whyNone(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
-// tooMany is the 429 that drains wait after.
+// tooMany returns the 429 after which drains retry.
 func tooMany(seconds int, why string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})

@@ -1,5 +1,5 @@
-// Package eviction is what happens to an Eviction that is posted below a pod: the
-// pod is deleted, if its disruption budget allows that.
+// Package eviction implements the pods' subresource eviction: the pod is deleted if its disruption
+// budget allows it.
 package eviction
 
 import (
@@ -18,7 +18,7 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// Subresource is the one that Evictions are posted to.
+// Subresource returns the subresource to which Evictions are posted.
 func Subresource() kind.Subresource {
 	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"), func() kind.Object { return new(policyv1.Eviction) })
 	sub.Update = func(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
@@ -30,8 +30,8 @@ func Subresource() kind.Subresource {
 // evictor deletes pods as their disruption budgets allow.
 type evictor struct{ kind.Registry }
 
-// update is the creation of an Eviction below a pod: change gets an empty
-// one, and what it returns comes back when the pod is on its way out.
+// update implements Subresource.Update: change gets an empty Eviction, and update returns its
+// result once the pod is being deleted.
 func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
 	empty := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
@@ -55,8 +55,8 @@ func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Chan
 	return eviction, e.evict(ctx, ref.Sub(""), eviction, opts)
 }
 
-// options are how the pod is to be deleted. A dry run may be asked for in
-// the request, in the eviction, or in both.
+// options returns the options of the deletion. The request, the eviction or both may ask for a dry
+// run.
 func (e *evictor) options(ctx context.Context, eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
 	var opts metav1.DeleteOptions
 	if eviction.DeleteOptions != nil {
@@ -72,15 +72,14 @@ func (e *evictor) options(ctx context.Context, eviction *policyv1.Eviction) (con
 	return ctx, opts, nil
 }
 
-// errAgain: what the decision was made on has changed.
+// errAgain: the state on which the decision was based has changed.
 var errAgain = errors.New("the pod has changed")
 
-// evictionTries is how often a lost race is tried again (upstream:
-// EvictionsRetry).
+// evictionTries is how often a lost race is retried (upstream: EvictionsRetry).
 const evictionTries = 20
 
-// evict deletes the pod if its disruption budget allows that, and says in its
-// status why it goes.
+// evict deletes the pod if its disruption budget allows it, and sets the condition
+// DisruptionTarget.
 func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
 	for try := 1; ; try++ {
 		err := e.evictOnce(ctx, ref, eviction, opts)
@@ -116,8 +115,8 @@ func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 	return e.disrupt(ctx, ref, victim, opts, guarded)
 }
 
-// disrupt writes into the pod's status why it goes, and deletes it. A pod that no
-// budget guarded because it was not ready must still be as it was.
+// disrupt sets the pod's condition DisruptionTarget, and deletes the pod. A pod that no budget
+// guarded because it was not ready must not have changed.
 func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions, unguarded bool) error {
 	told, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != victim.UID {

@@ -14,22 +14,21 @@ import (
 )
 
 const (
-	// clientSide is the manager of what kubectl applied on the client's side
-	// (upstream: kubectl's FieldManagerClientSideApply).
+	// clientSide is the manager of fields that kubectl applied client-side (upstream: kubectl's
+	// FieldManagerClientSideApply).
 	clientSide = "kubectl-client-side-apply"
-	// beforeFirst is the manager of all else that an untracked object holds
-	// (upstream: skipNonAppliedManager).
+	// beforeFirst is the manager of all other fields of an untracked object (upstream:
+	// skipNonAppliedManager).
 	beforeFirst = "before-first-apply"
-	// opening makes a field manager track an object; it is taken out again.
+	// opening is a temporary entry with which a field manager starts to track an object.
 	opening = "opening"
 )
 
-// begin gives an untracked object that kubectl applied on the client's side its
-// first managers: what was applied so and still stands is kubectl's, all else is
-// nobody's in particular. kubectl takes over its own fields at its first
-// server-side apply and drops those that are not in the manifest; what
-// controllers, admission or kubectl scale have set since must not be among them.
-// Without that annotation cur stays as it is.
+// begin adds the first managers to an untracked object that kubectl applied client-side: kubectl
+// manages the fields that still have the applied values, beforeFirst the others. At its first
+// server-side apply kubectl takes over its own fields and removes those that are not in the
+// manifest; fields that controllers, admission or kubectl scale have set must not be among them.
+// Without the annotation of kubectl cur does not change.
 func begin(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Object, error) {
 	applied := t.lastApplied(cur)
 	if len(cur.GetManagedFields()) > 0 || applied == nil {
@@ -50,9 +49,8 @@ func begin(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Objec
 	return next, nil
 }
 
-// lastApplied is the object as kubectl last applied it on the client's side, with
-// its defaults, or nil: it was not, or as another version, or what is noted about
-// it cannot be read.
+// lastApplied returns the object of the last client-side apply, with defaults; nil: there is none
+// in this version, or the annotation is invalid.
 func (t Target) lastApplied(cur kind.Object) kind.Object {
 	text := cur.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
 	if text == "" || t.Subresource != "" || quantity.CheckJSON([]byte(text), t.Resource.New()) != nil {
@@ -79,7 +77,7 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 	return obj
 }
 
-// openingEntry is a manager of a field that no object has.
+// openingEntry manages a field that no object has.
 func openingEntry(t Target) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{
 		Manager: opening, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.kind().GroupVersion().String(),

@@ -1,14 +1,13 @@
-// Package managed keeps metadata.managedFields: who set which field of an
-// object. Server-side apply merges by them and finds conflicts in them.
+// Package managed maintains metadata.managedFields: the managers of an object's fields.
+// Server-side apply merges by them and detects conflicts in them.
 //
-// An object is tracked from its first apply on. Until then its managedFields are
-// empty, writes cost nothing more, and what it holds belongs to nobody; the first
-// apply gives that to the manager "before-first-apply" (upstream's
-// skipNonAppliedManager, which an API server uses for objects older than the
-// feature), but what kubectl applied on the client's side to kubectl. From then on
-// every write is noted.
+// An object is tracked from its first apply on. Before, its managedFields are empty and writes
+// cost nothing more. The first apply assigns the existing fields to the manager
+// "before-first-apply" (upstream's skipNonAppliedManager, which an API server uses for objects
+// older than the feature), or to kubectl if kubectl applied them client-side. After that every
+// write is recorded.
 //
-// The schemas that merging goes by are in memory while they are used.
+// The schemas for merging are in memory while they are in use.
 package managed
 
 import (
@@ -30,21 +29,21 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// idle is how long the schemas stay in memory after the last use: 0.6 MB that
-// take 40 ms to make. GitOps tools apply again every three minutes.
+// idle is how long the schemas stay in memory after the last use: 0.6 MB that take 40 ms to build.
+// GitOps tools apply every three minutes.
 const idle = 5 * time.Minute
 
-// Fields tracks fields. It is safe for concurrent use.
+// Fields tracks managed fields. It is safe for concurrent use.
 type Fields struct {
 	types *kept.Value[managedfields.TypeConverter]
 }
 
-// New returns Fields that know Kubernetes' own types.
+// New returns Fields with the schemas of Kubernetes' own types.
 func New(clock clock.WithDelayedExecution) *Fields {
 	return &Fields{types: kept.New(clock, idle, newTypes)}
 }
 
-// newTypes are the schemas by which objects merge.
+// newTypes builds the schemas by which objects merge.
 func newTypes() (managedfields.TypeConverter, error) {
 	set, err := definitions.Read()
 	if err != nil {
@@ -60,10 +59,10 @@ func newTypes() (managedfields.TypeConverter, error) {
 	return managedfields.NewTypeConverter(schemas, false)
 }
 
-// Held says whether the schemas are in memory.
+// Held reports whether the schemas are in memory.
 func (f *Fields) Held() bool { return f.types.Held() }
 
-// manager does the work for writes to a part of an object.
+// manager returns the field manager for a target.
 func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 	types, err := f.types.Get()
 	if err != nil {
@@ -74,15 +73,15 @@ func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource, t.reset())
 }
 
-// Tracked says whether a write of next over cur has to be noted: the object is
-// tracked, or the client wants it to be. cur is nil for a creation.
+// Tracked reports whether a write of next over cur must be recorded: the object is tracked, or the
+// client sent managedFields. cur is nil for a creation.
 func Tracked(next, cur kind.Object) bool {
 	return len(next.GetManagedFields()) > 0 || cur != nil && len(cur.GetManagedFields()) > 0
 }
 
-// Update notes that manager wrote next over cur, which is nil for a creation. It
-// changes next's managedFields and nothing else. next must have its defaults:
-// they are the writer's. When it fails, next has cur's managedFields.
+// Update records that manager wrote next over cur, which is nil for a creation. It changes only
+// next's managedFields. next must have its defaults, which the writer then owns. If it fails, next
+// has cur's managedFields.
 func (f *Fields) Update(t Target, next, cur kind.Object, manager string) error {
 	if !Tracked(next, cur) {
 		return nil
@@ -101,9 +100,8 @@ func (f *Fields) Update(t Target, next, cur kind.Object, manager string) error {
 	return err
 }
 
-// Apply returns cur with patch applied by manager; cur is nil when there is no
-// object yet. Fields that others own and the patch sets to something else are a
-// conflict, 409, unless force takes them.
+// Apply returns cur with patch applied by manager; cur is nil for a creation. It returns a
+// conflict (409) if the patch changes fields of other managers, unless force takes them over.
 func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructured, manager string, force bool) (kind.Object, error) {
 	if cur == nil {
 		cur = t.empty()
@@ -126,8 +124,8 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	return obj, nil
 }
 
-// applyError lets API errors through; others are about a patch that does not fit
-// the kind's schema (upstream answers those with 500).
+// applyError returns API errors as they are. Other errors are about patches that do not match
+// the kind's schema: they become 400 (upstream: 500).
 func applyError(err error) error {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
@@ -136,9 +134,8 @@ func applyError(err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// KeepTimes undoes what a write that changed nothing else did to managedFields:
-// new times are no reason to store an object (upstream:
-// IgnoreManagedFieldsTimestampsTransformer).
+// KeepTimes restores the times in managedFields if a write changed nothing else: new times alone
+// are not stored (upstream: IgnoreManagedFieldsTimestampsTransformer).
 func KeepTimes(next, cur kind.Object) {
 	now, before := next.GetManagedFields(), cur.GetManagedFields()
 	if len(now) == 0 || !sameButTimes(now, before) {

@@ -9,15 +9,15 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// scaleHandler carries managedFields between an object and its Scale: of the
-// object's only the number of replicas is seen there.
+// scaleHandler converts managedFields between an object and its Scale, which shows only the
+// object's number of replicas.
 func scaleHandler(res *kind.Resource, obj kind.Object) *managedfields.ScaleHandler {
 	gv := res.GVR.GroupVersion()
 	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, managedfields.ResourcePathMappings{
 		gv.String(): fieldpath.MakePathOrDie("spec", "replicas")})
 }
 
-// ScaleOf is the object's Scale with what of managedFields it can show.
+// ScaleOf returns the object's Scale with the managedFields that apply to it.
 func ScaleOf(res *kind.Resource, as *kind.Scale, obj kind.Object) (*autoscalingv1.Scale, error) {
 	scale := as.Of(obj)
 	if len(obj.GetManagedFields()) == 0 {
@@ -28,7 +28,7 @@ func ScaleOf(res *kind.Resource, as *kind.Scale, obj kind.Object) (*autoscalingv
 	return scale, err
 }
 
-// FromScale are the object's managedFields after a write to its Scale.
+// FromScale returns the object's managedFields after a write to its Scale.
 func FromScale(res *kind.Resource, obj kind.Object, scale *autoscalingv1.Scale) ([]metav1.ManagedFieldsEntry, error) {
 	if len(obj.GetManagedFields()) == 0 && len(scale.ManagedFields) == 0 {
 		return nil, nil

@@ -12,16 +12,15 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Target is what a write is about.
+// Target identifies the kind and the part of an object that a write changes.
 type Target struct {
 	Resource    *kind.Resource
 	Subresource string
-	// Views are the other faces of the stored resource: managedFields may speak of
-	// their fields.
+	// Views are the views of the stored resource, whose fields managedFields may name.
 	Views []*kind.Resource
 }
 
-// kind is that of the objects written.
+// kind returns the kind of the written objects.
 func (t Target) kind() schema.GroupVersionKind {
 	if t.scales() {
 		return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
@@ -29,13 +28,13 @@ func (t Target) kind() schema.GroupVersionKind {
 	return t.Resource.GVK()
 }
 
-// scales says that the objects written are Scales.
+// scales reports whether the written objects are Scales.
 func (t Target) scales() bool {
 	sub := t.Resource.Subresource(t.Subresource)
 	return sub != nil && sub.Scale != nil
 }
 
-// empty is an object without anything.
+// empty returns an empty object.
 func (t Target) empty() kind.Object {
 	var obj kind.Object = &autoscalingv1.Scale{}
 	if !t.scales() {
@@ -45,8 +44,8 @@ func (t Target) empty() kind.Object {
 	return obj
 }
 
-// reset are the fields that such a write does not reach, so that nobody owns them
-// by it (upstream: each strategy's GetResetFields).
+// reset returns the fields that the write ignores, so that its manager does not own them
+// (upstream: each strategy's GetResetFields).
 func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	version := fieldpath.APIVersion(t.kind().GroupVersion().String())
 	filter := func(f fieldpath.Filter) map[fieldpath.APIVersion]fieldpath.Filter {
@@ -61,9 +60,8 @@ func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	return nil
 }
 
-// forms turns objects of the target into one another: those of the stored
-// resource and of its views, typed or not. It is what a runtime.Scheme is to
-// upstream's field manager.
+// forms converts objects of the target between the stored resource and its views, typed and
+// untyped. Upstream's field manager uses it in place of a runtime.Scheme.
 type forms struct{ target Target }
 
 var (
@@ -74,7 +72,7 @@ var (
 
 func (t Target) forms() forms { return forms{t} }
 
-// of finds the resource whose objects have that kind.
+// of returns the resource of a kind.
 func (f forms) of(gvk schema.GroupVersionKind) *kind.Resource {
 	for _, res := range append([]*kind.Resource{f.target.Resource}, f.target.Views...) {
 		if res.GVK() == gvk {
@@ -98,7 +96,7 @@ func (f forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Default implements runtime.ObjectDefaulter: the registry does it.
+// Default implements runtime.ObjectDefaulter. It does nothing: the registry sets the defaults.
 func (f forms) Default(runtime.Object) {}
 
 // ConvertToVersion implements runtime.ObjectConvertor.
@@ -119,7 +117,7 @@ func (f forms) ConvertToVersion(in runtime.Object, to runtime.GroupVersioner) (r
 	return nil, runtime.NewNotRegisteredErrForTarget("managed", nil, to)
 }
 
-// typed is an object that may be a map.
+// typed returns an object that may be a map as its Go type.
 func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -138,7 +136,7 @@ func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Objec
 	return obj.(kind.Object), err
 }
 
-// convert goes through the form that is stored.
+// convert converts through the stored version.
 func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
 	if from == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("managed", obj.GetObjectKind().GroupVersionKind())
@@ -153,11 +151,10 @@ func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object
 	return obj, nil
 }
 
-// Convert implements runtime.ObjectConvertor; field managers do not use it.
+// Convert implements runtime.ObjectConvertor; field managers do not call it.
 func (f forms) Convert(in, _, _ any) error { return fmt.Errorf("%T cannot be converted", in) }
 
-// ConvertFieldLabel implements runtime.ObjectConvertor; field managers do not
-// use it.
+// ConvertFieldLabel implements runtime.ObjectConvertor; field managers do not call it.
 func (f forms) ConvertFieldLabel(gvk schema.GroupVersionKind, _, _ string) (string, string, error) {
 	return "", "", runtime.NewNotRegisteredErrForKind("managed", gvk)
 }

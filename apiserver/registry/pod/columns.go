@@ -10,8 +10,8 @@ import (
 	"monopod/apiserver/registry/pod/podspec"
 )
 
-// podNodeLost is the reason upstream's node lifecycle controller gives pods of a
-// node that no longer answers.
+// podNodeLost is the reason that upstream's node lifecycle controller sets in pods of a node that
+// does not respond.
 const podNodeLost = "NodeLost"
 
 func podColumns() []table.Column {
@@ -59,16 +59,16 @@ func podConditionTrue(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// podSummary is a pod in four figures, those of kubectl get.
+// podSummary is what kubectl get shows of a pod.
 type podSummary struct {
 	reason       string
-	ready, total int // of the containers that keep running: main ones and sidecars
+	ready, total int // of the containers that keep running: main containers and sidecars
 	restarts     int
-	last         time.Time // of the last restart
+	last         time.Time // time of the last restart
 }
 
-// summarizePod reads the status as upstream's printer does: init containers
-// first, and only when they are through, the main ones.
+// summarizePod reads the status as upstream's printer does: init containers first, and main
+// containers once those are done.
 func summarizePod(pod *corev1.Pod) podSummary {
 	s := podSummary{reason: podReason(pod), total: len(pod.Spec.Containers)}
 	sidecars := map[string]bool{}
@@ -100,8 +100,8 @@ func podReason(pod *corev1.Pod) string {
 	return reason
 }
 
-// addInit adds the init containers up to the first that is not through, and
-// says whether there is one.
+// addInit adds the init containers up to the first that is not done, and reports whether there is
+// one.
 func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
@@ -121,7 +121,7 @@ func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	return false
 }
 
-// initReason says what an init container is stuck in, or which one it is.
+// initReason returns the reason why an init container is not done, or its number.
 func initReason(c *corev1.ContainerStatus, i, of int) string {
 	switch w, t := c.State.Waiting, c.State.Terminated; {
 	case t != nil:
@@ -132,7 +132,7 @@ func initReason(c *corev1.ContainerStatus, i, of int) string {
 	return fmt.Sprintf("%d/%d", i, of)
 }
 
-// endReason says how a container ended.
+// endReason returns the reason why a container ended.
 func endReason(t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
@@ -143,7 +143,8 @@ func endReason(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// forgetInit leaves only sidecars in the restarts, once the main containers run.
+// forgetInit drops the restarts of all init containers except sidecars, once the main containers
+// run.
 func (s *podSummary) forgetInit(pod *corev1.Pod, sidecars map[string]bool) {
 	s.restarts, s.last = 0, time.Time{}
 	for i := range pod.Status.InitContainerStatuses {
@@ -153,7 +154,7 @@ func (s *podSummary) forgetInit(pod *corev1.Pod, sidecars map[string]bool) {
 	}
 }
 
-// addMain adds the main containers; the first one in trouble has the last word.
+// addMain adds the main containers; the first one that does not run decides the reason.
 func (s *podSummary) addMain(pod *corev1.Pod) {
 	running := false
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -184,7 +185,7 @@ func (s *podSummary) restarted(c *corev1.ContainerStatus) {
 	}
 }
 
-// endIfDeleting shows a pod on its way out, unless it is done already.
+// endIfDeleting sets the reason Terminating of a pod that is being deleted and has not ended.
 func (s *podSummary) endIfDeleting(pod *corev1.Pod) {
 	switch {
 	case pod.DeletionTimestamp == nil:

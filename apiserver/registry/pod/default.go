@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// podSpecDefault fills in what upstream's SetDefaults_* do for a pod spec, in a
-// pod and in a template alike.
+// podSpecDefault sets the defaults of a pod spec, in a pod or a template (upstream:
+// SetDefaults_*).
 func podSpecDefault(spec *corev1.PodSpec) {
 	kind.SetIfZero(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	kind.SetIfZero(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -36,8 +36,8 @@ func podSpecDefault(spec *corev1.PodSpec) {
 	}
 }
 
-// podDefault adds to podSpecDefault what only real pods get: the rest of
-// upstream's SetDefaults_Pod. What depends on other objects is admission's.
+// podDefault sets the defaults that only pods have, besides those of podSpecDefault (upstream:
+// SetDefaults_Pod). Admission sets those that depend on other objects.
 func podDefault(obj kind.Object) {
 	pod := obj.(*corev1.Pod)
 	podSpecDefault(&pod.Spec)
@@ -51,7 +51,7 @@ func podDefault(obj kind.Object) {
 	kind.SetIfZero(&pod.Status.QOSClass, podQOS(&pod.Spec))
 }
 
-// requestsFromLimits are the requests, with the limit where there is none.
+// requestsFromLimits returns the requests, with the limit for a missing one.
 func requestsFromLimits(r corev1.ResourceRequirements) corev1.ResourceList {
 	if len(r.Limits) == 0 {
 		return r.Requests
@@ -118,7 +118,7 @@ func httpGetDefault(get *corev1.HTTPGetAction) {
 	kind.SetIfZero(&get.Scheme, corev1.URISchemeHTTP)
 }
 
-// resourcesRound rounds amounts up to thousandths, the finest there is.
+// resourcesRound rounds amounts up to thousandths, the smallest unit.
 func resourcesRound(list corev1.ResourceList) {
 	for name, amount := range list {
 		rounded := amount.DeepCopy()

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Resource is the kind Pod; below are subresources that are built on it.
+// Resource returns the kind Pod; below are subresources that depend on it.
 func Resource(below ...kind.Subresource) kind.Resource {
 	return kind.Resource{
 		GVR:          client.Pods,
@@ -55,7 +55,7 @@ func podPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// podSpecPrepare fills in defaults first: leaving them out is no change.
+// podSpecPrepare sets the defaults first, so that omitting them is not a change.
 func podSpecPrepare(pod, old *corev1.Pod) {
 	pod.Status = *old.Status.DeepCopy()
 	podDefault(pod)
@@ -64,7 +64,7 @@ func podSpecPrepare(pod, old *corev1.Pod) {
 	}
 }
 
-// podStatusPrepare keeps what a status may not change or must not lose.
+// podStatusPrepare keeps what a status update must not change or remove.
 func podStatusPrepare(pod, old *corev1.Pod) {
 	pod.Spec = *old.Spec.DeepCopy()
 	pod.OwnerReferences = slices.Clone(old.OwnerReferences)
@@ -72,7 +72,7 @@ func podStatusPrepare(pod, old *corev1.Pod) {
 	kind.SetIfZero(&pod.Status.ObservedGeneration, old.Status.ObservedGeneration)
 }
 
-// podGated says in the status that a pod with scheduling gates waits for them.
+// podGated sets the condition of a pod that waits for its scheduling gates.
 func podGated(pod *corev1.Pod) {
 	if len(pod.Spec.SchedulingGates) == 0 {
 		return
@@ -83,8 +83,8 @@ func podGated(pod *corev1.Pod) {
 	}}
 }
 
-// Bind puts the pod on the node named target, and no room is made for it any more.
-// The generation stays, as upstream: no agent has seen the pod before.
+// Bind assigns the pod to the node target and clears its nomination. The generation does not
+// change, as upstream: no agent has seen the pod yet.
 func Bind(pod *corev1.Pod, target string, now metav1.Time) {
 	pod.Spec.NodeName = target
 	pod.Status.NominatedNodeName = ""
@@ -102,8 +102,8 @@ func Bind(pod *corev1.Pod, target string, now metav1.Time) {
 	pod.Status.Conditions = append(pod.Status.Conditions, scheduled)
 }
 
-// podGrace is what was asked for, else the pod's own. Pods no node runs go at
-// once; a negative grace is one second.
+// podGrace returns the requested grace period or else the pod's. Pods without a node have none; a
+// negative one is one second.
 func podGrace(cur kind.Object, asked *int64) int64 {
 	pod := cur.(*corev1.Pod)
 	if pod.Spec.NodeName == "" || podDone(pod) {
@@ -122,7 +122,7 @@ func podGrace(cur kind.Object, asked *int64) int64 {
 	return grace
 }
 
-// podDone: it has run to its end.
+// podDone reports whether all containers have ended for good.
 func podDone(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -142,7 +142,7 @@ func podFields(obj kind.Object) fields.Set {
 	}
 }
 
-// podIP is the pod's first address, or empty.
+// podIP returns the pod's first address; empty: none.
 func podIP(pod *corev1.Pod) string {
 	if len(pod.Status.PodIPs) > 0 {
 		return pod.Status.PodIPs[0].IP
@@ -150,9 +150,9 @@ func podIP(pod *corev1.Pod) string {
 	return pod.Status.PodIP
 }
 
-// podQOS ranks a pod by its cpu and memory: Guaranteed when every container
-// limits both and requests as much, BestEffort when none says anything. Requests
-// and limits of the pod itself go before those of its containers.
+// podQOS returns the QoS class by cpu and memory: Guaranteed if every container has limits and
+// equal requests, BestEffort if none has either. Requests and limits of the pod itself take
+// precedence over those of its containers.
 func podQOS(spec *corev1.PodSpec) corev1.PodQOSClass {
 	if spec.Resources != nil && len(spec.Resources.Limits)+len(spec.Resources.Requests) > 0 {
 		return resourcesQOS(spec.Resources)

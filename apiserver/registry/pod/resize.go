@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// takeResources carries over what the containers ask for. Which container is
-// which their names say; resizeUpdate refuses others in another order.
+// takeResources copies resources by the containers' names. resizeUpdate rejects other containers
+// and another order.
 func takeResources(next, sent *corev1.PodSpec) {
 	takeFrom(next.Containers, sent.Containers)
 	takeFrom(next.InitContainers, sent.InitContainers)
@@ -36,7 +36,7 @@ func sameNames(a, b []corev1.Container) bool {
 	return slices.EqualFunc(a, b, func(x, y corev1.Container) bool { return x.Name == y.Name })
 }
 
-// resizeUpdate lets cpu and memory of the containers that run change (upstream:
+// resizeUpdate returns the errors of an update that may only change cpu and memory (upstream:
 // validation.ValidatePodResize).
 func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if errs := resizable(old); len(errs) > 0 {
@@ -59,7 +59,7 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	return append(errs, initResize(pod.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))...)
 }
 
-// resizable is what is against any resize of the pod.
+// resizable returns an error for pods that cannot be resized.
 func resizable(pod *corev1.Pod) field.ErrorList {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
@@ -70,8 +70,7 @@ func resizable(pod *corev1.Pod) field.ErrorList {
 	return nil
 }
 
-// initResize: init containers that must end before the next begins keep what
-// they have.
+// initResize allows resizing sidecars only: other init containers end before the next one starts.
 func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range next {
@@ -100,7 +99,7 @@ func containerResize(next, old *corev1.ResourceRequirements, path *field.Path) f
 	return errs
 }
 
-// removed says that cpu or memory was set and no longer is.
+// removed reports whether cpu or memory was set and no longer is.
 func removed(next, old corev1.ResourceList) bool {
 	for _, name := range resized() {
 		_, was := old[name]
@@ -111,12 +110,12 @@ func removed(next, old corev1.ResourceList) bool {
 	return false
 }
 
-// resized are the resources that can be resized.
+// resized returns the resources that can be resized.
 func resized() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 }
 
-// otherThanCPUMemory is what a resize may not change, for comparison.
+// otherThanCPUMemory returns what a resize must not change, for comparison.
 func otherThanCPUMemory(r *corev1.ResourceRequirements) []string {
 	var out []string
 	for side, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {

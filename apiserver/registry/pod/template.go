@@ -9,11 +9,11 @@ import (
 	"monopod/store"
 )
 
-// DefaultTemplate fills in what the template of a controller's pods leaves out:
-// less than a pod gets, which is what upstream leaves to the pods' creation.
+// DefaultTemplate sets the defaults of a pod template. As upstream, it leaves some to the creation
+// of the pods.
 func DefaultTemplate(template *corev1.PodTemplateSpec) { podSpecDefault(&template.Spec) }
 
-// TemplateColumns are what -o wide shows of a controller's template.
+// TemplateColumns are the columns of -o wide for a pod template.
 func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table.Column {
 	column := func(name, description string, cell func(*corev1.Container) string) table.Column {
 		return table.Text(name, description, func(obj T) string {
@@ -26,8 +26,8 @@ func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table
 	}
 }
 
-// OwnerColumns are those of a controller of pods: its own, then what -o wide shows
-// of its template and of its selector.
+// OwnerColumns are the columns of a controller of pods: its own, and for -o wide those of its
+// template and selector.
 func OwnerColumns[T store.Object](own []table.Column, template func(T) *corev1.PodTemplateSpec, selector func(T) string) []table.Column {
 	return append(append(own, TemplateColumns(template)...), table.Text("Selector", "Which pods belong to it.", selector).Wide())
 }

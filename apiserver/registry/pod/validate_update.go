@@ -15,13 +15,13 @@ import (
 	"monopod/apiserver/registry/pod/podspec"
 )
 
-// podMayChange is what an update of a pod's spec may change, as upstream says it.
+// podMayChange is upstream's list of what an update of a pod's spec may change.
 const podMayChange = "pod updates may not change fields other than " +
 	"`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// podSpecUpdate finds what changed that may not change.
+// podSpecUpdate returns an error if a field changed that must not.
 func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := sameContainers(next, old, path)
 	if len(errs) > 0 {
@@ -44,7 +44,7 @@ func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 	return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%s\nchanged: %s", podMayChange, strings.Join(changed, ", ")))}
 }
 
-// mirrorUpdate keeps a pod what it is: the mirror of a static one, or none.
+// mirrorUpdate requires a mirror pod to remain one, and other pods not to become one.
 func mirrorUpdate(next, old map[string]string) field.ErrorList {
 	path := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
 	was, had := old[corev1.MirrorPodAnnotationKey]
@@ -70,7 +70,7 @@ func sameContainers(next, old *corev1.PodSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// mungedSpec is next with everything that may change put back.
+// mungedSpec returns next with old's values in all fields that may change.
 func mungedSpec(next, old *corev1.PodSpec) *corev1.PodSpec {
 	munged := next.DeepCopy()
 	for i := range munged.Containers {
@@ -85,14 +85,14 @@ func mungedSpec(next, old *corev1.PodSpec) *corev1.PodSpec {
 	if was, is := old.TerminationGracePeriodSeconds, next.TerminationGracePeriodSeconds; was != nil && is != nil && *was < 0 && *is == 1 {
 		munged.TerminationGracePeriodSeconds = was
 	}
-	if len(old.SchedulingGates) > 0 { // narrowing is checked by gatedUpdate
+	if len(old.SchedulingGates) > 0 { // gatedUpdate checks the changes
 		munged.NodeSelector = old.NodeSelector
 		munged.Affinity = withRequiredNodes(munged.Affinity, old.Affinity)
 	}
 	return munged
 }
 
-// deadlineUpdate lets a deadline be set once and then come nearer.
+// deadlineUpdate allows setting a deadline once, and shortening it.
 func deadlineUpdate(next, old *int64, path *field.Path) field.ErrorList {
 	switch {
 	case old == nil:
@@ -127,7 +127,7 @@ func gatesUpdate(next, old []corev1.PodSchedulingGate, path *field.Path) field.E
 	return errs
 }
 
-// gatedUpdate lets the nodes a waiting pod may run on become fewer, not others.
+// gatedUpdate allows a pod with scheduling gates only to restrict its nodes further.
 func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.NodeSelector)) {
@@ -150,7 +150,7 @@ func requiredNodes(a *corev1.Affinity) *corev1.NodeSelector {
 	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// narrower: each of old's terms is still there, with requirements only added.
+// narrower reports whether every term of old is still there, with requirements only added.
 func narrower(next, old *corev1.NodeSelector) bool {
 	if old == nil {
 		return true
@@ -176,7 +176,7 @@ func requirementsKept(next, old []corev1.NodeSelectorRequirement) bool {
 	return true
 }
 
-// withRequiredNodes is a, with the nodes it requires put back to old's.
+// withRequiredNodes returns a with old's required nodes.
 func withRequiredNodes(a, old *corev1.Affinity) *corev1.Affinity {
 	if equality.Semantic.DeepEqual(requiredNodes(a), requiredNodes(old)) {
 		return a
@@ -200,7 +200,7 @@ func withRequiredNodes(a, old *corev1.Affinity) *corev1.Affinity {
 	return back
 }
 
-// podStatusUpdate checks a status and what may follow on the one before.
+// podStatusUpdate returns the errors of a status and of its change.
 func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 	errs := check.UnsetOrNamed(path.Child("nominatedNodeName"), pod.Status.NominatedNodeName, check.Subdomain)
 	errs = append(errs, check.Immutable(path.Child("qosClass"), pod.Status.QOSClass, old.Status.QOSClass)...)
@@ -219,8 +219,8 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 	return append(errs, statesUpdate(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, old.Status.InitContainerStatuses, restart, path.Child("initContainerStatuses"))...)
 }
 
-// allMayRestart: a rule of some container can make all of them start anew, also
-// those that have ended for good.
+// allMayRestart reports whether a rule of a container can restart all containers, including those
+// that have ended for good.
 func allMayRestart(spec *corev1.PodSpec) bool {
 	for c := range podspec.Containers(spec) {
 		for i := range c.RestartPolicyRules {
@@ -232,7 +232,7 @@ func allMayRestart(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// statesUpdate: what has ended for good does not run again.
+// statesUpdate returns an error if a container that has ended for good runs again.
 func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, was := range old {
@@ -248,8 +248,7 @@ func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, 
 	return errs
 }
 
-// mayRestart: the container that has ended as was says may run again, by its
-// own policy or else the pod's.
+// mayRestart reports whether the container may run again, by its own policy or else the pod's.
 func mayRestart(specs []corev1.Container, was corev1.ContainerStatus, restart corev1.RestartPolicy) bool {
 	for i := range specs {
 		if c := &specs[i]; c.Name == was.Name && (c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0) {

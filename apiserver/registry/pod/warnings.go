@@ -15,8 +15,7 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// podWarnings are those of new pods: updates come from programs, which do not
-// read them (as upstream).
+// podWarnings returns the warnings for new pods only, as upstream: programs write most updates.
 func podWarnings(next, cur kind.Object) []string {
 	if cur != nil {
 		return nil
@@ -25,8 +24,8 @@ func podWarnings(next, cur kind.Object) []string {
 	return Warnings(nil, &pod.ObjectMeta, &pod.Spec)
 }
 
-// Warnings is what is allowed in a pod, or in the template at path, but old, or
-// not what its author meant (upstream: pkg/api/pod).
+// Warnings returns warnings about a valid pod, or about the template at path (upstream:
+// pkg/api/pod).
 func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []string {
 	notes := notes{}
 	notes.schedulingWarnings(spec, path.Child("spec"))
@@ -46,14 +45,14 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	return notes.lines
 }
 
-// notes collects warnings, each with the field it is about.
+// notes collects warnings, each with its field.
 type notes struct{ lines []string }
 
 func (n *notes) add(path *field.Path, format string, args ...any) {
 	n.lines = append(n.lines, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// newerLabel is what took the place of a node's label.
+// newerLabel has the successors of deprecated node labels.
 func newerLabel(key string) string {
 	const deprecated = "deprecated since v1.%d; use %q instead"
 	switch key {
@@ -134,8 +133,8 @@ func (n *notes) nodeTerm(term *corev1.NodeSelectorTerm, path *field.Path) {
 	}
 }
 
-// annotationWarnings names annotations that have become fields. AppArmor's is
-// still heard in pods, so that only templates are told.
+// annotationWarnings warns about annotations that have become fields. AppArmor's still works in
+// pods, so that only templates get the warning.
 func (n *notes) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) {
 	at := path.Child("metadata", "annotations")
 	old := func(key, format string, args ...any) {
@@ -162,7 +161,7 @@ func (n *notes) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec
 	}
 }
 
-// listWarnings names entries that say the same twice, or nothing.
+// listWarnings warns about duplicate and empty entries.
 func (n *notes) listWarnings(spec *corev1.PodSpec, path *field.Path) {
 	seen := map[string]bool{}
 	for i, alias := range spec.HostAliases {
@@ -192,8 +191,7 @@ func (n *notes) amountWarnings(path *field.Path, list corev1.ResourceList) {
 	}
 }
 
-// envWarnings: a name that comes again is meant only when it builds on its
-// earlier value.
+// envWarnings warns about duplicate names, unless the later value uses the earlier one.
 func (n *notes) envWarnings(env []corev1.EnvVar, path *field.Path) {
 	seen := map[string]bool{}
 	for i, e := range env {
@@ -206,7 +204,7 @@ func (n *notes) envWarnings(env []corev1.EnvVar, path *field.Path) {
 	}
 }
 
-// portPlace is a port and where it stands.
+// portPlace is a port and its path.
 type portPlace struct {
 	corev1.ContainerPort
 	path *field.Path
@@ -231,7 +229,7 @@ func (n *notes) portWarnings(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-// portClash says how two definitions of one port get into each other's way.
+// portClash returns a warning for two definitions of one port.
 func portClash(a, b *portPlace) string {
 	switch {
 	case a.HostIP == b.HostIP && a.HostPort == b.HostPort:

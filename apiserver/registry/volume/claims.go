@@ -14,7 +14,7 @@ func claimErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	return check.Required(at.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
 }
 
-// claimReferences is also of ephemeral volumes.
+// claimReferences also serves ephemeral volumes.
 func claimReferences(pod *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {
 	add("persistentvolumeclaims", claim.Of(pod, v))
 }
@@ -39,7 +39,7 @@ func ephemeralWarnings(v *corev1.Volume, at *field.Path) []string {
 	return ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, at.Child("volumeClaimTemplate", "spec"))
 }
 
-// ClaimWarnings are what is odd about a claim's spec at path.
+// ClaimWarnings returns the warnings about a claim's spec at path.
 func ClaimWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	size := spec.Resources.Requests[corev1.ResourceStorage]
 	if size.MilliValue()%1000 == 0 {

@@ -64,15 +64,14 @@ func downwardDefault(items []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// FieldRefDefault fills in the version of a field's path, in a volume or an
-// environment.
+// FieldRefDefault sets the version of a field path, in a volume or an environment.
 func FieldRefDefault(ref *corev1.ObjectFieldSelector) {
 	if ref != nil && ref.APIVersion == "" {
 		ref.APIVersion = "v1"
 	}
 }
 
-// volumeFields are what fieldRef may name in a volume.
+// volumeFields are the fields that fieldRef supports in a volume.
 func volumeFields() []string {
 	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 }
@@ -98,10 +97,10 @@ func downwardErrors(items []corev1.DownwardAPIVolumeFile, path *field.Path) fiel
 	return errs
 }
 
-// modeDefault is of files that come from the API.
+// modeDefault sets the mode of files that come from the API.
 func modeDefault(mode **int32) {
 	if *mode == nil {
-		*mode = new(corev1.ConfigMapVolumeSourceDefaultMode) // the same as of the others
+		*mode = new(corev1.ConfigMapVolumeSourceDefaultMode) // the same for all types
 	}
 }
 
@@ -112,7 +111,7 @@ func modeErrors(mode *int32, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *mode, "must be a number between 0 and 0777 (octal), both inclusive")}
 }
 
-// filesErrors checks how the keys of an object become files.
+// filesErrors returns the errors of the paths of an object's keys.
 func filesErrors(mode *int32, items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 	errs := modeErrors(mode, path.Child("defaultMode"))
 	for i := range items {
@@ -140,13 +139,13 @@ func downwardPaths(items []corev1.DownwardAPIVolumeFile) []string {
 	return paths
 }
 
-// overlaps warns of files of one volume that would be written over each other.
+// overlaps warns about files of one volume that overwrite each other.
 type overlaps struct {
 	paths []string // so far
 	lines []string
 }
 
-// add compares paths of what with each other and with those before.
+// add compares paths of what with each other and with the earlier paths.
 func (o *overlaps) add(paths []string, what string) {
 	for _, path := range paths {
 		path = strings.TrimRight(path, "/")
@@ -158,7 +157,7 @@ func (o *overlaps) add(paths []string, what string) {
 	}
 }
 
-// within says whether path is dir or lies in it.
+// within reports whether path is dir or in it.
 func within(path, dir string) bool {
 	return path != "" && dir != "" && strings.HasPrefix(path+"/", dir+"/")
 }

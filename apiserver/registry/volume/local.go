@@ -15,7 +15,7 @@ func emptyDirErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	if dir.SizeLimit != nil && dir.SizeLimit.Sign() < 0 {
 		return field.ErrorList{field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
 	}
-	if dir.Mode != nil && (*dir.Mode < 0 || *dir.Mode > 0o1777) { // it may be sticky, as /tmp is
+	if dir.Mode != nil && (*dir.Mode < 0 || *dir.Mode > 0o1777) { // it may have the sticky bit, like /tmp
 		return field.ErrorList{field.Invalid(at.Child("mode"), *dir.Mode, "must be a number between 0 and 01777 (octal), both inclusive")}
 	}
 	return nil
@@ -27,7 +27,7 @@ func hostPathDefault(v *corev1.VolumeSource) {
 	}
 }
 
-// HostPathErrors checks a path of the node.
+// HostPathErrors returns the errors of a path on the node.
 func HostPathErrors(v *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
 	errs := append(check.Required(path.Child("path"), v.Path), check.NoBacksteps(v.Path, path.Child("path"))...)
 	return append(errs, check.NilOr(path.Child("type"), v.Type,
@@ -35,7 +35,7 @@ func HostPathErrors(v *corev1.HostPathVolumeSource, path *field.Path) field.Erro
 		corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
 }
 
-// NFSErrors checks a share of a server.
+// NFSErrors returns the errors of an NFS share.
 func NFSErrors(v *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
 	errs := append(check.Required(path.Child("server"), v.Server), check.Required(path.Child("path"), v.Path)...)
 	if v.Path != "" && !filepath.IsAbs(v.Path) {
@@ -55,8 +55,8 @@ func imageErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 		check.UnsetOr(at.Child("pullPolicy"), v.Image.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 }
 
-// PullPolicy is the default of an image, in a volume or a container: Always without a
-// tag or tagged latest. A digest pins the image, and so does any other tag.
+// PullPolicy returns the default pull policy of an image, in a volume or a container: Always
+// without a tag or with the tag latest, else IfNotPresent.
 func PullPolicy(image string) corev1.PullPolicy {
 	if strings.Contains(image, "@") {
 		return corev1.PullIfNotPresent

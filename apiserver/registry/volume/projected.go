@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// tokenSeconds is how long a projected token is valid if the source does not say.
+// tokenSeconds is the lifetime of a projected token if the source does not set it.
 const tokenSeconds = 3600
 
 func projectedDefault(v *corev1.VolumeSource) {
@@ -61,7 +61,7 @@ func projectionErrors(p *corev1.VolumeProjection, path *field.Path) field.ErrorL
 	return errs
 }
 
-// tokenErrors bounds a token's life as upstream: ten minutes to 2^32 seconds.
+// tokenErrors limits a token's lifetime as upstream does: ten minutes to 2^32 seconds.
 func tokenErrors(t *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
 	errs := check.FilePath(t.Path, path.Child("path"))
 	if s := t.ExpirationSeconds; s != nil && *s < 600 {
@@ -72,7 +72,7 @@ func tokenErrors(t *corev1.ServiceAccountTokenProjection, path *field.Path) fiel
 	return errs
 }
 
-// projectedFiles are the paths that a source names.
+// projectedFiles returns the paths of a source's files.
 func projectedFiles(p *corev1.VolumeProjection) []string {
 	var files []string
 	if p.Secret != nil {
@@ -103,7 +103,7 @@ func projectedWarnings(v *corev1.Volume, _ *field.Path) []string {
 	return o.lines
 }
 
-// projectionPaths are the files of a source, and what it is; empty for none.
+// projectionPaths returns the paths of a source's files and the name of the source; empty: none.
 func projectionPaths(p *corev1.VolumeProjection) (paths []string, what string) {
 	switch {
 	case p.ConfigMap != nil:

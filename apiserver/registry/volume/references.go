@@ -4,9 +4,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// References calls add for each object of its namespace that a pod reads: those of its
-// volumes, those of its containers' environments, and the Secrets to pull images with. A
-// resource is as in a URL; the name is empty if the pod does not say it.
+// References calls add for each object of its namespace that a pod reads: for its volumes, for the
+// environments of its containers, and to pull its images. The resource is as in a URL; the name is
+// empty if the pod does not set it.
 func (t Types) References(pod *corev1.Pod, add func(resource, name string)) {
 	for _, s := range pod.Spec.ImagePullSecrets {
 		add("secrets", s.Name)

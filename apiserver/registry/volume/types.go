@@ -1,6 +1,6 @@
-// Package volume is what the API says of the types of pod volumes: one entry of All
-// for each type has its defaults, its validation, its warnings and what it refers to.
-// How the node mounts a type is an entry of the same name in agent/storage/volume.
+// Package volume describes the types of pod volumes for the API: an entry of All has the defaults,
+// validation, warnings and references of one type. The entry of the same name in
+// agent/storage/volume mounts the type.
 package volume
 
 import (
@@ -13,30 +13,29 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// Type is all that the API says of one type of volume. A function is called only with
-// a source of the type; a nil one has nothing to say.
+// Type is all that the API says about one type of volume. Its functions are called only with a
+// source of the type; they may be nil.
 type Type struct {
-	// Default fills in what the source leaves open.
+	// Default sets the defaults of the source.
 	Default func(v *corev1.VolumeSource)
-	// Validate returns what is wrong with the source; at is the path of its type.
+	// Validate returns the errors of the source; at is the path of its type.
 	Validate func(v *corev1.VolumeSource, at *field.Path) field.ErrorList
-	// Warnings are what is allowed, but not what its author meant; at is as above.
+	// Warnings returns warnings about a valid volume; at is the path of its type.
 	Warnings func(v *corev1.Volume, at *field.Path) []string
-	// References adds the objects of the pod's namespace that the node reads to mount
-	// the volume: a resource, as in a URL, and a name.
+	// References calls add for the objects of the pod's namespace that the node reads to mount the
+	// volume: a resource, as in a URL, and a name.
 	References func(pod *corev1.Pod, v *corev1.Volume, add func(resource, name string))
-	// Block says that containers may use the volume as a raw device.
+	// Block: containers may use the volume as a raw device.
 	Block bool
-	// Deprecated is the warning to those who still use the type.
+	// Deprecated is a warning to users of the type.
 	Deprecated string
 }
 
-// Types are types of volumes by their names: the JSON names of the fields of
-// corev1.VolumeSource. A type without an entry is stored as it is.
+// Types are types of volumes by the JSON names of the fields of corev1.VolumeSource. A type
+// without an entry has no defaults and is always valid.
 type Types map[string]Type
 
-// All are the types that the API has something to say of. The caller must not modify
-// them.
+// All returns the types of volumes. The caller must not modify them.
 func All() Types { return all }
 
 var all = Types{
@@ -65,12 +64,12 @@ var all = Types{
 	"storageos":            {Deprecated: goneSince(22, 25)},
 }
 
-// goneSince words upstream's warning with two minor versions of Kubernetes.
+// goneSince returns upstream's warning with two minor versions of Kubernetes.
 func goneSince(deprecated, gone int) string {
 	return fmt.Sprintf("deprecated in v1.%d, non-functional in v1.%d+", deprecated, gone)
 }
 
-// Default fills in a source; one without a type is an emptyDir.
+// Default sets the defaults of a source; one without a type becomes an emptyDir.
 func (t Types) Default(v *corev1.VolumeSource) {
 	set := check.UnionMembers(*v)
 	if len(set) == 0 {
@@ -83,8 +82,8 @@ func (t Types) Default(v *corev1.VolumeSource) {
 	}
 }
 
-// Validate returns what is wrong with the volumes of a pod, which are at path. Of
-// several types in one source, which is an error, it looks only into the first.
+// Validate returns the errors of the volumes of a pod at path. Of several types in one source,
+// which is an error, it validates the first.
 func (t Types) Validate(volumes []corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -103,8 +102,7 @@ func (t Types) Validate(volumes []corev1.Volume, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// Warnings are what is allowed in the volumes at path, but old, or not what their
-// author meant.
+// Warnings returns warnings about the volumes at path.
 func (t Types) Warnings(volumes []corev1.Volume, path *field.Path) []string {
 	var lines []string
 	for i := range volumes {
@@ -121,13 +119,13 @@ func (t Types) Warnings(volumes []corev1.Volume, path *field.Path) []string {
 	return lines
 }
 
-// Block says whether containers may use the volume as a raw device.
+// Block reports whether containers may use the volume as a raw device.
 func (t Types) Block(v *corev1.Volume) bool {
 	_, of := t.of(v)
 	return of.Block
 }
 
-// of is the type of a volume and its name; of several the first.
+// of returns the type of a volume and its name; of several the first.
 func (t Types) of(v *corev1.Volume) (string, Type) {
 	set := check.UnionMembers(v.VolumeSource)
 	if len(set) == 0 {

@@ -10,8 +10,8 @@ import (
 	"monopod/apiserver/registry/network"
 )
 
-// defaultIngressClass gives an Ingress that names no class the one that is marked
-// as the default; of several the newest, then the first by name.
+// defaultIngressClass sets the default class of an Ingress without one: of several the newest,
+// then the first by name.
 func defaultIngressClass(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DefaultIngressClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		ingress, ok := r.Object.(*networkingv1.Ingress)
@@ -32,7 +32,7 @@ func defaultIngressClass(c client.Client) admission.Plugin {
 	}}
 }
 
-// newestDefault follows upstream: by creation, then by name.
+// newestDefault returns the newest default class, then the first by name, as upstream does.
 func newestDefault(classes []*networkingv1.IngressClass) *networkingv1.IngressClass {
 	var chosen *networkingv1.IngressClass
 	for _, class := range classes {

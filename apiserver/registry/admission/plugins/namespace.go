@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// namespaceLifecycle lets nothing into a namespace that is not there or on its
-// way out, and keeps the namespaces that every cluster has.
+// namespaceLifecycle rejects creations in namespaces that are missing or being deleted, and the
+// deletion of namespaces that every cluster has.
 func namespaceLifecycle(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *admission.Request) error {
 		switch {
@@ -27,8 +27,8 @@ func namespaceLifecycle(c client.Client) admission.Plugin {
 	}}
 }
 
-// immortal names the namespaces that may not be deleted. Upstream lets
-// kube-node-lease go and makes it anew; here it stays.
+// immortal are the namespaces that must not be deleted. Upstream deletes and recreates
+// kube-node-lease.
 func immortal(namespace string) bool {
 	switch namespace {
 	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:

@@ -19,10 +19,9 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// nodeRestriction lets an agent, known as system:node:NAME of group system:nodes,
-// write its own Node and Lease, the status of the pods bound to it, its mirror
-// pods, and tokens for its pods, and nothing of another node (upstream:
-// plugin/pkg/admission/noderestriction).
+// nodeRestriction restricts an agent, which is system:node:NAME of group system:nodes, to its own
+// Node and Lease, the status of the pods bound to it, its mirror pods, and tokens for its pods
+// (upstream: plugin/pkg/admission/noderestriction).
 func nodeRestriction(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NodeRestriction", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
@@ -92,8 +91,8 @@ func (n restricted) boundHere(what string) error {
 	return nil
 }
 
-// mirror is what shows a static pod: it may refer to nothing of the cluster's, as
-// it would get at it that way.
+// mirror allows only mirror pods of this node. They must not refer to objects of the cluster,
+// because the agent could read those objects then.
 func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
 		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, n.node)
@@ -113,7 +112,7 @@ func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// ownerOf wants a pod's only owner to be the node, if it has any.
+// ownerOf requires the node to be the pod's only owner, if it has any.
 func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.OwnerReferences) == 0 {
 		return nil
@@ -133,15 +132,15 @@ func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// refersToObjects says that the pod reads objects of its namespace.
+// refersToObjects reports whether the pod reads objects of its namespace.
 func refersToObjects(pod *corev1.Pod) bool {
 	found := len(pod.Spec.ResourceClaims) > 0
 	volume.All().References(pod, func(string, string) { found = true })
 	return found
 }
 
-// ownNode also keeps the agent from moving itself to where it would get other
-// pods: taints, and labels that are the cluster's.
+// ownNode also keeps the agent from changing taints and labels of the cluster, with which it would
+// get other pods.
 func (n restricted) ownNode() error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
@@ -166,7 +165,7 @@ func (n restricted) ownNode() error {
 	return nil
 }
 
-// forbiddenLabels are those that differ and are not the agent's to set.
+// forbiddenLabels returns the changed labels that the agent must not set.
 func forbiddenLabels(next, was map[string]string) []string {
 	var wrong []string
 	for key := range union(next, was) {
@@ -187,8 +186,8 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// agentsLabel is a label that a kubelet may set on its node: one outside of
-// Kubernetes' domains, or of its own (upstream: kubeletapis.IsKubeletLabel).
+// agentsLabel reports whether a kubelet may set the label on its node: outside of Kubernetes'
+// domains, or kubelet's own (upstream: kubeletapis.IsKubeletLabel).
 func agentsLabel(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	if domain == key || !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io") {
@@ -208,7 +207,7 @@ func agentsLabel(key string) bool {
 
 func inDomain(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 
-// token is for a pod that runs here, as the account that the pod runs as.
+// token allows only tokens of the account of a pod on this node, bound to that pod.
 func (n restricted) token(ctx context.Context) error {
 	req, ok := n.Object.(*authenticationv1.TokenRequest)
 	if !ok || n.Subresource != "token" {

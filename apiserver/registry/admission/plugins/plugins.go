@@ -1,5 +1,5 @@
-// Package plugins is the chain of admission of this server. What is small is here;
-// podsecurity and quota are rooms of their own.
+// Package plugins contains this server's chain of admission plugins: the small ones, and those of
+// the packages podsecurity and quota.
 package plugins
 
 import (
@@ -9,8 +9,8 @@ import (
 	"monopod/apiserver/registry/admission/quota"
 )
 
-// New is the chain of this server; plugins read what is stored through c. roles
-// may be nil: then everybody may grant everything.
+// New returns the chain; plugins read stored objects through c. With nil roles every user may
+// grant everything.
 func New(c client.Client, roles Roles) admission.Chain {
 	return admission.Chain{
 		namespaceLifecycle(c),
@@ -29,6 +29,6 @@ func New(c client.Client, roles Roles) admission.Chain {
 		certificateApproval(roles),
 		certificateSigning(roles),
 		certificateSubjectRestriction(),
-		quota.ResourceQuota(c), // last: what it lets through counts at once
+		quota.ResourceQuota(c), // last: what it admits counts at once
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// priority resolves a new pod's priority class, or takes the default one. An
-// update that leaves the result out keeps it.
+// priority sets the priority of a new pod from its class or the default one. An update that omits
+// the priority keeps it.
 func priority(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "Priority", Mutate: func(ctx context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
@@ -64,8 +64,8 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 	return nil
 }
 
-// priorityClass is the named class; without a name the global default with the
-// lowest value, or nil.
+// priorityClass returns the named class; without a name the global default with the lowest value,
+// or nil.
 func priorityClass(ctx context.Context, c client.Client, name string) (*schedulingv1.PriorityClass, error) {
 	if name != "" {
 		return client.Get[*schedulingv1.PriorityClass](ctx, c, "", name)

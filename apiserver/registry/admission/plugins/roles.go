@@ -17,18 +17,18 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Roles tells what users may do.
+// Roles knows the permissions of users.
 type Roles interface {
 	auth.Authorizer
-	// Rules are all that a user has in a namespace; an error names what of it is
-	// not known.
+	// Rules returns all rules of a user in a namespace; an error names the roles that could not be
+	// read.
 	Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
-// roleEscalation keeps users from granting what they do not have: a role may hold
-// and a binding may hand out only what its writer may do, unless they have the
-// verb escalate on the role, or bind on the role bound (upstream: the policy-based
-// storages of registry/rbac). The masters and this process' own parts may all.
+// roleEscalation keeps users from granting permissions that they do not have: a role or a binding
+// may grant only what its writer may do, unless the writer has the verb escalate on the role, or
+// bind on the bound role (upstream: the policy-based storages of registry/rbac). It does not apply
+// to system:masters and to this process's own parts.
 func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "RoleEscalation", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
@@ -63,8 +63,8 @@ type escalation struct {
 	user   auth.User
 }
 
-// role wants the user to have the rules; for an aggregate, which may come to hold
-// any, everything.
+// role requires the user to have the rules; for an aggregated role, which may get any rule, all
+// permissions.
 func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggregate bool) error {
 	if e.onlyCollected() {
 		return nil
@@ -82,7 +82,7 @@ func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggrega
 	return e.confirm(ctx, rules)
 }
 
-// onlyCollected says that the update is about what garbage collection looks at.
+// onlyCollected reports whether the update changes only what the garbage collector uses.
 func (e escalation) onlyCollected() bool {
 	if e.Old == nil {
 		return false
@@ -95,7 +95,7 @@ func (e escalation) onlyCollected() bool {
 	return equality.Semantic.DeepEqual(next, e.Old)
 }
 
-// binding wants the user to have the rules of the role bound.
+// binding requires the user to have the rules of the bound role.
 func (e escalation) binding(ctx context.Context, role rbacv1.RoleRef, subjects []rbacv1.Subject) error {
 	if e.onlyCollected() || e.sameBinding(role, subjects) {
 		return nil
@@ -114,7 +114,7 @@ func (e escalation) binding(ctx context.Context, role rbacv1.RoleRef, subjects [
 	return e.confirm(ctx, rules)
 }
 
-// sameBinding says that the update grants nothing.
+// sameBinding reports whether the update grants nothing.
 func (e escalation) sameBinding(role rbacv1.RoleRef, subjects []rbacv1.Subject) bool {
 	switch old := e.Old.(type) {
 	case *rbacv1.RoleBinding:
@@ -153,7 +153,7 @@ func (e escalation) confirm(ctx context.Context, rules []rbacv1.PolicyRule) erro
 	return nil
 }
 
-// missing tells, in upstream's words, what of the rules the user does not have.
+// missing returns, in upstream's words, the rules that the user does not have.
 func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	have, unknown := e.roles.Rules(ctx, e.user, e.Namespace)
 	ok, lacking := validation.Covers(have, rules)
@@ -168,14 +168,14 @@ func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) erro
 	return errors.New(text)
 }
 
-// everything is what only a cluster-admin has.
+// everything returns the rules of a cluster-admin.
 func everything() []rbacv1.PolicyRule {
 	all := []string{"*"}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
 }
 
-// describeRules are single rules as upstream prints them, those that differ in
-// their verb alone on one line.
+// describeRules returns single rules as upstream prints them; rules that differ only in the verb
+// share a line.
 func describeRules(rules []rbacv1.PolicyRule) []string {
 	var order []string
 	verbs := map[string][]string{}

@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// runtimeClass gives a new pod what its class costs and where it runs. Nobody
-// else may set an overhead.
+// runtimeClass sets a new pod's overhead and node selection from its class. Users must not set an
+// overhead.
 func runtimeClass(c client.Client) admission.Plugin {
 	return admission.Plugin{
 		Name: "RuntimeClass",
@@ -47,7 +47,7 @@ func runtimeClass(c client.Client) admission.Plugin {
 	}
 }
 
-// newPod is the pod that the request creates, or nil.
+// newPod returns the pod that the request creates, or nil.
 func newPod(r *admission.Request) *corev1.Pod {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || r.Operation != admission.Create || r.Subresource != "" {
@@ -56,7 +56,7 @@ func newPod(r *admission.Request) *corev1.Pod {
 	return pod
 }
 
-// runAs puts into the pod what the class says.
+// runAs applies the class to the pod.
 func runAs(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	var overhead corev1.ResourceList
 	if class.Overhead != nil {

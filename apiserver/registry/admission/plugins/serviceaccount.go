@@ -17,21 +17,21 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// Upstream's names and figures (plugin/pkg/admission/serviceaccount).
+// Upstream's names and values (plugin/pkg/admission/serviceaccount).
 const (
 	defaultAccount = "default"
 	tokenVolume    = "kube-api-access-"
 	tokenPath      = "/var/run/secrets/kubernetes.io/serviceaccount"
 	tokenSeconds   = 60*60 + 7
 	rootCA         = "kube-root-ca.crt"
-	// A new namespace gets its default account from a controller: a pod that comes
-	// sooner waits for it that long.
+	// A controller creates the default account of a new namespace; a new pod waits this long for
+	// it.
 	accountWait = time.Second
 	accountPoll = 10 * time.Millisecond
 )
 
-// serviceAccount gives a pod its account, with the account's pull secrets and a
-// volume of credentials for the API.
+// serviceAccount sets a pod's account, with the account's pull secrets and a volume of credentials
+// for the API.
 func serviceAccount(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "ServiceAccount", Mutate: func(ctx context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
@@ -63,7 +63,7 @@ func giveAccount(ctx context.Context, c client.Client, r *admission.Request, spe
 	return nil
 }
 
-// findAccount waits a moment for an account that a controller is about to make.
+// findAccount returns an account. It waits for one that a controller is about to create.
 func findAccount(ctx context.Context, c client.Client, namespace, name string) (*corev1.ServiceAccount, error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, c, namespace, name)
 	for waited := time.Duration(0); apierrors.IsNotFound(err) && name == defaultAccount && waited < accountWait; waited += accountPoll {
@@ -75,13 +75,13 @@ func findAccount(ctx context.Context, c client.Client, namespace, name string) (
 		account, err = client.Get[*corev1.ServiceAccount](ctx, c, namespace, name)
 	}
 	if apierrors.IsNotFound(err) {
-		err = apierrors.NewNotFound(corev1.Resource("serviceaccount"), name) // singular, as upstream says it
+		err = apierrors.NewNotFound(corev1.Resource("serviceaccount"), name) // singular, as upstream's
 	}
 	return account, err
 }
 
-// automounts says whether the pod wants credentials: it decides, else its
-// account, else it does.
+// automounts reports whether the pod gets credentials: the pod decides, else its account; the
+// default is yes.
 func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
 	switch {
 	case spec.AutomountServiceAccountToken != nil:
@@ -92,8 +92,8 @@ func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
 	return true
 }
 
-// mountToken mounts the volume of credentials into every container that has
-// nothing in its place, and adds it where the pod does not bring its own.
+// mountToken mounts the volume of credentials into every container without another mount at its
+// path, and adds the volume unless the pod has one.
 func mountToken(spec *corev1.PodSpec) {
 	name, brought := "", false
 	for i := range spec.Volumes {
@@ -123,8 +123,8 @@ func mountInto(list []corev1.Container, volume string) (any bool) {
 	return any
 }
 
-// credentials is what a program in a pod needs to call the API: a token, the
-// server's authority, its own namespace.
+// credentials returns the volume with what a program needs to call the API: a token, the server's
+// CA, the namespace.
 func credentials(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),
@@ -140,7 +140,7 @@ func credentials(name string) corev1.Volume {
 	}}}
 }
 
-// mirrorAccount refuses what a static pod, which nobody checked, must not use.
+// mirrorAccount rejects references that a static pod, which no one authorized, must not have.
 func mirrorAccount(r *admission.Request, pod *corev1.Pod) error {
 	uses := map[string]bool{}
 	volume.All().References(pod, func(resource, _ string) { uses[resource] = true })

@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// defaultStorageClass gives a claim that names no class the default one: of
-// several the youngest, then the first by name.
+// defaultStorageClass sets the default class of a claim without one: of several the newest, then
+// the first by name.
 func defaultStorageClass(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DefaultStorageClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
@@ -33,7 +33,7 @@ func defaultStorageClass(c client.Client) admission.Plugin {
 	}}
 }
 
-// claimResize lets only claims grow whose class says that its volumes can.
+// claimResize rejects larger claims unless their class allows volume expansion.
 func claimResize(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "PersistentVolumeClaimResize", Validate: func(ctx context.Context, r *admission.Request) error {
 		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)

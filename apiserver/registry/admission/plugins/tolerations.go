@@ -8,12 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tolerationSeconds is how long a pod stays on a node that is not ready or not
-// reachable when it says nothing about that (upstream:
-// --default-not-ready-toleration-seconds).
+// tolerationSeconds is how long a pod stays on a node that is not ready or unreachable, unless it
+// says so itself (upstream: --default-not-ready-toleration-seconds).
 const tolerationSeconds = 300
 
-// defaultTolerationSeconds lets every pod tolerate a node in trouble for a while.
+// defaultTolerationSeconds adds tolerations for nodes that are not ready or unreachable.
 func defaultTolerationSeconds() admission.Plugin {
 	return admission.Plugin{Name: "DefaultTolerationSeconds", Mutate: func(_ context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
@@ -25,8 +24,7 @@ func defaultTolerationSeconds() admission.Plugin {
 	}}
 }
 
-// tolerateFor adds the toleration unless the pod says something about the taint
-// itself.
+// tolerateFor adds the toleration unless the pod tolerates the taint itself.
 func tolerateFor(spec *corev1.PodSpec, taint string) {
 	for _, t := range spec.Tolerations {
 		anyEffect := t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute

@@ -19,12 +19,12 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// maxPodsChecked is how many pods a new enforce level is tried on (upstream:
+// maxPodsChecked is how many pods a new enforce level is checked against (upstream:
 // defaultNamespaceMaxPodsToCheck).
 const maxPodsChecked = 3000
 
-// namespace wants labels that can be read, and warns of pods that are already
-// there and that a stricter enforce level would refuse.
+// namespace requires valid labels, and warns about existing pods that a stricter enforce level
+// would reject.
 func (s *security) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
 	if r.Subresource != "" {
 		return nil
@@ -50,7 +50,7 @@ func invalidLabels(r *admission.Request, errs field.ErrorList) error {
 	return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), r.Name, errs)
 }
 
-// stricter says whether pods that passed under the old level may fail now.
+// stricter reports whether pods that passed the old level may fail the new one.
 func stricter(next, old api.LevelVersion) bool {
 	if next == old || next.Level == api.LevelPrivileged {
 		return false
@@ -58,8 +58,8 @@ func stricter(next, old api.LevelVersion) bool {
 	return next.Version != old.Version || api.CompareLevels(next.Level, old.Level) > 0
 }
 
-// existing warns of the pods of a namespace that its new level is against, those
-// with the same faults together.
+// existing warns about the pods of a namespace that violate its new level; pods with the same
+// violations share a warning.
 func (s *security) existing(ctx context.Context, r *admission.Request, namespace string, level api.LevelVersion) error {
 	pods, err := client.List[*corev1.Pod](ctx, s.api, client.Selector{Namespace: namespace})
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *security) existing(ctx context.Context, r *admission.Request, namespace
 	if len(pods) < all {
 		r.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods), all))
 	}
-	names := map[string][]string{} // of the pods, by what is wrong with them
+	names := map[string][]string{} // pods by violations
 	for _, pod := range pods {
 		found, err := s.evaluate(level, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
 		if err != nil {
@@ -89,8 +89,8 @@ func (s *security) existing(ctx context.Context, r *admission.Request, namespace
 	return nil
 }
 
-// differentFirst puts one pod of each controller before the others of it, which
-// are made from the same template.
+// differentFirst moves one pod of each controller before the controller's other pods, which have
+// the same template.
 func differentFirst(pods []*corev1.Pod) []*corev1.Pod {
 	seen := map[types.UID]bool{}
 	var first, alike []*corev1.Pod
@@ -108,7 +108,7 @@ func differentFirst(pods []*corev1.Pod) []*corev1.Pod {
 	return append(first, alike...)
 }
 
-// grouped is one line for each fault, as upstream words it.
+// grouped returns one line for each violation, in upstream's words.
 func grouped(names map[string][]string) []string {
 	var lines []string
 	for fault, pods := range names {
@@ -126,7 +126,7 @@ func grouped(names map[string][]string) []string {
 	return lines
 }
 
-// images are those of all containers of a pod, by the containers' names.
+// images returns the images of all containers of a pod by container name.
 func images(spec *corev1.PodSpec) iter.Seq2[string, string] {
 	return func(yield func(name, image string) bool) {
 		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {

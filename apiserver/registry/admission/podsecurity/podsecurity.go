@@ -18,16 +18,16 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// security checks pods against the Pod Security Standards that the labels of
-// their namespace name; without labels everything is privileged.
+// security checks pods against the Pod Security Standards in the labels of their namespace;
+// without labels the level is privileged.
 type security struct {
 	api client.Client
-	// evaluator is made for the first namespace that asks for one.
+	// evaluator is created for the first namespace that needs it.
 	evaluator func() (policy.Evaluator, error)
 }
 
-// New is the plugin PodSecurity: it refuses pods that a namespace's enforce level forbids, and warns of
-// pods, templates and labels that its levels are against.
+// New returns the plugin PodSecurity. It rejects pods that violate a namespace's enforce level,
+// and warns about pods, templates and labels that violate other levels.
 func New(c client.Client) admission.Plugin {
 	s := &security{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
@@ -51,9 +51,9 @@ func (s *security) validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// privileged is the policy of a namespace that says nothing.
+// privileged returns the policy of a namespace without labels.
 func privileged() api.Policy {
-	latest, _ := api.ParseVersion(api.VersionLatest) // it is one
+	latest, _ := api.ParseVersion(api.VersionLatest) // a constant, which is valid
 	level := api.LevelVersion{Level: api.LevelPrivileged, Version: latest}
 	return api.Policy{Enforce: level, Audit: level, Warn: level}
 }
@@ -68,8 +68,8 @@ func (s *security) pod(ctx context.Context, r *admission.Request, pod *corev1.Po
 	return s.check(ctx, r, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, true)
 }
 
-// otherImages says whether an update brings a container or an image that was not
-// there, all of what can change that the standards look at.
+// otherImages reports whether an update adds a container or an image. The standards check nothing
+// else that can change.
 func otherImages(next, old *corev1.PodSpec) bool {
 	had := map[string]string{}
 	for name, image := range images(old) {
@@ -83,7 +83,7 @@ func otherImages(next, old *corev1.PodSpec) bool {
 	return false
 }
 
-// check holds what would become a pod against the levels of its namespace.
+// check checks a pod or a template against the levels of its namespace.
 func (s *security) check(ctx context.Context, r *admission.Request, pod *corev1.PodTemplateSpec, enforce bool) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, s.api, "", r.Namespace)
 	if apierrors.IsNotFound(err) && !enforce {
@@ -92,7 +92,7 @@ func (s *security) check(ctx context.Context, r *admission.Request, pod *corev1.
 	if err != nil {
 		return err
 	}
-	levels, _ := api.PolicyToEvaluate(ns.Labels, privileged()) // labels that are wrong mean restricted
+	levels, _ := api.PolicyToEvaluate(ns.Labels, privileged()) // invalid labels mean restricted
 	if levels.FullyPrivileged() {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *security) check(ctx context.Context, r *admission.Request, pod *corev1.
 	return err
 }
 
-// violations are what the level forbids of the pod, in one line; empty: nothing.
+// violations returns the violations of a level in one line; empty: none.
 func (s *security) violations(level api.LevelVersion, pod *corev1.PodTemplateSpec) (string, error) {
 	found, err := s.evaluate(level, pod)
 	if err != nil || found.Allowed {
@@ -129,8 +129,7 @@ func (s *security) evaluate(level api.LevelVersion, pod *corev1.PodTemplateSpec)
 	return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)), nil
 }
 
-// templateOf is the template of the pods that a workload would make; nil for what
-// is none.
+// templateOf returns the pod template of a workload; nil: not a workload.
 func templateOf(obj kind.Object) *corev1.PodTemplateSpec {
 	switch o := obj.(type) {
 	case *corev1.PodTemplate:

@@ -10,24 +10,24 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// ledger knows the writes that a quota has let through and that a list of what
-// is stored may not show yet. A check begins before it lists: whatever ends after
-// that is told to it, and what is both listed and told is the same by its UID.
+// ledger contains the admitted writes that a list of the stored objects may not show yet. A check
+// begins before it lists, so that it sees each write that ends later; an object that is both
+// listed and in the ledger is recognized by its UID.
 type ledger struct {
-	mu       sync.Mutex // guards the rest, and is never held over I/O
-	time     int64      // counts beginnings and ends
-	checking []int64    // when the checks under way began, oldest first
+	mu       sync.Mutex // guards the rest; never held over I/O
+	time     int64      // number of begins and ends
+	checking []int64    // begins of the running checks, oldest first
 	holds    []*hold
 }
 
-// hold is an object on its way into the store.
+// hold is an admitted object that is being stored.
 type hold struct {
 	resource schema.GroupResource
-	object   kind.Object // as it will be stored: not changed any more
-	ended    int64       // 0: not yet
+	object   kind.Object // as it will be stored; immutable
+	ended    int64       // 0: not ended
 }
 
-// begin starts a check; end ends it.
+// begin starts a check, which end ends.
 func (l *ledger) begin() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,8 +43,8 @@ func (l *ledger) end(began int64) {
 	l.forget()
 }
 
-// take asks allow, telling it what a list made since began may lack, and holds h
-// when it agrees; a nil h holds nothing. No two are asked at a time.
+// take calls allow with what a list made since begin may lack, and adds h if it agrees; a nil h
+// adds nothing. Calls run one after the other.
 func (l *ledger) take(began int64, h *hold, allow func(pending []*hold) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *ledger) take(began int64, h *hold, allow func(pending []*hold) error) e
 	return nil
 }
 
-// release says that the write is over; whoever began earlier is still told.
+// release ends a write; checks that began earlier still see it.
 func (l *ledger) release(h *hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *ledger) release(h *hold) {
 	l.forget()
 }
 
-// forget drops what no check under way can miss.
+// forget removes the writes that no running check can miss.
 func (l *ledger) forget() {
 	oldest := int64(math.MaxInt64)
 	if len(l.checking) > 0 {

@@ -15,11 +15,11 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// limitRangerAnnotation tells what was filled in.
+// limitRangerAnnotation names the defaults that were set.
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// LimitRanger gives containers the default requests and limits of the
-// namespace's LimitRanges, and refuses pods and claims outside of them.
+// LimitRanger sets default requests and limits of containers from the namespace's LimitRanges, and
+// rejects pods and claims outside of them.
 func LimitRanger(c client.Client) admission.Plugin {
 	ranges := func(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {
 		return client.List[*corev1.LimitRange](ctx, c, client.Selector{Namespace: r.Namespace})
@@ -50,8 +50,8 @@ func LimitRanger(c client.Client) admission.Plugin {
 	}
 }
 
-// ranged: requests and limits of a pod are set when it is made and when it is
-// resized; those of a claim always. What is being deleted is left alone.
+// ranged reports whether the LimitRanges apply: to pods when they are created or resized, to
+// claims always, and never to objects that are being deleted.
 func ranged(r *admission.Request) bool {
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
 		return false
@@ -86,8 +86,7 @@ func withinRanges(r *admission.Request, all []*corev1.LimitRange) error {
 	return nil
 }
 
-// limitDefaults fills in what the pod's containers leave open, and notes it in
-// an annotation.
+// limitDefaults sets the defaults of the pod's containers, and names them in an annotation.
 func limitDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range lr.Spec.Limits {
@@ -123,7 +122,7 @@ func containerDefaults(c *corev1.Container, requests, limits corev1.ResourceList
 	return notes
 }
 
-// fillIn adds what is missing, and names it.
+// fillIn adds missing resources and returns their names.
 func fillIn(amounts *corev1.ResourceList, defaults corev1.ResourceList) string {
 	var set []string
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
@@ -155,7 +154,7 @@ func podWithin(pod *corev1.Pod, l *corev1.LimitRangeItem) []error {
 	return errs
 }
 
-// within checks requests and limits against min, max and ratio.
+// within returns the errors of requests and limits against min, max and ratio.
 func within(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.Min)) {
@@ -170,7 +169,7 @@ func within(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []er
 	return errs
 }
 
-// check is a list of one error, or of none.
+// check returns a list of one error, or none.
 func check(err error) []error {
 	if err == nil {
 		return nil
@@ -225,7 +224,7 @@ func inRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limit
 	return nil
 }
 
-// claimWithin checks what a claim requests; claims have no limits.
+// claimWithin returns the errors of a claim's request; claims have no limits.
 func claimWithin(claim *corev1.PersistentVolumeClaim, l *corev1.LimitRangeItem) []error {
 	if l.Type != corev1.LimitTypePersistentVolumeClaim {
 		return nil

@@ -18,17 +18,16 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// quotas charges writes to the quotas of their namespace. What is used already
-// is added up from what is stored and on its way there, so nothing is written
-// down for it.
+// quotas charges writes to the quotas of their namespace. The usage is the sum of what is stored
+// and being stored, so that nothing must be written for it.
 type quotas struct {
 	api    client.Client
 	clock  clock.PassiveClock
 	ledger ledger
 }
 
-// ResourceQuota refuses what would use more than a quota allows. It is to be
-// asked last: what it lets through counts at once.
+// ResourceQuota rejects writes that exceed a quota. It must be the last plugin: what it admits
+// counts at once.
 func ResourceQuota(c client.Client) admission.Plugin {
 	q := &quotas{api: c, clock: clock.RealClock{}}
 	return admission.Plugin{Name: "ResourceQuota", Validate: q.validate}
@@ -49,8 +48,8 @@ func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
 	return q.charge(ctx, r, demands)
 }
 
-// charged: something comes to be, or to use more. An update can make only pods,
-// services and claims use more.
+// charged reports whether the request creates an object or may use more. Updates of pods, services
+// and claims only may use more.
 func charged(r *admission.Request) bool {
 	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
 		return false
@@ -67,16 +66,16 @@ func charged(r *admission.Request) bool {
 	return false
 }
 
-// demand is what a request wants of one quota.
+// demand is what a request needs of one quota.
 type demand struct {
 	of        *corev1.ResourceQuota
-	requested corev1.ResourceList // more than nothing of each
-	used      corev1.ResourceList // of what is requested
+	requested corev1.ResourceList // all above zero
+	used      corev1.ResourceList // current usage of the requested resources
 	resource  schema.GroupResource
 	now       time.Time
 }
 
-// demandsOf returns what the request wants of each quota that is about it.
+// demandsOf returns what the request needs of each quota that applies.
 func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
 	gr := r.Resource.GVR.GroupResource()
 	var demands []*demand
@@ -105,7 +104,7 @@ func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time)
 	return demands, nil
 }
 
-// use is what obj, which may be nil, uses of the quota under the names of mask.
+// use returns what obj, which may be nil, uses of the quota's resources in mask.
 func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceList {
 	if obj == nil || !quota.Matches(&d.of.Spec, obj) {
 		return nil
@@ -113,8 +112,8 @@ func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceL
 	return quota.Of(d.resource, obj, mask, d.now)
 }
 
-// charge checks the demands against what is used, and holds the object until it
-// is stored, or not.
+// charge admits the demands if the usage allows them, and counts the object until it is stored or
+// has failed.
 func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*demand) error {
 	began := q.ledger.begin()
 	defer q.ledger.end(began)
@@ -131,12 +130,12 @@ func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*de
 	}
 	err = q.ledger.take(began, h, func(pending []*hold) error { return allow(r, demands, stored, pending) })
 	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.ledger.release(h) }) {
-		q.ledger.release(h) // outside of During nothing reports its end
+		q.ledger.release(h) // outside of During nothing ends the write
 	}
 	return err
 }
 
-// allow adds what is pending to what is used, and says whether the rest will do.
+// allow adds what is being stored to the usage, and returns an error if the quota is exceeded.
 func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*hold) error {
 	for _, h := range pending {
 		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace || h.object.GetUID() == r.Object.GetUID() {
@@ -155,8 +154,7 @@ func allow(r *admission.Request, demands []*demand, stored []kind.Object, pendin
 	return nil
 }
 
-// same finds obj, as it is stored, in a list that is ordered by name; nil when it
-// is not there.
+// same returns the stored version of obj in a list sorted by name; nil: none.
 func same(stored []kind.Object, obj kind.Object) kind.Object {
 	i, found := slices.BinarySearchFunc(stored, obj.GetName(), func(o kind.Object, name string) int {
 		return strings.Compare(o.GetName(), name)
@@ -167,7 +165,7 @@ func same(stored []kind.Object, obj kind.Object) kind.Object {
 	return stored[i]
 }
 
-// exceeded says what there is not enough of.
+// exceeded returns the error with the exceeded amounts.
 func (d *demand) exceeded() error {
 	var over []corev1.ResourceName
 	for name, amount := range d.requested {
@@ -185,7 +183,7 @@ func (d *demand) exceeded() error {
 		", used: " + amountsText(d.used, over) + ", limited: " + amountsText(d.of.Spec.Hard, over))
 }
 
-// amountsText is "cpu=1,memory=1Gi".
+// amountsText returns "cpu=1,memory=1Gi".
 func amountsText(amounts corev1.ResourceList, names []corev1.ResourceName) string {
 	parts := make([]string, len(names))
 	for i, name := range names {

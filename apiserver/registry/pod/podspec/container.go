@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// ContainersAt walks all containers of a spec with their places in it.
+// ContainersAt iterates over all containers of a spec with their paths.
 func ContainersAt(spec *corev1.PodSpec, path *field.Path) iter.Seq2[*corev1.Container, *field.Path] {
 	return func(yield func(*corev1.Container, *field.Path) bool) {
 		lists := []string{"initContainers", "containers", "ephemeralContainers"}
@@ -51,8 +51,8 @@ func containersValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// containerNames are unique in a pod; where two are the same it is never a main
-// container that is at fault for an init container's name.
+// containerNames requires unique names. The error is never about a main container with an init
+// container's name.
 func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	first := map[string]*corev1.Container{}
@@ -72,7 +72,7 @@ func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// containerValidate checks what all kinds of containers have in common.
+// containerValidate validates what all kinds of containers have in common.
 func containerValidate(spec *corev1.PodSpec, c *corev1.Container, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
 	errs := check.Named(path.Child("name"), c.Name, validation.IsDNS1123Label)
 	errs = append(errs, imageValidate(c.Image, path.Child("image"))...)
@@ -96,8 +96,7 @@ func imageValidate(image string, path *field.Path) field.ErrorList {
 	return check.Required(path, image)
 }
 
-// initContainerValidate: one that must end before the next begins has no use
-// for probes and hooks.
+// initContainerValidate validates an init container: only sidecars have probes and hooks.
 func initContainerValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	if IsSidecar(c) {
 		return nil
@@ -133,7 +132,7 @@ func resizeValidate(policies []corev1.ContainerResizePolicy, path *field.Path) f
 	return errs
 }
 
-// maxRestartRules and maxRuleCodes are upstream's bounds for restartPolicyRules.
+// maxRestartRules and maxRuleCodes are upstream's limits for restartPolicyRules.
 const (
 	maxRestartRules = 20
 	maxRuleCodes    = 255
@@ -198,8 +197,8 @@ func portValidate(p corev1.ContainerPort, path *field.Path) field.ErrorList {
 	return append(errs, check.OneOf(path.Child("protocol"), p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 }
 
-// hostPortsValidate: each is taken once among containers that run together;
-// init containers make way for those after them.
+// hostPortsValidate requires unique host ports of containers that run at the same time; init
+// containers end before the others start.
 func hostPortsValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.InitContainers {

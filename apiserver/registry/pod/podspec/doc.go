@@ -1,3 +1,3 @@
-// Package podspec is what is wrong with the spec of a pod or of a template, and how
-// its containers are walked. What may change of a pod that exists is package pod's.
+// Package podspec validates the spec of a pod or a pod template, and iterates over its containers.
+// Package pod validates changes of existing pods.
 package podspec

@@ -8,7 +8,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// envFields are what fieldRef may name in an environment.
+// envFields are the fields that fieldRef supports in an environment.
 func envFields() []string {
 	return []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
@@ -70,7 +70,7 @@ func envFromValidate(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		errs = append(errs, check.UnsetOrNamed(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName)...)
 		switch set := check.UnionMembers(*s); len(set) {
 		case 0:
-			errs = append(errs, field.Invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")) // the list, as upstream
+			errs = append(errs, field.Invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")) // upstream's path is the list
 		case 1:
 		default:
 			errs = append(errs, field.Invalid(path, "", "may not have more than one field specified at a time"))

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ephemeralValidate: they join a running pod to look at it, so that they have no
-// part in its service: no ports, probes, hooks or resources.
+// ephemeralValidate validates ephemeral containers, which only inspect a pod: they have no ports,
+// probes, hooks or resources.
 func ephemeralValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.EphemeralContainers {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podOSValidate refuses settings that are for another operating system than the one
-// that the pod says it is for.
+// podOSValidate returns errors for settings of another operating system than the pod's.
 func podOSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.OS == nil {
 		return nil
@@ -39,7 +38,7 @@ func onlyWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// containerSecurities are the security contexts of all containers, with their paths.
+// containerSecurities returns the security contexts of all containers, with their paths.
 func containerSecurities(spec *corev1.PodSpec, path *field.Path) func(yield func(*field.Path, *corev1.SecurityContext) bool) {
 	return func(yield func(*field.Path, *corev1.SecurityContext) bool) {
 		for _, list := range []struct {
@@ -79,7 +78,7 @@ func onlyLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// forbidSet refuses the fields that are set.
+// forbidSet returns an error for each field that is set.
 func forbidSet(path *field.Path, set map[string]bool) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -90,7 +89,7 @@ func forbidSet(path *field.Path, set map[string]bool) field.ErrorList {
 	return errs
 }
 
-// appArmorAnnotations checks the annotations that stood for appArmorProfile.
+// appArmorAnnotations validates the annotations that appArmorProfile has replaced.
 func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {

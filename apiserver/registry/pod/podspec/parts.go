@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Other kinds hold parts of a pod's spec; these are the checks of such parts.
+// The functions below validate parts of a pod's spec for other kinds.
 
-// NodeSelectorErrors wants terms; path is the selector's.
+// NodeSelectorErrors requires terms; path is the selector's.
 func NodeSelectorErrors(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
 	at := path.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
@@ -20,12 +20,12 @@ func NodeSelectorErrors(s *corev1.NodeSelector, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// TolerationErrors checks one toleration.
+// TolerationErrors returns the errors of one toleration.
 func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
 	return tolerationValidate(t, path)
 }
 
-// LimitErrors are what is wrong with limits that stand without requests.
+// LimitErrors returns the errors of limits without requests.
 func LimitErrors(limits corev1.ResourceList, path *field.Path) field.ErrorList {
 	return resourcesValidate(&corev1.ResourceRequirements{Limits: limits}, nil, path)
 }

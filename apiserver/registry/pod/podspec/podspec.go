@@ -11,8 +11,8 @@ func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// Containers walks the init, the main and the ephemeral containers of a
-// spec. What it yields may be modified.
+// Containers iterates over the init, main and ephemeral containers of a spec. The caller may
+// modify them.
 func Containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
 	return func(yield func(*corev1.Container) bool) {
 		for i := range spec.InitContainers {

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// podSchedulingValidate checks what decides on which node the pod may run.
+// podSchedulingValidate validates the fields that decide on which node the pod runs.
 func podSchedulingValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))
 	if spec.Affinity != nil {
@@ -140,9 +140,9 @@ func affinityValidate(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// The fields of an affinity.
+// Names of the fields of an affinity.
 const (
-	// RequiredTerms is the one that must hold.
+	// RequiredTerms is the field of the required terms.
 	RequiredTerms  = "requiredDuringSchedulingIgnoredDuringExecution"
 	preferredTerms = "preferredDuringSchedulingIgnoredDuringExecution"
 )
@@ -199,7 +199,7 @@ func nodeRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) field.
 	return append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
 }
 
-// nodeFieldRequirement: the only field to select nodes by is metadata.name.
+// nodeFieldRequirement supports only metadata.name.
 func nodeFieldRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {

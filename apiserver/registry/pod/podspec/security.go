@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// podSecurityValidate checks the pod's share of the host and its identity there.
+// podSecurityValidate validates the pod's security context and its use of the host's namespaces.
 func podSecurityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := hostNamespacesValidate(spec, path)
 	s, at := spec.SecurityContext, path.Child("securityContext")
@@ -54,7 +54,7 @@ func hostNamespacesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorL
 	return errs
 }
 
-// sysctlName is what upstream accepts: segments separated by dots or slashes.
+// sysctlName is upstream's pattern: segments separated by dots or slashes.
 const sysctlName = `^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`
 
 // maxSysctlName is upstream's SysctlMaxLength.
@@ -87,7 +87,7 @@ func sysctlsValidate(spec *corev1.PodSpec, sysctls []corev1.Sysctl, path *field.
 	return errs
 }
 
-// sysctlIPC: it belongs to the IPC namespace.
+// sysctlIPC reports whether the sysctl belongs to the IPC namespace.
 func sysctlIPC(name string) bool {
 	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") ||
 		strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
@@ -109,8 +109,8 @@ func appArmorValidate(p *corev1.AppArmorProfile, path *field.Path) field.ErrorLi
 	return append(errs, localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost, path.Child("localhostProfile"))...)
 }
 
-// localhostProfile names a file below the node's own folder, exactly when the
-// type says so.
+// localhostProfile requires the path of a file on the node if the type is Localhost, and none
+// otherwise.
 func localhostProfile(profile *string, wanted bool, path *field.Path) field.ErrorList {
 	switch {
 	case wanted && (profile == nil || *profile == ""):
@@ -123,7 +123,7 @@ func localhostProfile(profile *string, wanted bool, path *field.Path) field.Erro
 	return nil
 }
 
-// containerSecurityValidate checks one container's identity and powers.
+// containerSecurityValidate validates one container's security context.
 func containerSecurityValidate(spec *corev1.PodSpec, s *corev1.SecurityContext, path *field.Path) field.ErrorList {
 	if s == nil {
 		return nil

@@ -16,8 +16,7 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// AnnotationErrors checks those of a pod or a template that have a meaning for
-// the control plane.
+// AnnotationErrors validates the annotations of a pod or a template that the control plane uses.
 func AnnotationErrors(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if _, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
@@ -34,8 +33,7 @@ func AnnotationErrors(annotations map[string]string, spec *corev1.PodSpec, path 
 	return errs
 }
 
-// Validate checks a spec with its defaults filled in, of a pod or of a
-// template.
+// Validate returns the errors of a spec with defaults, of a pod or of a template.
 func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		volume.All().Validate(spec.Volumes, path.Child("volumes")),
@@ -50,7 +48,7 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	)
 }
 
-// podLifeValidate checks what decides how long the pod lives.
+// podLifeValidate validates the fields that decide how long the pod runs.
 func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := check.OneOf(path.Child("restartPolicy"), spec.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
@@ -69,7 +67,7 @@ func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// podIdentityValidate checks the names the pod goes by and refers to.
+// podIdentityValidate validates the pod's host name, DNS settings and the names of other objects.
 func podIdentityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := check.UnsetOrNamed(path.Child("serviceAccountName"), spec.ServiceAccountName, check.Subdomain)
 	errs = append(errs, check.UnsetOrNamed(path.Child("nodeName"), spec.NodeName, check.Subdomain)...)
@@ -164,7 +162,7 @@ func hostAliasValidate(alias corev1.HostAlias, path *field.Path) field.ErrorList
 	return errs
 }
 
-// podResourcesValidate checks what the pod as a whole asks for.
+// podResourcesValidate validates the resources and claims of the pod itself.
 func podResourcesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	claims, errs := resourceClaimsValidate(spec.ResourceClaims, path.Child("resourceClaims"))
 	for c, at := range ContainersAt(spec, path) {
@@ -181,7 +179,7 @@ func podResourcesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// resourceClaimsValidate also answers the names of the claims.
+// resourceClaimsValidate also returns the names of the claims.
 func resourceClaimsValidate(claims []corev1.PodResourceClaim, path *field.Path) (map[string]bool, field.ErrorList) {
 	var errs field.ErrorList
 	names := map[string]bool{}

@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// mountsValidate checks a container's mounts against the pod's volumes.
+// mountsValidate validates a container's mounts against the pod's volumes.
 func mountsValidate(c *corev1.Container, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -65,7 +65,7 @@ func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// deviceValidate: only claims can be given to a container as a raw device.
+// deviceValidate requires a claim: no other volume can be a raw device.
 func deviceValidate(d corev1.VolumeDevice, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
 	errs := append(check.Required(path.Child("name"), d.Name), check.Required(path.Child("devicePath"), d.DevicePath)...)
 	errs = append(errs, check.NoBacksteps(d.DevicePath, path.Child("devicePath"))...)
