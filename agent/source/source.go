@@ -1,5 +1,5 @@
-// Package source tells a node what the API wants of it: its pods, and that a
-// ConfigMap or Secret that some of them use has changed.
+// Package source follows the pods of a node in the API, and the ConfigMaps and Secrets that they
+// use.
 package source
 
 import (
@@ -18,7 +18,7 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// Update is news of the pods this node is to run: all of them, or one.
+// Update is a change of the node's pods: a full list, or one pod.
 type Update struct {
 	List *[]*corev1.Pod
 	Pod  *corev1.Pod
@@ -33,19 +33,18 @@ type Source struct {
 	updates chan Update
 }
 
-// Follower is what the parts of the agent follow the API with. It tries as often as a
-// kubelet what the API does not answer.
+// Follower returns a follower for the agent, which retries as often as a kubelet.
 func Follower(c client.Client, clk clock.Clock, log *zap.Logger) follow.Follower {
 	return follow.Follower{Client: c, Clock: clk, Log: log, Name: "agent", Most: backoff.WriteMax}
 }
 
-// New follows the pods of a node. changed is told, on any goroutine, of which pods
-// something that they show has changed.
+// New returns a Source for the pods of a node. It calls changed, on any goroutine, with the pods
+// that use a changed object.
 func New(f follow.Follower, node string, changed func(uses func(*corev1.Pod) bool)) *Source {
 	return &Source{Follower: f, node: node, changed: changed, updates: make(chan Update)}
 }
 
-// Updates are news of pods: a list first, and again after a gap.
+// Updates returns the changes of the pods: a full list first, and again after a gap.
 func (s *Source) Updates() <-chan Update { return s.updates }
 
 // Run follows the API until ctx ends.
@@ -82,8 +81,8 @@ func (s *Source) send(ctx context.Context, u Update) {
 	}
 }
 
-// used tells of the pods that use an object of the resource when it changes; of all of
-// them after a gap.
+// used passes the pods that use a changed object of the resource to changed; after a gap all pods
+// that use any.
 func (s *Source) used(resource string) follow.Handler {
 	first := true
 	return follow.Handler{
@@ -101,7 +100,7 @@ func (s *Source) used(resource string) follow.Handler {
 	}
 }
 
-// uses says whether the pod reads an object of its namespace.
+// uses reports whether the pod reads an object of its namespace.
 func uses(pod *corev1.Pod, resource, name string) (found bool) {
 	volume.All().References(pod, func(r, n string) { found = found || r == resource && n == name })
 	return found

@@ -9,15 +9,15 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Objects reads the ConfigMaps and Secrets of one namespace; nil is one that does not
-// exist. It lives as long as one step.
+// Objects reads the ConfigMaps and Secrets of one namespace, each once. It is for one step of a
+// worker.
 type Objects struct {
 	Context   context.Context
 	Client    client.Client
 	Namespace string
 }
 
-// ConfigMap is the one with that name.
+// ConfigMap returns the ConfigMap with that name; nil: it does not exist.
 func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
 	cm, err := client.Get[*corev1.ConfigMap](o.Context, o.Client, o.Namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -26,7 +26,7 @@ func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
 	return cm, err
 }
 
-// Secret is the one with that name.
+// Secret returns the Secret with that name; nil: it does not exist.
 func (o Objects) Secret(name string) (*corev1.Secret, error) {
 	s, err := client.Get[*corev1.Secret](o.Context, o.Client, o.Namespace, name)
 	if apierrors.IsNotFound(err) {

@@ -1,5 +1,4 @@
-// Package volumes has the volumes of one pod: whether they are there, where they lie,
-// what containers mount of them.
+// Package volumes prepares the volumes of one pod and returns the mounts of its containers.
 package volumes
 
 import (
@@ -27,71 +26,71 @@ import (
 	"monopod/apiserver/client/claim"
 )
 
-// Runtime is what the runtime is asked for.
+// Runtime is what the volumes need of the container runtime.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 }
 
-// Tokens are those of service accounts.
+// Tokens are service account tokens.
 type Tokens interface {
-	// Due says whether a token of the pod is to be renewed.
+	// Due reports whether a token of the pod must be renewed.
 	Due(pod types.UID) bool
 	Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, error)
 	Forget(pod types.UID)
 }
 
-// Claims finds what is behind a pod's claims.
+// Claims resolves the claims of a pod.
 type Claims interface {
-	// Volume is the one behind the claim of a pod's volume, once that is bound. ran:
-	// containers of the pod were made with it.
+	// Volume returns the PersistentVolume of a pod's volume once its claim is bound. ran:
+	// containers of the pod were created with it.
 	Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, ran bool) (*corev1.PersistentVolume, error)
 }
 
-// Node is what the volumes of all pods of a node have in common.
+// Node is what the volumes of all pods of a node share.
 type Node struct {
-	Dir     string // a folder in it is each pod's
+	Dir     string // contains a folder for each pod
 	Client  client.Client
 	Runtime Runtime
 	Clock   clock.PassiveClock
 	Mounter volume.Mounter
 	Tokens  Tokens
 	Claims  Claims
-	// Saw hears of each volume that was set up, or was to be.
+	// Saw is called after each attempt to set up a volume.
 	Saw func(plugin string, took time.Duration, err error)
 }
 
-// Place is where a volume of a pod lies.
+// Place is the path of a volume of a pod.
 type Place struct {
 	Dir, Plugin string
-	Claim       string // behind it; empty: none
+	Claim       string // name of the claim; empty: none
 }
 
-// Volumes are those of one pod. Places and Mounted may be used on any goroutine, all
-// else belongs to the worker's.
+// Volumes are the volumes of one pod. Places and Mounted are safe for concurrent use; the worker
+// calls all other methods.
 type Volumes struct {
 	node      *Node
 	pod       *identity.Pod
-	paths     map[string]string // where they lie, once prepared
-	stale     bool              // something that they show has changed
-	failed    error             // why not all of them are there
-	unbound   time.Time         // since when they wait for a claim
-	immutable volume.Immutable  // of what they show
+	paths     map[string]string // by volume, once prepared
+	stale     bool              // the content of one has changed
+	failed    error             // why the last Prepare failed
+	unbound   time.Time         // since when a claim is not bound
+	immutable volume.Immutable  // immutable objects in volumes
 
-	places atomic.Pointer[map[string]Place] // nil: they were never there
+	places atomic.Pointer[map[string]Place] // nil: never prepared
 }
 
-// New has the volumes of a pod.
+// New returns the Volumes of a pod.
 func New(node *Node, pod *identity.Pod) *Volumes { return &Volumes{node: node, pod: pod} }
 
-// Dir is the pod's folder.
+// Dir returns the pod's folder.
 func (s *Volumes) Dir() string { return filepath.Join(s.node.Dir, string(s.pod.UID)) }
 
-// Doubt has the next Prepare refresh what is there.
+// Doubt lets the next Prepare refresh the volumes.
 func (s *Volumes) Doubt() { s.stale = true }
 
-// Prepare makes the volumes before containers start, and refreshes them when something
-// they show has changed. ran: the runtime has containers of the pod.
+// Prepare sets up the volumes before containers start, and refreshes them after their content has
+// changed. ran: the runtime has containers of the pod.
 func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bool) error {
 	s.stale = s.stale || s.paths != nil && s.node.Tokens.Due(s.pod.UID)
 	if !s.stale && (s.paths != nil || !starting) {
@@ -111,14 +110,14 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 		}
 		s.stale = false
 		s.pod.Log.Warn("volumes not refreshed", zap.Error(err))
-		return nil // what is mounted stays as it was
+		return nil // the mounted content stays
 	}
 	s.paths, s.stale = paths, false
 	s.place(facts.Pod, plugins)
 	return nil
 }
 
-// set is what works on the pod's volumes.
+// set returns what sets up and unmounts the pod's volumes.
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
 	return &volume.Set{
 		Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths,
@@ -132,7 +131,7 @@ func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Se
 	}
 }
 
-// place shows others where the volumes lie.
+// place publishes the paths of the volumes.
 func (s *Volumes) place(pod *corev1.Pod, plugins map[string]string) {
 	out := map[string]Place{}
 	for i := range pod.Spec.Volumes {
@@ -142,8 +141,7 @@ func (s *Volumes) place(pod *corev1.Pod, plugins map[string]string) {
 	s.places.Store(&out)
 }
 
-// Places are where the volumes lie, by name, as they were last prepared; nil: they never
-// were.
+// Places returns the paths of the volumes by name, as last prepared; nil: never prepared.
 func (s *Volumes) Places() map[string]Place {
 	if p := s.places.Load(); p != nil {
 		return *p
@@ -151,14 +149,14 @@ func (s *Volumes) Places() map[string]Place {
 	return nil
 }
 
-// Mounted says whether all volumes were there once.
+// Mounted reports whether all volumes have been prepared once.
 func (s *Volumes) Mounted() bool { return s.places.Load() != nil }
 
-// claimPatience is how long a claim may take to be bound without an event: pods are
-// scheduled as soon as it is decided with which volume.
+// claimPatience is how long a claim may take to be bound before an event reports it: a pod is
+// scheduled before its volume is bound.
 const claimPatience = 10 * time.Second
 
-// report makes an event of each volume that fails to mount.
+// report writes an event for each volume that fails to mount.
 func (s *Volumes) report() {
 	now := s.node.Clock.Now()
 	if !errors.Is(s.failed, claims.ErrUnbound) {
@@ -174,7 +172,7 @@ func (s *Volumes) report() {
 	}
 }
 
-// each is what errors.Join joined.
+// each returns the errors that errors.Join joined.
 func each(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -182,11 +180,11 @@ func each(err error) []error {
 	return []error{err}
 }
 
-// Failed is why not all volumes are there; nil: they are, or nobody has tried.
+// Failed returns why the last Prepare failed; nil: it has not, or was not called.
 func (s *Volumes) Failed() error { return s.failed }
 
-// Mounts are what a container is to see of the pod's volumes. shown are the IDs of the
-// images that image volumes show; handler finds the name of the pod's runtime handler.
+// Mounts returns the mounts of a container. shown are the IDs of the images of image volumes;
+// handler returns the name of the pod's runtime handler.
 func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container, vars []env.Var, shown map[string]string, handler func() (string, error)) ([]*cri.Mount, error) {
 	can, err := s.features(ctx, c, handler)
 	if err == nil && images.Mounts(pod, c) {
@@ -202,7 +200,7 @@ func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	return set.Mounts(pod, c, s.paths, vars, can)
 }
 
-// features asks the runtime what it can do, if the container wants more than the usual.
+// features returns the runtime's features if the container needs any.
 func (s *Volumes) features(ctx context.Context, c *corev1.Container, handler func() (string, error)) (volume.Features, error) {
 	unusual := func(m corev1.VolumeMount) bool { return m.RecursiveReadOnly != nil || len(m.BindMountOptions) > 0 }
 	if !slices.ContainsFunc(c.VolumeMounts, unusual) {
@@ -225,12 +223,12 @@ func (s *Volumes) features(ctx context.Context, c *corev1.Container, handler fun
 	return can, nil
 }
 
-// Devices are the block devices that the container gets of the pod's claims.
+// Devices returns the block devices of a container's claims.
 func (s *Volumes) Devices(pod *corev1.Pod, c *corev1.Container) []*cri.Device {
 	return volume.Devices(pod, c, s.paths)
 }
 
-// File reads a file of one of the volumes, for the environment of a container.
+// File reads a file of a volume, for the environment of a container.
 func (s *Volumes) File(name, path string) ([]byte, error) {
 	root, ok := s.paths[name]
 	if !ok {
@@ -239,16 +237,16 @@ func (s *Volumes) File(name, path string) ([]byte, error) {
 	return volume.Read(root, path, env.MaxFile)
 }
 
-// Unmount unmounts the volumes of a pod of which nothing runs any more.
+// Unmount unmounts the volumes of a pod whose containers have ended.
 func (s *Volumes) Unmount() error { return s.bare().Unmount() }
 
 // Teardown unmounts the volumes and removes the pod's folder and tokens.
 func (s *Volumes) Teardown() error { return s.bare().Teardown() }
 
-// bare is what takes volumes away, for which their contents do not matter.
+// bare returns what unmounts volumes, without their contents.
 func (s *Volumes) bare() *volume.Set {
 	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths}
 }
 
-// ForgetTokens is for a pod that is no more.
+// ForgetTokens forgets the tokens of a removed pod.
 func (s *Volumes) ForgetTokens() { s.node.Tokens.Forget(s.pod.UID) }

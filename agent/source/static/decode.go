@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// decode reads the one pod of a file, in YAML or JSON. Fields that a pod does not
-// have are left out and returned, as the API does with a warning.
+// decode reads the pod of a file, in YAML or JSON. It drops unknown fields and returns them, like
+// the API with a warning.
 func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 	doc, err := bounded.YAMLToJSON(data)
 	if err != nil {
@@ -41,8 +41,8 @@ func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 	return pod, unknown, refers(pod)
 }
 
-// refers refuses a pod that needs objects of the API: it would not be the node
-// that grants it to read them (upstream: PreventStaticPodAPIReferences).
+// refers returns an error for a pod that refers to objects of the API, which no one has authorized
+// the pod to read (upstream: PreventStaticPodAPIReferences).
 func refers(pod *corev1.Pod) error {
 	what := ""
 	spec := &pod.Spec

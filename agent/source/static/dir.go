@@ -15,53 +15,52 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxFile is how long a file may be (upstream: maxConfigLength).
+// maxFile is the maximum size of a file in bytes (upstream: maxConfigLength).
 const maxFile = 10 << 20
 
-// Config says how a Dir reads.
+// Config configures a Dir.
 type Config struct {
 	Path string // of the folder
 	Node string
-	// Complete fills in the defaults of a pod and validates it, as the API would.
+	// Complete sets the defaults of a pod and validates it, as the API does.
 	Complete func(*corev1.Pod) error
 	Now      func() time.Time
 }
 
-// Dir is a folder of static pods, one a file: *.yaml, *.yml and *.json, hidden
-// ones left out. It is for one goroutine.
+// Dir is a folder with a static pod in each file *.yaml, *.yml and *.json that is not hidden. It
+// is not safe for concurrent use.
 //
-// A file that is broken is told of once, until it changes. The pod that it held
-// before, if any, stays; it goes with the file.
+// An invalid file is reported once, until it changes. The pod that it contained before, if any,
+// stays until the file is removed.
 type Dir struct {
 	Config
 	files map[string]*file // by name
 }
 
-// file is what one file held when it was last read.
+// file is the content of a file when it was last read.
 type file struct {
 	sum  [sha256.Size]byte
 	err  string
-	pod  *corev1.Pod // the last good one
+	pod  *corev1.Pod // the last valid one
 	told string      // the last problem that Read returned
-	// chosen: its pod is one of those that Read last returned.
+	// chosen: Read has returned its pod last time.
 	chosen bool
 }
 
-// Problem is why a file gives no pod, or not the one that its author means.
+// Problem is the reason why a file has no valid pod, or not the intended one.
 type Problem struct {
 	File string
 	Err  error
-	// Ignored: the pod runs, some of what the file says has no meaning.
+	// Ignored: the pod runs, but some fields of the file were ignored.
 	Ignored bool
 }
 
-// New makes a Dir that has read nothing.
+// New returns a Dir that has not been read yet.
 func New(config Config) *Dir { return &Dir{Config: config, files: map[string]*file{}} }
 
-// Read looks at every file and returns all pods in the order of their files, and
-// what is newly wrong. The pods are the reader's to share: nobody changes them.
-// A folder that is not there holds nothing; one that cannot be read is an error
-// and leaves all as it was.
+// Read reads the changed files and returns all pods in the order of their files, and the new
+// problems. The pods are shared and must not be modified. A missing folder has no pods. If the
+// folder cannot be read, Read returns an error and the pods stay.
 func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 	names, err := d.names()
 	if err != nil {
@@ -89,7 +88,7 @@ func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 	return pods, problems, nil
 }
 
-// names are the files that may hold a pod.
+// names returns the names of the files that may contain a pod.
 func (d *Dir) names() ([]string, error) {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -104,14 +103,14 @@ func (d *Dir) names() ([]string, error) {
 	return out, nil
 }
 
-// Manifest says whether a file of that name may hold a pod. Editors' and copiers'
-// temporary files begin with a dot or end otherwise.
+// Manifest reports whether a file of that name may contain a pod. Temporary files of editors begin
+// with a dot or have other extensions.
 func Manifest(name string) bool {
 	name = filepath.Base(name)
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// look reads one file and, if it is another than before, what it says.
+// look reads one file and decodes it if it has changed.
 func (d *Dir) look(name string) []Problem {
 	f := d.files[name]
 	if f == nil {
@@ -157,7 +156,7 @@ func (d *Dir) pod(path string, data []byte) (*corev1.Pod, []error, error) {
 	return pod, unknown, d.Complete(pod)
 }
 
-// tell is a problem, unless it was the last one told.
+// tell returns a problem unless it is the same as the last one.
 func (f *file) tell(name string, err error) []Problem {
 	if f.told == err.Error() {
 		return nil
@@ -166,8 +165,8 @@ func (f *file) tell(name string, err error) []Problem {
 	return []Problem{{File: name, Err: err}}
 }
 
-// choose says which file defines each pod: the one whose pod runs already, else
-// the first.
+// choose decides which file defines a pod that several files contain: the one whose pod runs
+// already, else the first.
 func (d *Dir) choose(names []string) map[string]string {
 	chosen := map[string]string{}
 	for _, running := range []bool{true, false} {
@@ -189,12 +188,12 @@ func (d *Dir) choose(names []string) map[string]string {
 
 func key(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// errVanished: the file was there a moment ago.
+// errVanished: the file was removed after the folder was read.
 var errVanished = errors.New("file is gone")
 
-// read is the whole of a regular file, or of one that a link leads to.
+// read returns the content of a regular file, or of one behind a symlink.
 func read(path string) ([]byte, error) {
-	info, err := os.Stat(path) // a pipe would keep Open waiting
+	info, err := os.Stat(path) // a pipe would block Open
 	if errors.Is(err, os.ErrNotExist) {
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			return nil, errVanished

@@ -8,8 +8,8 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Notify watches a folder until stop is called: changed holds a value when a
-// manifest in it was made, written, moved or removed since the last was taken.
+// Notify watches a folder until stop is called: changed has a value after a manifest in it was
+// created, written, renamed or removed.
 func Notify(dir string) (changed <-chan struct{}, stop func(), err error) {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -27,7 +27,7 @@ func Notify(dir string) (changed <-chan struct{}, stop func(), err error) {
 	}, nil
 }
 
-// relay ends when the watch is closed. A lost event is news, too.
+// relay runs until the watch is closed. A lost event counts as a change.
 func relay(watch *fsnotify.Watcher, news chan<- struct{}) {
 	for {
 		select {

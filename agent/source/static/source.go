@@ -12,43 +12,42 @@ import (
 )
 
 const (
-	// lookPeriod is how often the folder is read though nothing told of a change
-	// (upstream: fileCheckFrequency).
+	// lookPeriod is how often the folder is read without a notification (upstream:
+	// fileCheckFrequency).
 	lookPeriod = 20 * time.Second
-	// firstWait is how long a folder that cannot be read at the start is left alone,
-	// doubled up to lookPeriod.
+	// firstWait is the first pause after a failure to read the folder at the start, doubled up to
+	// lookPeriod.
 	firstWait = 100 * time.Millisecond
-	// lookPause is how long files must lie still: one half written is no pod.
+	// lookPause is how long files must be unchanged, because one may be half written.
 	lookPause = 100 * time.Millisecond
-	// reasonBroken is why an event is about a file (upstream).
+	// reasonBroken is the reason of events about files (upstream's).
 	reasonBroken = "FailedValidation"
 )
 
-// Node is whom a Source tells of files that are no pods.
+// Node receives events about invalid files.
 type Node interface {
 	Event(eventType, reason, format string, args ...any)
 }
 
-// Deps are what a Source works with; all but Notify are required.
+// Deps are the dependencies of a Source; all but Notify are required.
 type Deps struct {
 	Clock clock.WithTicker
 	Log   *zap.Logger
 	Node  Node
-	// Recall is given the first pods, to say what is known of their past.
+	// Recall sets the former statuses of the first pods.
 	Recall func(context.Context, []*corev1.Pod)
-	// Notify tells of changes in a folder; nil: the function Notify.
+	// Notify reports changes in a folder; nil: the function Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
 }
 
-// Source tells of the static pods in a folder.
+// Source reads the static pods of a folder.
 type Source struct {
 	Deps
 	dir     *Dir
 	updates chan []*corev1.Pod
 }
 
-// NewSource makes one of a folder; without a path in config there is none, and no
-// pods.
+// NewSource returns a Source of a folder; without a path in config it has no pods.
 func NewSource(deps Deps, config Config) *Source {
 	if deps.Notify == nil {
 		deps.Notify = Notify
@@ -56,13 +55,12 @@ func NewSource(deps Deps, config Config) *Source {
 	return &Source{Deps: deps, dir: New(config), updates: make(chan []*corev1.Pod)}
 }
 
-// Updates are all pods each time, and first, if only none, what there is at the
-// start.
+// Updates returns all pods after each change, and at the start, even if there are none.
 func (s *Source) Updates() <-chan []*corev1.Pod { return s.updates }
 
-// Run reads the folder until that works once, and again whenever it may have changed,
-// until ctx ends. The first pods, if only none, are always told: until then nobody can
-// say which pods that run are still wanted.
+// Run reads the folder until that succeeds once, and then after each change, until ctx ends. It
+// always sends the first pods, even if there are none: before that the agent cannot know which
+// running pods are orphaned.
 func (s *Source) Run(ctx context.Context) {
 	if s.dir.Path == "" {
 		s.send(ctx, nil)
@@ -87,7 +85,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// follow tells of the pods whenever they are others than last.
+// follow sends the pods whenever they have changed.
 func (s *Source) follow(ctx context.Context, changed <-chan struct{}, last []*corev1.Pod) {
 	look := s.Clock.NewTicker(lookPeriod)
 	defer look.Stop()
@@ -126,7 +124,7 @@ func sameUIDs(a, b []*corev1.Pod) bool {
 	return true
 }
 
-// read tells of what is wrong in the folder; false: it cannot be read.
+// read reports new problems in the folder; false: the folder cannot be read.
 func (s *Source) read() ([]*corev1.Pod, bool) {
 	pods, problems, err := s.dir.Read()
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package static reads the pods that a node is given by files, without the API:
-// static pods. For each the agent keeps a pod in the API that shows it: its mirror.
+// Package static reads static pods from files, without the API. For each the agent maintains a
+// mirror pod in the API.
 //
-// A static pod is known by its UID, a hash of what the file says, of the file's
-// path and of the node: whoever edits or moves the file gets another pod. The
-// mirror has a UID of its own, as every object; its annotation says whose it is.
+// The UID of a static pod is a hash of the file's content, its path and the node: a changed or
+// moved file is another pod. The mirror pod has a UID of its own; its annotation contains that of
+// the static pod.
 //
-// A Dir reads a folder; Notify tells when there may be something new in it.
+// Dir reads a folder; Notify reports that something in it may have changed.
 package static
 
 import (
@@ -21,29 +21,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotations of static pods and their mirrors beside corev1.MirrorPodAnnotationKey,
-// which is the hash again (upstream: pkg/kubelet/types).
+// Annotations of static pods and their mirror pods, besides corev1.MirrorPodAnnotationKey, which
+// also contains the hash (upstream: pkg/kubelet/types).
 const (
 	SourceAnnotation = "kubernetes.io/config.source" // file
 	HashAnnotation   = "kubernetes.io/config.hash"   // the static pod's UID
 	SeenAnnotation   = "kubernetes.io/config.seen"   // when the agent first saw it
 )
 
-// What makes a static pod critical whatever class its file names (upstream:
+// Values that make a static pod critical, whatever its class (upstream:
 // scheduling.SystemCriticalPriority + 1000).
 const (
 	criticalClass    = "system-node-critical"
 	criticalPriority = int32(2_000_001_000)
 )
 
-// origin is where a static pod comes from.
+// origin identifies where a static pod comes from.
 type origin struct {
 	node string
 	path string
 	now  time.Time
 }
 
-// settle makes of what a file says the pod that the node runs.
+// settle turns the content of a file into the pod that the node runs.
 func settle(pod *corev1.Pod, o origin) error {
 	clean(pod)
 	hash, err := hashOf(pod, o)
@@ -56,7 +56,7 @@ func settle(pod *corev1.Pod, o origin) error {
 	if pod.Namespace == "" {
 		pod.Namespace = corev1.NamespaceDefault
 	}
-	pod.Generation = 1 // as its mirror's
+	pod.Generation = 1 // the same as the mirror pod's
 	annotate(pod, map[string]string{
 		SourceAnnotation: "file", HashAnnotation: hash, SeenAnnotation: o.now.Format(time.RFC3339Nano),
 	})
@@ -65,7 +65,7 @@ func settle(pod *corev1.Pod, o origin) error {
 	return nil
 }
 
-// clean drops what only the API gives, as in a file made from `kubectl get -o yaml`.
+// clean removes fields that only the API sets, as in the output of `kubectl get -o yaml`.
 func clean(pod *corev1.Pod) {
 	pod.ObjectMeta = metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations, Finalizers: pod.Finalizers,
@@ -76,7 +76,7 @@ func clean(pod *corev1.Pod) {
 	pod.Status = corev1.PodStatus{}
 }
 
-// hashOf is 32 hexadecimal digits, as upstream's.
+// hashOf returns 32 hexadecimal digits, as upstream.
 func hashOf(pod *corev1.Pod, o origin) (string, error) {
 	data, err := json.Marshal(pod)
 	if err != nil {
@@ -97,7 +97,7 @@ func annotate(pod *corev1.Pod, with map[string]string) {
 	}
 }
 
-// place binds the pod to its node, which no taint drives it from.
+// place assigns the pod to its node and adds a toleration for all taints.
 func place(spec *corev1.PodSpec, node string) {
 	spec.NodeName = node
 	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
@@ -107,12 +107,12 @@ func place(spec *corev1.PodSpec, node string) {
 	spec.Priority = new(criticalPriority)
 }
 
-// Mirror is the pod that shows a static one in the API, on the node with the UID.
+// Mirror returns the mirror pod of a static pod, on the node with the UID.
 func Mirror(pod *corev1.Pod, node types.UID) *corev1.Pod {
 	mirror := pod.DeepCopy()
 	annotate(mirror, map[string]string{corev1.MirrorPodAnnotationKey: string(pod.UID)})
 	mirror.UID, mirror.Generation = "", 0
-	mirror.Spec.Priority = nil // its class says it
+	mirror.Spec.Priority = nil // admission sets it from the class
 	mirror.Status = corev1.PodStatus{}
 	mirror.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: "v1", Kind: "Node", Name: pod.Spec.NodeName, UID: node, Controller: new(true),
@@ -120,8 +120,7 @@ func Mirror(pod *corev1.Pod, node types.UID) *corev1.Pod {
 	return mirror
 }
 
-// Mirrored is the UID of the static pod that a pod of the API shows; false: it is
-// no mirror.
+// Mirrored returns the UID of a mirror pod's static pod; false: pod is not a mirror pod.
 func Mirrored(pod *corev1.Pod) (types.UID, bool) {
 	hash, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return types.UID(hash), ok

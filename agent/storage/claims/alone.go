@@ -16,8 +16,8 @@ import (
 // errNotAlone is upstream's text.
 var errNotAlone = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// takeAlone gives the pod a claim that is for one pod at a time, if no other has it:
-// the scheduler sees to that, but not of pods that say where they run themselves.
+// takeAlone assigns a ReadWriteOncePod claim to the pod unless another pod has it. The scheduler
+// does the same, but not for pods that set their node themselves.
 func (c *Claims) takeAlone(ctx context.Context, uid types.UID, pvc *corev1.PersistentVolumeClaim, ran bool) error {
 	if !slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod) {
 		return nil
@@ -37,8 +37,8 @@ func (c *Claims) takeAlone(ctx context.Context, uid types.UID, pvc *corev1.Persi
 	return nil
 }
 
-// hadBefore: a pod other than uid, that has not ended, was given the claim, perhaps
-// by an agent before this one.
+// hadBefore reports whether another pod that has not ended uses the claim, perhaps since an
+// earlier agent.
 func (c *Claims) hadBefore(ctx context.Context, pvc *corev1.PersistentVolumeClaim, uid types.UID) (bool, error) {
 	pods, err := client.List[*corev1.Pod](ctx, c.Client, client.Selector{
 		Namespace: pvc.Namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", c.Node().Name)})
@@ -52,7 +52,7 @@ func (c *Claims) hadBefore(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	}), nil
 }
 
-// take gives the claim to the pod, unless another one has it.
+// take assigns the claim to the pod unless another pod has it.
 func (c *Claims) take(name types.NamespacedName, pod types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Claims) take(name types.NamespacedName, pod types.UID) bool {
 	return true
 }
 
-// Drop takes everything from the pod and returns what others can have now.
+// Drop releases all claims of the pod and returns those that other pods may use now.
 func (c *Claims) Drop(pod types.UID) []types.NamespacedName {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package claims finds the volumes behind the claims of a node's pods, and remembers
-// which pod has a claim that only one pod may have at a time.
+// Package claims resolves the claims of a node's pods, and tracks which pod uses a
+// ReadWriteOncePod claim.
 package claims
 
 import (
@@ -18,31 +18,32 @@ import (
 	"monopod/apiserver/client/claim"
 )
 
-// Deps are what Claims work with. All are required.
+// Deps are the dependencies of Claims. All are required.
 type Deps struct {
 	Client client.Client
-	// Node is the node, as last stored or as it will be.
+	// Node returns the node, as stored or as it will be.
 	Node func() *corev1.Node
-	// Made says whether the runtime has containers of a pod.
+	// Made reports whether the runtime has containers of a pod.
 	Made func(types.UID) bool
 }
 
-// Claims are those of the pods of one node.
+// Claims are the claims of one node's pods.
 type Claims struct {
 	Deps
 
-	mu sync.Mutex                         // guards what follows
-	by map[types.NamespacedName]types.UID // who has each claim that is for one pod
+	mu sync.Mutex                         // guards the fields below
+	by map[types.NamespacedName]types.UID // the pod of each ReadWriteOncePod claim
 }
 
-// New knows of no pod yet.
+// New returns Claims without pods.
 func New(deps Deps) *Claims { return &Claims{Deps: deps, by: map[types.NamespacedName]types.UID{}} }
 
-// ErrUnbound is of a claim that may be bound at any moment.
+// ErrUnbound is the error for a claim that is not yet bound.
 var ErrUnbound = errors.New("PVC is not bound")
 
-// Volume finds what a volume of the pod stands for, once its claim is bound, and gives
-// the claim to the pod. ran: a container of the pod was made, as the runtime knows.
+// Volume returns the PersistentVolume of a pod's volume once its claim is bound, and assigns the
+// claim to the pod. ran: the runtime has containers of the pod. It returns ErrUnbound for an
+// unbound claim.
 func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, ran bool) (*corev1.PersistentVolume, error) {
 	ran = ran || ranBefore(pod)
 	name := claim.Of(pod, v)
@@ -67,8 +68,8 @@ func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	return pv, c.takeAlone(ctx, pod.UID, pvc, ran)
 }
 
-// mayUse says why the pod cannot have what is behind a claim. One that is being
-// deleted is for those that have it already.
+// mayUse returns an error if the pod must not use the claim. Only pods that ran before may use one
+// that is being deleted.
 func mayUse(pod *corev1.Pod, v *corev1.Volume, c *corev1.PersistentVolumeClaim, ran bool) error {
 	if v.Ephemeral != nil {
 		if err := ephemeral.VolumeIsForPod(pod, c); err != nil {
@@ -84,7 +85,7 @@ func mayUse(pod *corev1.Pod, v *corev1.Volume, c *corev1.PersistentVolumeClaim, 
 	return nil
 }
 
-// ranBefore: a container of the pod has run, as the API knows.
+// ranBefore reports whether a container of the pod has run, according to its status.
 func ranBefore(pod *corev1.Pod) bool {
 	ran := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
 	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) || slices.ContainsFunc(pod.Status.ContainerStatuses, ran)

@@ -11,18 +11,18 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// Device is a block device with a file system, or with nothing on it yet.
+// Device is a block device that is empty or has a file system.
 type Device struct {
 	Path    string
-	FSType  string // what to make where there is nothing; empty: ext4
+	FSType  string // file system of an empty device; empty: ext4
 	Options []string
-	// ReadOnly: nothing may be made or mended on it.
+	// ReadOnly: the device must not be formatted or repaired.
 	ReadOnly bool
 }
 
-// Device mounts with the programs blkid, fsck, mkfs and mount. It checks a file system
-// before, unless it is mounted elsewhere, and makes one only where the device holds
-// nothing that blkid knows. A lock on the device keeps others out meanwhile.
+// Device mounts with the programs blkid, fsck, mkfs and mount. It checks the file system first,
+// unless it is mounted elsewhere, and formats the device only if blkid finds nothing on it. It
+// locks the device meanwhile.
 func (Kernel) Device(dir string, d Device) error {
 	path, err := filepath.EvalSymlinks(d.Path)
 	if err != nil {

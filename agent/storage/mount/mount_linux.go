@@ -1,9 +1,8 @@
-// Package mount mounts, unmounts and removes on this machine.
+// Package mount mounts, unmounts and removes folders on this machine.
 //
-//   - Kernel does so by the kernel's own calls; but for block devices (Device) it runs
-//     blkid, fsck, mkfs and mount.
-//   - Folders mounts nothing, for pods that only seem to run.
-//   - RemoveAll removes folders without ever removing through a mount.
+//   - Kernel uses system calls, and for block devices (Device) blkid, fsck, mkfs and mount.
+//   - Folders mounts nothing, for pods of the fake runtime.
+//   - RemoveAll removes folders, and never removes through a mount.
 package mount
 
 import (
@@ -16,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tmpfs says how a file system in memory is made.
+// Tmpfs are the options of a file system in memory.
 type Tmpfs struct {
 	Size  int64 // in bytes; 0: the kernel's default
 	Mode  os.FileMode
-	Group *int64 // of its top; nil: root's
+	Group *int64 // of its root; nil: root's
 	Page  int64  // of huge pages, in bytes
-	// Plain: neither devices nor set-user-id programs count in it.
+	// Plain: device files and set-user-ID programs have no effect.
 	Plain bool
 }
 
@@ -47,7 +46,7 @@ func (o Tmpfs) flags() uintptr {
 	return 0
 }
 
-// unixMode is a mode as system calls have it.
+// unixMode returns a mode as in system calls.
 func unixMode(m os.FileMode) uint32 {
 	out := uint32(m.Perm())
 	if m&os.ModeSetgid != 0 {
@@ -59,10 +58,10 @@ func unixMode(m os.FileMode) uint32 {
 	return out
 }
 
-// Kernel mounts with the kernel's own calls, and devices with programs.
+// Kernel mounts with system calls, and devices with programs.
 type Kernel struct{}
 
-// Tmpfs is kept out of swap where the kernel can do that (Linux 6.4).
+// Tmpfs excludes the tmpfs from swap where the kernel supports it (Linux 6.4).
 func (Kernel) Tmpfs(dir string, o Tmpfs) error {
 	err := unix.Mount("tmpfs", dir, "tmpfs", o.flags(), o.options()+",noswap")
 	if errors.Is(err, unix.EINVAL) {
@@ -71,12 +70,12 @@ func (Kernel) Tmpfs(dir string, o Tmpfs) error {
 	return os.NewSyscallError("mount", err)
 }
 
-// Huge fails where the kernel has no pages of that size.
+// Huge fails if the kernel has no huge pages of that size.
 func (Kernel) Huge(dir string, o Tmpfs) error {
 	return os.NewSyscallError("mount", unix.Mount("nodev", dir, "hugetlbfs", o.flags(), o.options()))
 }
 
-// Bind mounts what fd is, whatever its name has become since it was opened.
+// Bind mounts the open file, even if its name has changed meanwhile.
 func (Kernel) Bind(fd int, target string) (string, error) {
 	return target, os.NewSyscallError("mount", unix.Mount(Open(fd), target, "", unix.MS_BIND, ""))
 }
@@ -95,8 +94,8 @@ func (k Kernel) Share(dir string) error {
 	return os.NewSyscallError("mount", unix.Mount("", dir, "", unix.MS_SHARED, ""))
 }
 
-// Mounted asks the kernel about dir alone: reading the table of all mounts for each
-// volume would cost the square of their number.
+// Mounted asks the kernel about dir only: reading the mount table for each volume would cost the
+// square of their number.
 func (Kernel) Mounted(dir string) (bool, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -106,8 +105,8 @@ func (Kernel) Mounted(dir string) (bool, error) {
 	return mountRoot(fd)
 }
 
-// mountRoot says whether fd is the top of a mount. It asks nobody but this kernel: the
-// server of a file system may be gone.
+// mountRoot reports whether fd is the root of a mount. It does not contact the server of a network
+// file system, which may not respond.
 func mountRoot(fd int) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
@@ -120,13 +119,13 @@ func mountRoot(fd int) (bool, error) {
 	return inTable(fd) // Linux before 5.8
 }
 
-// isDead says whether an error is that of a mount whose file system is no more
+// isDead reports whether an error means that the file system of a mount no longer exists
 // (upstream: IsCorruptedMnt).
 func isDead(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN}, func(dead error) bool { return errors.Is(err, dead) })
 }
 
-// Unmount detaches: what still uses the mount keeps it until it is done.
+// Unmount detaches: processes that still use the mount keep it until they end.
 func (Kernel) Unmount(dir string) error {
 	err := unix.Unmount(dir, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) {
@@ -135,8 +134,7 @@ func (Kernel) Unmount(dir string) error {
 	return os.NewSyscallError("umount2", err)
 }
 
-// UnmountBelow detaches every mount below dir, whoever made it: the last one made goes
-// first. It goes on after a failure.
+// UnmountBelow detaches every mount below dir, the last one first. It continues after a failure.
 func (k Kernel) UnmountBelow(dir string) error {
 	points, err := Below(dir)
 	errs := []error{err}
@@ -146,11 +144,11 @@ func (k Kernel) UnmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Folders mounts nothing: what would lie in memory lies in plain folders. It is for
-// pods that only seem to run.
+// Folders mounts nothing: it uses plain folders in place of file systems in memory. It is for pods
+// of the fake runtime.
 type Folders struct{}
 
-// Tmpfs makes dir, while it is empty, as the file system would be.
+// Tmpfs sets owner and mode of dir while it is empty.
 func (Folders) Tmpfs(dir string, o Tmpfs) error {
 	if inside, err := os.ReadDir(dir); err != nil || len(inside) > 0 {
 		return err
@@ -163,14 +161,14 @@ func (Folders) Tmpfs(dir string, o Tmpfs) error {
 	return os.Chmod(dir, o.Mode)
 }
 
-// Huge leaves dir as it is.
+// Huge does nothing.
 func (Folders) Huge(string, Tmpfs) error { return nil }
 
-// Device leaves dir as it is.
+// Device does nothing.
 func (Folders) Device(string, Device) error { return nil }
 
-// Bind gives a file a second name, so that it stays when the first goes. A folder is
-// seen where it lies.
+// Bind creates a hard link of a file, which remains if the file is removed. For a folder it
+// returns the folder's path.
 func (Folders) Bind(fd int, target string) (string, error) {
 	path, err := os.Readlink(Open(fd))
 	if err != nil {
@@ -183,14 +181,14 @@ func (Folders) Bind(fd int, target string) (string, error) {
 	return target, os.Rename(link, target)
 }
 
-// Share has nothing to do.
+// Share does nothing.
 func (Folders) Share(string) error { return nil }
 
-// Mounted says that nothing is.
+// Mounted returns false.
 func (Folders) Mounted(string) (bool, error) { return false, nil }
 
-// Unmount has nothing to do.
+// Unmount does nothing.
 func (Folders) Unmount(string) error { return nil }
 
-// Open names what is open as fd, whatever has become of its name.
+// Open returns a path of the open file fd that does not depend on the file's name.
 func Open(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

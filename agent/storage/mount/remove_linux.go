@@ -10,23 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmounter takes down the topmost mount of dir.
+// Unmounter unmounts the topmost mount of dir.
 type Unmounter interface{ Unmount(dir string) error }
 
 const (
-	// entriesAtOnce is how many names of a folder are held in memory.
+	// entriesAtOnce is how many names of a folder are read at once.
 	entriesAtOnce = 1024
-	// removeTries is how often a name is tried that is busy or not empty: something
-	// is mounted on it, or appears while it is emptied.
+	// removeTries is how often a busy or non-empty name is retried: something is mounted on it, or
+	// appears meanwhile.
 	removeTries = 16
-	// removeDepth is how deep folders are followed with one open file each. Deeper
-	// ones are moved up: a container can nest them without end.
+	// removeDepth is how deep folders are traversed with one open file each. Deeper folders are
+	// moved up, because a container can nest them without limit.
 	removeDepth = 64
 )
 
-// RemoveAll removes path and all in it. It takes down what is mounted there and
-// never removes through a mount: what cannot be unmounted stays, with an error, and
-// so does all that it holds. It follows no symlink.
+// RemoveAll removes path and all in it. It unmounts the mounts in it and never removes through a
+// mount: what cannot be unmounted stays, with an error, and so does its content. It follows no
+// symlink.
 func RemoveAll(path string, m Unmounter) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -47,13 +47,13 @@ func RemoveAll(path string, m Unmounter) error {
 
 type remover struct {
 	mounter Unmounter
-	top     int // the folder that holds what is removed
+	top     int // the folder that contains what is removed
 	base    string
-	left    []string // in top, yet to be removed
-	moved   int      // folders moved up
+	left    []string // names in top that must be removed
+	moved   int      // number of folders moved up
 }
 
-// remove removes a name in a folder; one that is not there is no error.
+// remove removes a name in a folder; a missing name is not an error.
 func (r *remover) remove(dir int, name string, depth int) error {
 	var err error
 	for range removeTries {
@@ -81,7 +81,7 @@ func (r *remover) remove(dir int, name string, depth int) error {
 	return &os.PathError{Op: "remove", Path: name, Err: err}
 }
 
-// errAgain says that a name must be looked at once more.
+// errAgain: the name must be looked at again.
 var errAgain = errors.New("it is still mounted or in use")
 
 // folder empties a folder and removes it.
@@ -110,7 +110,7 @@ func (r *remover) folder(dir int, name string, depth int) error {
 	return err
 }
 
-// moveUp puts off the removal of a folder.
+// moveUp moves a folder to top, to remove it later.
 func (r *remover) moveUp(dir int, name string) error {
 	for {
 		r.moved++
@@ -148,7 +148,7 @@ func (r *remover) empty(fd, depth int) error {
 	}
 }
 
-// detach takes down what is mounted on a file.
+// detach unmounts what is mounted on a file.
 func (r *remover) detach(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *remover) detach(dir int, name string) error {
 	return r.unmount(fd)
 }
 
-// unmount says errAgain when it has done so.
+// unmount returns errAgain after it has unmounted something.
 func (r *remover) unmount(fd int) error {
 	if err := r.mounter.Unmount(Open(fd)); err != nil {
 		return err

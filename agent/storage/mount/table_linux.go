@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below lists the mount points below dir, the last one made first: the order in which
-// they can be unmounted. One at dir itself is left out: it is the user's, who keeps
-// this folder on another disk. Symlinks in dir are followed, as the kernel's table
-// holds none.
+// Below returns the mount points below dir, the last mounted one first: the order in which they
+// can be unmounted. It does not return dir itself, which may be a disk of the user's. It resolves
+// symlinks in dir, because the kernel's table contains none.
 func Below(dir string) ([]string, error) {
 	path, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,8 +32,7 @@ func Below(dir string) ([]string, error) {
 	return points, err
 }
 
-// inTable looks for what fd is in the table of all mounts. Comparing devices would
-// miss bind mounts.
+// inTable looks up fd in the mount table. Comparing devices would miss bind mounts.
 func inTable(fd int) (bool, error) {
 	path, err := os.Readlink(Open(fd))
 	if err != nil {
@@ -43,7 +41,7 @@ func inTable(fd int) (bool, error) {
 	return anyMount(mountinfo.SingleEntryFilter(path))
 }
 
-// inUse says whether a device is mounted anywhere, under whatever name.
+// inUse reports whether a device is mounted anywhere, under any of its names.
 func inUse(device *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(device.Fd()), &st); err != nil {

@@ -17,15 +17,15 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// nameFor is the name of the volume made for a claim: the same each time.
+// nameFor returns the name of a claim's volume, which is always the same.
 func nameFor(c *corev1.PersistentVolumeClaim) string { return "pvc-" + string(c.UID) }
 
-// concerns says whether there may be something to do about a claim.
+// concerns reports whether a claim may need a volume or an expansion.
 func (p *Provisioner) concerns(c *corev1.PersistentVolumeClaim) bool {
 	return p.asked(c) || c.Spec.VolumeName == nameFor(c) && wantsMore(c)
 }
 
-// asked: a volume of ours is wanted.
+// asked reports whether this provisioner must create a volume for the claim.
 func (p *Provisioner) asked(c *corev1.PersistentVolumeClaim) bool {
 	selected := c.Annotations[claim.SelectedNode]
 	return c.Annotations[claim.StorageProvisioner] == claim.Provisioner && c.Spec.VolumeName == "" &&
@@ -47,14 +47,14 @@ func (p *Provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim
 	return nil
 }
 
-// provide makes a volume, or says why there is none.
+// provide creates a volume, or reports why it does not.
 func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	class, err := client.Get[*storagev1.StorageClass](ctx, p.Client, "", claim.Class(c))
 	if err != nil || class.Provisioner != claim.Provisioner || claim.Waits(class) && c.Annotations[claim.SelectedNode] == "" {
-		return err // of a class that is gone the binder tells
+		return err // the persistentvolume controller reports a missing class
 	}
 	if _, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", nameFor(c)); !apierrors.IsNotFound(err) {
-		return err // it is there, and will be bound
+		return err // it exists, and will be bound
 	}
 	t := follow.KeyOf(c)
 	if why := problem(c, class); why != "" {
@@ -78,7 +78,7 @@ func (p *Provisioner) refuse(c *corev1.PersistentVolumeClaim, why string) {
 	p.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", claim.Class(c), why)
 }
 
-// problem says what a claim or its class asks for that a folder on the node is not.
+// problem returns what the claim or its class requests that a folder on the node cannot provide.
 func problem(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
 	switch {
 	case claim.Mode(c.Spec.VolumeMode) == corev1.PersistentVolumeBlock:
@@ -97,8 +97,8 @@ func problem(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) str
 	return ""
 }
 
-// make makes the folder, then the object. A folder that stays behind is empty, and
-// taken up by the next try.
+// make creates the folder, then the object. If it is interrupted, the next attempt uses the same
+// folder.
 func (p *Provisioner) make(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if err := p.folder(nameFor(c)); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (p *Provisioner) make(ctx context.Context, c *corev1.PersistentVolumeClaim,
 	return err
 }
 
-// yield takes back the folder of a volume that another node was first to make.
+// yield removes the folder of a volume that another node has created first.
 func (p *Provisioner) yield(ctx context.Context, name string) error {
 	v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", name)
 	if err != nil || p.mine(v) {
@@ -123,8 +123,8 @@ func (p *Provisioner) yield(ctx context.Context, name string) error {
 	return err
 }
 
-// folder is everybody's to write to, as there is no telling who will; fsGroup may
-// change that. One that is there with something in it stays as it is.
+// folder creates a folder that every user may write to, because its user is not known; fsGroup may
+// change that. It does not change a folder with content.
 func (p *Provisioner) folder(name string) error {
 	err := os.Mkdir(p.path(name), 0o777)
 	if errors.Is(err, fs.ErrExist) {
@@ -139,7 +139,7 @@ func (p *Provisioner) folder(name string) error {
 	return errors.Join(err, syncFolder(p.Dir))
 }
 
-// syncFolder brings the names in a folder to the disk.
+// syncFolder flushes the names in a folder to the disk.
 func syncFolder(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -173,7 +173,7 @@ func (p *Provisioner) object(c *corev1.PersistentVolumeClaim, class *storagev1.S
 	return v
 }
 
-// affinity is to this node, which agents label with its name.
+// affinity returns the affinity to this node by its name label.
 func (p *Provisioner) affinity() *corev1.VolumeNodeAffinity {
 	return &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{
@@ -182,8 +182,8 @@ func (p *Provisioner) affinity() *corev1.VolumeNodeAffinity {
 	}}}}
 }
 
-// expand lets a volume be as large as its claim asks: a folder has what the disk
-// has, so it is told the API and nothing else.
+// expand sets the capacity of a volume to its claim's request: the folder can use the whole disk,
+// so only the API changes.
 func (p *Provisioner) expand(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", c.Spec.VolumeName)
 	if err != nil || !p.mine(v) || !claim.IsFor(v, c) {

@@ -1,13 +1,11 @@
-// Package provision makes volumes for the claims of storage classes whose provisioner
-// is monopod.io/local, lets them grow, and removes them: each is a folder on this
-// node, named after its volume.
+// Package provision creates, expands and removes the volumes of storage classes with the
+// provisioner monopod.io/local: each is a folder on this node with the volume's name.
 //
-//   - claim: a folder and a PersistentVolume for a claim; more room for it.
-//   - volume: the end of a volume: its content first, then its object.
+//   - claim: a folder and a PersistentVolume for a claim, and its expansion.
+//   - volume: the removal of a volume: its content first, then its object.
 //
-// A folder is on the disk before its object is in the API, and gone before that goes,
-// so that whatever cuts it short is done again. Folders that no volume stands for
-// are never removed: they are told of.
+// A folder is on the disk before its object is in the API, and removed before the object, so that
+// an interrupted step runs again. Folders without a volume are never removed, only reported.
 package provision
 
 import (
@@ -30,46 +28,46 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// Deps of a Provisioner; all are required.
+// Deps are the dependencies of a Provisioner; all are required.
 type Deps struct {
 	Client  client.Client
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics *follow.Metrics
-	// Event tells of a claim or a volume.
+	// Event writes an event about a claim or a volume.
 	Event func(obj client.Object, eventType, reason, format string, args ...any)
-	// Busy says that a pod on this node still uses the claim, though the API may know
-	// of none any more.
+	// Busy reports whether a pod on this node still uses the claim, even if the API no longer has
+	// the pod.
 	Busy func(namespace, claim string) bool
-	// Bound is called for each change of a claim that is bound, on any goroutine.
+	// Bound is called for each change of a bound claim, on any goroutine.
 	Bound func(namespace, claim string)
-	// Remove removes a folder with all in it; it follows no symlink and does not
-	// remove through mounts. What is not there is no error.
+	// Remove removes a folder with all in it. It must follow no symlink and not remove through
+	// mounts. A missing folder is not an error.
 	Remove func(path string) error
 }
 
-// Config says where volumes go.
+// Config configures a Provisioner.
 type Config struct {
-	Dir  string // absolute; the folders lie in it
+	Dir  string // absolute path of the volumes' folders
 	Node string // this node
 }
 
-// Provisioner makes and removes the volumes of one node.
+// Provisioner creates and removes the volumes of one node.
 type Provisioner struct {
 	Deps
 	Config
 	told map[task]string // of claims that get no volume: why; reconcile's own
 }
 
-// New prepares a provisioner; Run does the work.
+// New returns a Provisioner; Run starts it.
 func New(deps Deps, cfg Config) *Provisioner {
 	return &Provisioner{Deps: deps, Config: cfg, told: map[task]string{}}
 }
 
-// task is a claim, or a volume, which has no namespace; the zero one is the start.
+// task is a claim, or a volume, which has no namespace; the zero value is the start.
 type task = follow.Key
 
-// A task that failed is tried again after a second, twice that, and so on up to five minutes.
+// A failed task is retried after one second, doubling up to five minutes.
 const (
 	retryFirst = time.Second
 	retryMax   = 5 * time.Minute
@@ -110,7 +108,7 @@ func (p *Provisioner) onClaim(_, new client.Object) []task {
 	return []task{follow.KeyOf(c)}
 }
 
-// mine: the volume was made here.
+// mine reports whether the volume is on this node.
 func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
 	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil && v.Spec.Local.Path == p.path(v.Name) &&
 		equality.Semantic.DeepEqual(v.Spec.NodeAffinity, p.affinity())
@@ -118,10 +116,11 @@ func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
 
 func (p *Provisioner) path(volume string) string { return filepath.Join(p.Dir, volume) }
 
-// folderMode is of the folder of the folders: those are open to all who get there.
+// folderMode is the mode of the parent folder, because every user may write to the volumes'
+// folders.
 const folderMode = 0o700
 
-// open makes the folder of the folders, for the disk to keep.
+// open creates the parent folder durably.
 func (p *Provisioner) open() error {
 	if _, err := os.Stat(p.Dir); err == nil {
 		return os.Chmod(p.Dir, folderMode)
@@ -132,7 +131,7 @@ func (p *Provisioner) open() error {
 	return syncFolder(filepath.Dir(p.Dir))
 }
 
-// errAnother ends a write that is about another object of the same name.
+// errAnother: another object has the name now.
 var errAnother = errors.New("another has its name")
 
 func (p *Provisioner) reconcile(ctx context.Context, t task) (time.Duration, error) {
@@ -162,7 +161,7 @@ func (p *Provisioner) do(ctx context.Context, t task) error {
 	return p.claim(ctx, c)
 }
 
-// leftovers reports folders that nobody has.
+// leftovers reports folders without a volume or claim.
 func (p *Provisioner) leftovers(ctx context.Context) error {
 	volumes, err := client.List[*corev1.PersistentVolume](ctx, p.Client, client.Selector{})
 	if err != nil {
@@ -179,7 +178,7 @@ func (p *Provisioner) leftovers(ctx context.Context) error {
 	return err
 }
 
-// Leftovers are the folders that none of the volumes and claims stands for.
+// Leftovers returns the folders that belong to none of the volumes and claims.
 func (p *Provisioner) Leftovers(volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) ([]string, error) {
 	entries, err := os.ReadDir(p.Dir)
 	if errors.Is(err, os.ErrNotExist) {

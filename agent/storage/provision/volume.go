@@ -15,8 +15,7 @@ import (
 	"monopod/apiserver/client/claim"
 )
 
-// volume keeps the finalizer of a volume in step with its policy, and ends one that
-// is released.
+// volume sets a volume's finalizer according to its reclaim policy, and removes a released volume.
 func (p *Provisioner) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	if !p.mine(v) {
 		return nil
@@ -39,17 +38,17 @@ func (p *Provisioner) volume(ctx context.Context, v *corev1.PersistentVolume) er
 	return nil
 }
 
-// ended: no claim has the volume any more. One that never had a claim ends when it
-// is deleted.
+// ended reports whether no claim uses the volume any more. A volume that never had a claim ends
+// when it is deleted.
 func ended(v *corev1.PersistentVolume) bool {
 	return v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed ||
 		v.DeletionTimestamp != nil && v.Status.Phase != corev1.VolumeBound
 }
 
-// deep is what removal adds to the names of folders too deep to be followed.
+// deep is the suffix of folders that RemoveAll has moved up.
 const deep = ".deep-"
 
-// removeContent removes the folder of a volume, once no pod here uses it.
+// removeContent removes the folder of a volume once no pod on this node uses it.
 func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
 	if ref := v.Spec.ClaimRef; ref != nil && p.Busy(ref.Namespace, ref.Name) {
 		return fmt.Errorf("a pod on node %s still uses the volume", p.Node)
@@ -64,7 +63,7 @@ func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries { // of a removal that was cut short
+	for _, e := range entries { // left by an interrupted removal
 		if strings.HasPrefix(e.Name(), v.Name+deep) {
 			err = errors.Join(err, p.Remove(p.path(e.Name())))
 		}
@@ -72,8 +71,8 @@ func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
 	return errors.Join(err, syncFolder(p.Dir))
 }
 
-// inPlace guards against a name that is not one of a folder, and against something
-// else that has taken its place.
+// inPlace returns an error if the name is not that of a folder in Dir, or if something else has
+// replaced the folder.
 func (p *Provisioner) inPlace(name string) error {
 	if name != "" && name != "." && name != ".." && !strings.ContainsRune(name, '/') {
 		info, err := os.Lstat(p.path(name))

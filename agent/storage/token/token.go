@@ -1,5 +1,5 @@
-// Package token keeps the service account tokens of a node's pods, in memory
-// alone, and fetches new ones before they expire.
+// Package token caches the service account tokens of a node's pods in memory, and renews them
+// before they expire.
 package token
 
 import (
@@ -18,43 +18,43 @@ import (
 )
 
 const (
-	// maxAge is when a token is replaced however long it lives, and maxJitter how
-	// much sooner, so that those of one start do not come due at once (upstream:
+	// maxAge is the age after which a token is renewed even if it is valid for longer; maxJitter
+	// is subtracted at random, so that tokens of one start are not renewed at once (upstream:
 	// pkg/kubelet/token).
 	maxAge    = 24 * time.Hour
 	maxJitter = 10 * time.Second
-	// retryPause is between attempts to replace a token that still works.
+	// retryPause is the pause between attempts to renew a valid token.
 	retryPause = time.Minute
 )
 
-// Keeper keeps tokens. It is safe for use by many goroutines.
+// Keeper caches tokens. It is safe for concurrent use.
 type Keeper struct {
 	client client.Client
 	clock  clock.Clock
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]map[key]*kept
 }
 
-// key tells the tokens of one pod apart.
+// key identifies a token of a pod.
 type key struct {
 	audience string
 	seconds  int64
 }
 
-// kept is a token and when to replace it.
+// kept is a token and the time of its renewal.
 type kept struct {
 	token        string
 	due, expires time.Time
 }
 
-// New makes a keeper of the tokens that c gives.
+// New returns a Keeper of the tokens that c issues.
 func New(c client.Client, clk clock.Clock) *Keeper {
 	return &Keeper{client: c, clock: clk, pods: map[types.UID]map[key]*kept{}}
 }
 
-// Get is the token that p asks for: the one that is kept, or a new one when that
-// is due. A token that cannot be replaced serves until it expires.
+// Get returns the token for p from the cache, or a new one if it must be renewed. If the renewal
+// fails, it returns the old token until that expires.
 func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	at := key{audience: p.Audience, seconds: 60 * 60}
 	if p.ExpirationSeconds != nil {
@@ -76,7 +76,7 @@ func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAcco
 	return next.token, nil
 }
 
-// Due says whether a token of the pod should be replaced.
+// Due reports whether a token of the pod must be renewed.
 func (k *Keeper) Due(pod types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +88,7 @@ func (k *Keeper) Due(pod types.UID) bool {
 	return false
 }
 
-// Forget drops the tokens of a pod that is gone.
+// Forget drops the tokens of a removed pod.
 func (k *Keeper) Forget(pod types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +110,7 @@ func (k *Keeper) keep(pod types.UID, at key, t *kept) {
 	k.pods[pod][at] = t
 }
 
-// fetch asks the API for a token that holds as long as the pod is there.
+// fetch requests a token that is bound to the pod.
 func (k *Keeper) fetch(ctx context.Context, pod *corev1.Pod, at key) (*kept, error) {
 	asked := k.clock.Now()
 	spec := authenticationv1.TokenRequestSpec{
@@ -130,8 +130,8 @@ func (k *Keeper) fetch(ctx context.Context, pod *corev1.Pod, at key) (*kept, err
 	return lifeOf(request, asked), nil
 }
 
-// lifeOf plans a token's replacement: when 80 % of its life is over, after a day
-// at the latest. The clock that counts is this machine's own.
+// lifeOf returns when a token is renewed: after 80 % of its lifetime, and at the latest after a
+// day, by this machine's clock.
 func lifeOf(r *authenticationv1.TokenRequest, asked time.Time) *kept {
 	life := time.Hour
 	if s := r.Spec.ExpirationSeconds; s != nil {

@@ -13,15 +13,14 @@ import (
 )
 
 const (
-	dataLink = "..data"     // points to the folder of the present version
-	dataTemp = "..data_tmp" // its next self
+	dataLink = "..data"     // link to the folder of the current version
+	dataTemp = "..data_tmp" // its replacement
 )
 
-// WriteAtomic makes dir show exactly files. Readers see the old set or the new
-// one and nothing between: the files of one version lie in a hidden folder, the
-// names in dir are links through ..data, and an update is one rename of
-// ..data. The same files again write nothing, but finish what was cut short.
-// group, if any, may read them.
+// WriteAtomic makes dir contain exactly files. Readers see the old or the new set, and nothing
+// between: the files of a version are in a hidden folder, the names in dir are links through
+// ..data, and an update is one rename of ..data. The same files again write nothing, but complete
+// an interrupted update. Members of group, if there is one, may read the files.
 func WriteAtomic(dir string, files Files, group *int64) error {
 	current, _ := os.Readlink(filepath.Join(dir, dataLink))
 	if current == "" || !same(filepath.Join(dir, current), files, group) {
@@ -40,7 +39,7 @@ func WriteAtomic(dir string, files Files, group *int64) error {
 	return cleanUp(dir, current, files)
 }
 
-// newVersion writes the files into a folder of their own.
+// newVersion writes the files to a new folder.
 func newVersion(dir string, files Files, group *int64) (string, error) {
 	if err := conflict(files); err != nil {
 		return "", err
@@ -50,7 +49,7 @@ func newVersion(dir string, files Files, group *int64) (string, error) {
 		return "", fmt.Errorf("no new version: %w", errors.Unwrap(err))
 	}
 	err = writeVersion(version, files)
-	if err == nil { // also dir itself
+	if err == nil { // includes dir itself
 		err = ignoreRights(ApplyFSGroup(dir, group, true, nil))
 	}
 	if err != nil {
@@ -59,7 +58,7 @@ func newVersion(dir string, files Files, group *int64) (string, error) {
 	return version, nil
 }
 
-// conflict says which path is to be a file and a folder.
+// conflict returns an error if a path is both a file and a folder.
 func conflict(files Files) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
@@ -71,8 +70,7 @@ func conflict(files Files) error {
 	return nil
 }
 
-// nameless takes the name of a version, which is another one each time, out of an
-// error that users are shown.
+// nameless removes the random name of a version from an error that users see.
 func nameless(err error, version string) error {
 	at := &os.PathError{}
 	if errors.As(err, &at) {
@@ -82,7 +80,7 @@ func nameless(err error, version string) error {
 	return err
 }
 
-// same says whether the version on disk holds these files and no others.
+// same reports whether the version on disk has exactly these files.
 func same(version string, files Files, group *int64) bool {
 	found := 0
 	err := filepath.WalkDir(version, func(path string, d fs.DirEntry, err error) error {
@@ -129,7 +127,7 @@ func writeVersion(version string, files Files) error {
 	return nil
 }
 
-// writeFile gives the file its mode whatever the umask, and its owner.
+// writeFile sets mode and owner of a file, whatever the umask.
 func writeFile(path string, f File) error {
 	if err := os.WriteFile(path, f.Data, f.Mode.Perm()); err != nil {
 		return err
@@ -142,7 +140,7 @@ func writeFile(path string, f File) error {
 	return os.Chmod(path, f.Mode.Perm())
 }
 
-// swap is the moment of the update.
+// swap replaces the current version by the new one.
 func swap(dir, version string) error {
 	temp := filepath.Join(dir, dataTemp)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -154,7 +152,7 @@ func swap(dir, version string) error {
 	return os.Rename(temp, filepath.Join(dir, dataLink))
 }
 
-// tops are the first parts of the files' paths.
+// tops returns the first elements of the files' paths.
 func tops(files Files) map[string]bool {
 	out := map[string]bool{}
 	for name := range files {
@@ -174,7 +172,7 @@ func linkNames(dir string, files Files) error {
 	return nil
 }
 
-// cleanUp removes names that are gone and older versions.
+// cleanUp removes old names and older versions.
 func cleanUp(dir, version string, files Files) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// claim finds where the volume behind a claim lies: it is on this machine, so only a
-// device is mounted. The pod's group is given a volume once, not at each refresh.
+// claim returns the path of the volume behind a claim. The volume is on this machine, so only a
+// device is mounted. The pod's group is applied once, not at each refresh.
 func claim(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
 	if s.Claim == nil {
-		return "", errors.New("claims are not known here")
+		return "", errors.New("claims are not supported here")
 	}
 	pv, err := s.Claim(ctx, v)
 	if err != nil {
@@ -43,12 +43,12 @@ func claim(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts, plugi
 	return t.SetUp(s, pv, v, facts.Pod)
 }
 
-// hostPathBehind is nobody's to change the group of.
+// hostPathBehind returns the path; hostPath volumes keep their group.
 func hostPathBehind(_ *Set, pv *corev1.PersistentVolume, _ *corev1.Volume, _ *corev1.Pod) (string, error) {
 	return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
 }
 
-// local is a folder of the machine, or a device with a file system.
+// local returns the path of a folder, or mounts a device with a file system.
 func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.Pod) (dir string, err error) {
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	path := pv.Spec.Local.Path
@@ -71,9 +71,8 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 	return dir, ignoreRights(ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
 }
 
-// device mounts a local volume that is a device below the pod's folder, where each
-// pod that uses it has a mount of its own. It can be written to: containers that may
-// only read see it so, and another pod's may write.
+// device mounts a local volume that is a device below the pod's folder. Each pod has a mount of
+// its own, which is writable: containers mount it read-only where necessary.
 func (s *Set) device(pv *corev1.PersistentVolume, name string, readOnly bool) (string, error) {
 	dir := folder(s.Dir, localPlugin, name)
 	d := mount.Device{Path: pv.Spec.Local.Path, Options: pv.Spec.MountOptions, ReadOnly: readOnly}
@@ -83,7 +82,7 @@ func (s *Set) device(pv *corev1.PersistentVolume, name string, readOnly bool) (s
 	return dir, s.mountOnce(dir, func() error { return s.Mounter.Device(dir, d) })
 }
 
-// blockDevice is a device of the machine that containers get as it is.
+// blockDevice returns the path of a device that containers get without a file system.
 func blockDevice(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -104,7 +103,7 @@ func mounts(c *corev1.Container, name string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == name })
 }
 
-// usedAs is the first container that uses a volume so; empty: none does.
+// usedAs returns the first container that uses a volume this way; empty: none.
 func usedAs(pod *corev1.Pod, volume string, so func(c *corev1.Container, name string) bool) string {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -116,8 +115,7 @@ func usedAs(pod *corev1.Pod, volume string, so func(c *corev1.Container, name st
 	return ""
 }
 
-// Devices are the block devices that a container gets of the pod's volumes, which
-// lie at paths.
+// Devices returns the block devices of a container; paths are those of the pod's volumes.
 func Devices(pod *corev1.Pod, c *corev1.Container, paths map[string]string) []*cri.Device {
 	var out []*cri.Device
 	for _, d := range c.VolumeDevices {

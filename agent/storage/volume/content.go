@@ -16,13 +16,13 @@ import (
 type File struct {
 	Data []byte
 	Mode os.FileMode
-	User *int64 // its owner; nil: who runs the agent
+	User *int64 // its owner; nil: the agent's user
 }
 
 // Files are the files of a volume by their path in it.
 type Files map[string]File
 
-// defaultMode is what upstream gives files whose volume says nothing.
+// defaultMode is upstream's default mode of files.
 const defaultMode = 0o644
 
 func mode(m *int32) os.FileMode {
@@ -80,9 +80,8 @@ func absent(optional *bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// pick takes all of data, or the keys that items name under the paths they give;
-// def has the mode and owner of files that say nothing else. missing words that a key
-// is not there.
+// pick returns all of data, or the keys in items under their paths; def has the default mode and
+// owner. missing returns the error for a missing key.
 func pick(data map[string][]byte, items []corev1.KeyToPath, def File, optional *bool, missing string) (Files, error) {
 	files := Files{}
 	if len(items) == 0 {
@@ -107,8 +106,7 @@ func pick(data map[string][]byte, items []corev1.KeyToPath, def File, optional *
 	return files, nil
 }
 
-// with is the file with these data, and a mode and owner of its own where it has
-// them.
+// with returns the file with the data, mode and owner if they are set.
 func (f File) with(data []byte, mode *int32, user *int64) File {
 	f.Data = data
 	if mode != nil {
@@ -120,7 +118,7 @@ func (f File) with(data []byte, mode *int32, user *int64) File {
 	return f
 }
 
-// checkPath refuses paths that could leave the volume or hit its bookkeeping.
+// checkPath rejects paths outside of the volume and those that WriteAtomic uses.
 func checkPath(p string) error {
 	if p == "" || path.IsAbs(p) || strings.HasPrefix(p, "..") {
 		return fmt.Errorf("invalid path %q in a volume", p)

@@ -17,11 +17,10 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// emptyDirMode is what everybody may do in an emptyDir that says nothing.
+// emptyDirMode is the mode of a new emptyDir.
 const emptyDirMode os.FileMode = 0o777
 
-// emptyDir makes the volume once; what its containers make of it then stays, also
-// its mode.
+// emptyDir creates the volume once; changes by its containers stay, also of its mode.
 func emptyDir(_ context.Context, s *Set, v *corev1.Volume, facts env.Facts, _ *string) (string, error) {
 	dir := folder(s.Dir, emptyDirPlugin, v.Name)
 	err := s.emptyDirAt(dir, v.EmptyDir, facts)
@@ -31,7 +30,7 @@ func emptyDir(_ context.Context, s *Set, v *corev1.Volume, facts env.Facts, _ *s
 	return dir, err
 }
 
-// emptyDirUsage is that of one on disk; one in memory is limited by its file system.
+// emptyDirUsage returns the usage of one on disk; the file system limits one in memory.
 func emptyDirUsage(v *corev1.VolumeSource) (limit *resource.Quantity, counts bool) {
 	if v.EmptyDir.Medium != corev1.StorageMediumDefault {
 		return nil, false
@@ -70,7 +69,7 @@ func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.F
 	return fmt.Errorf("unknown storage medium %q", v.Medium)
 }
 
-// topOf is whose an emptyDir is.
+// topOf returns the owner and mode of an emptyDir.
 func topOf(v *corev1.EmptyDirVolumeSource, group *int64) mount.Tmpfs {
 	mode := emptyDirMode
 	if v.Mode != nil {
@@ -85,7 +84,7 @@ func topOf(v *corev1.EmptyDirVolumeSource, group *int64) mount.Tmpfs {
 	return mount.Tmpfs{Mode: mode, Group: group}
 }
 
-// onDisk makes the folder under another name first: one that is there is complete.
+// onDisk creates the folder under a temporary name, so that an existing one is complete.
 func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil
@@ -117,9 +116,8 @@ func (s *Set) mountOnce(dir string, do func() error) error {
 	return do()
 }
 
-// memorySize bounds an emptyDir in memory by its own limit, by what the pod's
-// containers may use, and by what the node has for pods (upstream: sizeLimit of
-// pkg/volume/emptydir).
+// memorySize returns the size of an emptyDir in memory: limited by its own limit, by the limits of
+// the pod and by the node's allocatable memory (upstream: sizeLimit of pkg/volume/emptydir).
 func memorySize(v *corev1.EmptyDirVolumeSource, facts env.Facts) int64 {
 	allocatable := facts.Allocatable[corev1.ResourceMemory]
 	size := allocatable.Value()
@@ -133,7 +131,7 @@ func memorySize(v *corev1.EmptyDirVolumeSource, facts env.Facts) int64 {
 	return size
 }
 
-// smaller of two sizes, of which 0 is none.
+// smaller returns the smaller of two sizes; 0 is no size.
 func smaller(a, b int64) int64 {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -141,7 +139,7 @@ func smaller(a, b int64) int64 {
 	return a
 }
 
-// allLimited says whether the sum of the containers' limits bounds the pod.
+// allLimited reports whether all containers have limits.
 func allLimited(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		limit := c.Resources.Limits[corev1.ResourceMemory]
@@ -149,8 +147,7 @@ func allLimited(pod *corev1.Pod) bool {
 	})
 }
 
-// pageSize is the size of the huge pages of a medium: the one it says, or the only
-// one that the pod asks for.
+// pageSize returns the huge page size of a medium: its own, or the only one that the pod requests.
 func pageSize(medium corev1.StorageMedium, pod *corev1.Pod) (resource.Quantity, error) {
 	asked := map[string]bool{}
 	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {

@@ -12,21 +12,20 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// What a pod's group may do (upstream: pkg/volume/volume_linux.go).
+// Permissions of a pod's group (upstream: pkg/volume/volume_linux.go).
 const (
 	groupWrites = 0o660
 	groupReads  = 0o440
 	groupEnters = 0o110 // of folders
 )
 
-// ApplyFSGroup gives all that lies in the folder dir to group and lets the group
-// read it and, unless readOnly, write it. New files are the group's too: folders get
-// setgid. A nil group changes nothing. Under the policy OnRootMismatch a folder whose
-// top is right already is left alone; the top is changed last, so that a change cut
-// short is made again.
+// ApplyFSGroup changes the group of all files in dir and lets the group read them and, unless
+// readOnly, write them. Folders get setgid, so that new files have the group, too. A nil group
+// changes nothing. With the policy OnRootMismatch a folder with correct permissions is skipped;
+// dir itself is changed last, so that an interrupted change is repeated.
 //
-// It changes nothing that is right, follows no symlink, also none put there
-// meanwhile, and stays on the file system of dir.
+// It does not write what is correct, follows no symlink, even one created meanwhile, and stays on
+// the file system of dir.
 func ApplyFSGroup(dir string, group *int64, readOnly bool, policy *corev1.PodFSGroupChangePolicy) error {
 	if group == nil {
 		return nil
@@ -53,15 +52,15 @@ func ApplyFSGroup(dir string, group *int64, readOnly bool, policy *corev1.PodFSG
 	return nil
 }
 
-// owner is a group and what it may do.
+// owner is a group and its permissions.
 type owner struct{ group, bits uint32 }
 
-// right says whether the group owns a folder and may use it.
+// right reports whether a folder has the group and its permissions.
 func (o owner) right(st *unix.Stat_t) bool {
 	return st.Gid == o.group && st.Mode&o.mode(st) == o.mode(st)
 }
 
-// mode is what the group needs of a file or folder.
+// mode returns the permissions that the group needs for a file or folder.
 func (o owner) mode(st *unix.Stat_t) uint32 {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return o.bits | groupEnters | unix.S_ISGID
@@ -69,7 +68,7 @@ func (o owner) mode(st *unix.Stat_t) uint32 {
 	return o.bits
 }
 
-// give gives what fd is, and all in it that is on device, to the group.
+// give changes fd, and all in it on the same device.
 func (o owner) give(fd int, st *unix.Stat_t, device uint64) error {
 	if st.Dev != device {
 		return nil
@@ -82,7 +81,7 @@ func (o owner) give(fd int, st *unix.Stat_t, device uint64) error {
 	return o.giveOne(fd, st)
 }
 
-// giveOne changes the mode after the owner, which takes bits away.
+// giveOne changes the mode after the owner, because chown clears bits of the mode.
 func (o owner) giveOne(fd int, st *unix.Stat_t) error {
 	link := st.Mode&unix.S_IFMT == unix.S_IFLNK
 	if st.Gid != o.group {
@@ -98,11 +97,11 @@ func (o owner) giveOne(fd int, st *unix.Stat_t) error {
 	return os.NewSyscallError("chmod", unix.Chmod(mount.Open(fd), st.Mode&^unix.S_IFMT|o.mode(st)))
 }
 
-// entriesAtOnce is how many names of a folder are held in memory.
+// entriesAtOnce is how many names of a folder are read at once.
 const entriesAtOnce = 1024
 
-// each calls do with every entry of the folder that fd is, opened as O_PATH and
-// never through a symlink. What vanishes meanwhile is left out.
+// each calls do for every entry of the folder fd, opened as O_PATH and never through a symlink. It
+// skips entries that vanish meanwhile.
 func each(fd int, do func(child int, st *unix.Stat_t) error) error {
 	inside, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -147,8 +146,8 @@ func stat(fd int) (*unix.Stat_t, error) {
 	return &st, os.NewSyscallError("fstat", unix.Fstat(fd, &st))
 }
 
-// ignoreRights lets pass that files cannot be given away: who runs the agent without
-// root's rights runs no containers either that have others.
+// ignoreRights ignores EPERM if the agent is not root: it then runs no containers with other users
+// either.
 func ignoreRights(err error) error {
 	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
 		return nil

@@ -13,13 +13,13 @@ import (
 )
 
 func hostPath(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts, _ *string) (string, error) {
-	if s.Have[v.Name] != "" { // it is looked at once
+	if s.Have[v.Name] != "" { // it is checked once
 		return v.HostPath.Path, nil
 	}
 	return v.HostPath.Path, checkHostPath(v.HostPath)
 }
 
-// checkHostPath checks or makes what the volume's type asks for.
+// checkHostPath checks or creates the path according to the volume's type.
 func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if v.Type != nil {

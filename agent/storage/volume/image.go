@@ -10,11 +10,11 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// image is mounted by the runtime, into each container: see Set.Images.
+// image does nothing: the runtime mounts the image into each container, see Set.Images.
 func image(context.Context, *Set, *corev1.Volume, env.Facts, *string) (string, error) { return "", nil }
 
-// imageMount shows an image, or the folder sub of it. It can only be read, whatever
-// the mount says, and nobody mounts anything below it.
+// imageMount returns the mount of an image, or of its folder sub. It is always read-only and not
+// propagated.
 func imageMount(m *corev1.VolumeMount, id, sub string, can Features) (*cri.Mount, error) {
 	if sub != "" && !can.ImageSubPaths {
 		return nil, fmt.Errorf("%w: volumeMount %q: a subPath of an image volume is not supported by the runtime", env.ErrConfig, m.Name)

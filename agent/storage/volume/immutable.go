@@ -6,15 +6,15 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// Immutable remembers the ConfigMaps and Secrets of a pod that say they never
-// change: they are read once, and stay as they were though another object takes
-// their name. The zero value is ready. It is for one goroutine at a time.
+// Immutable caches the immutable ConfigMaps and Secrets of a pod: they are read once, and do not
+// change even if another object takes their name. The zero value is ready to use. It is not safe
+// for concurrent use.
 type Immutable struct {
 	configMaps map[string]*corev1.ConfigMap
 	secrets    map[string]*corev1.Secret
 }
 
-// Over is src with what is remembered.
+// Over returns src with the cache.
 func (i *Immutable) Over(src env.Source) env.Source { return remembering{i, src} }
 
 type remembering struct {

@@ -12,16 +12,15 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// Features are what a runtime can do with mounts beyond the usual.
+// Features are optional features of a runtime for mounts.
 type Features struct {
 	RecursiveReadOnly bool
 	Options           bool // noexec, nodev, nosuid
 	ImageSubPaths     bool // folders of image volumes
 }
 
-// Mounts are the mounts of a container of pod: its volumeMounts, whose volumes lie at
-// paths, expanded by vars where they say subPathExpr. What they show of volumes is
-// mounted below the pod's folder; Unmount takes it away.
+// Mounts returns the mounts of a container. paths are those of the pod's volumes, vars expand
+// subPathExpr. subPaths are mounted below the pod's folder until Unmount.
 func (s *Set) Mounts(pod *corev1.Pod, c *corev1.Container, paths map[string]string, vars []env.Var, can Features) ([]*cri.Mount, error) {
 	var out []*cri.Mount
 	for i := range c.VolumeMounts {
@@ -43,7 +42,7 @@ func (s *Set) Mounts(pod *corev1.Pod, c *corev1.Container, paths map[string]stri
 	return out, nil
 }
 
-// mount is the one of the container's i-th volumeMount.
+// mount returns the mount of the container's i-th volumeMount.
 func (s *Set) mount(pod *corev1.Pod, c *corev1.Container, i int, host, sub string, can Features) (*cri.Mount, error) {
 	m := &c.VolumeMounts[i]
 	if id := s.Images[m.Name]; id != "" {
@@ -59,7 +58,7 @@ func (s *Set) mount(pod *corev1.Pod, c *corev1.Container, i int, host, sub strin
 	return mountOf(m, host, s.types().readOnly(pod, m.Name), can)
 }
 
-// expand is the subPath that a mount says, empty: none.
+// expand returns the subPath of a volumeMount; empty: none.
 func expand(m *corev1.VolumeMount, vars []env.Var) (string, error) {
 	if m.SubPathExpr == "" {
 		return m.SubPath, nil
@@ -111,8 +110,7 @@ func propagation(p *corev1.MountPropagationMode) cri.MountPropagation {
 	return cri.MountPropagation_PROPAGATION_PRIVATE
 }
 
-// propagated says whether a container of the pod wants mounts below a volume to
-// show on its other side.
+// propagated reports whether a container of the pod propagates mounts below a volume.
 func propagated(pod *corev1.Pod, name string) bool {
 	wants := func(c *corev1.Container) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {

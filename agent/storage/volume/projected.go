@@ -12,13 +12,13 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// holdsSecrets says whether a projected volume is kept off the disk.
+// holdsSecrets reports whether a projected volume must not be on the disk.
 func holdsSecrets(v *corev1.VolumeSource) bool {
 	return slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil || p.ServiceAccountToken != nil })
 }
 
-// projected are the files of all sources; of two of one path the later wins, as
-// upstream has it.
+// projected returns the files of all sources; of two with the same path the later one wins, as
+// upstream.
 func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (Files, error) {
 	out := Files{}
 	def := File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
@@ -55,8 +55,8 @@ func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, def Fi
 	return nil, errors.New("a projected source has no type")
 }
 
-// tokenFile is for the one user that all containers of the pod run as, or for the
-// pod's group, where there is such; else for everybody in the pod.
+// tokenFile belongs to the user that all containers of the pod run as, or to the pod's group;
+// without either all users in the pod may read it.
 func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjection, f File, pod *corev1.Pod) (Files, error) {
 	if err := checkPath(p.Path); err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 	return Files{path.Clean(p.Path): f.with([]byte(token), nil, p.User)}, nil
 }
 
-// oneUser is the user that all containers of the pod run as; nil when they do not
-// say, or differ.
+// oneUser returns the user that all containers of the pod run as; nil: unknown, or there are
+// several.
 func oneUser(pod *corev1.Pod) *int64 {
 	var user *int64
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

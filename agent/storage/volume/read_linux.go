@@ -11,9 +11,9 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// Read reads the file at path of the volume at root, which holds at most limit bytes.
-// Whatever containers do to the volume meanwhile, nothing outside of it is read, and
-// nothing that is no plain file is opened. A file that is not there is fs.ErrNotExist.
+// Read reads the file at path of the volume at root, which has at most limit bytes. It reads
+// nothing outside of the volume and opens only regular files, whatever containers change
+// meanwhile. It returns fs.ErrNotExist for a missing file.
 func Read(root, path string, limit int64) ([]byte, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

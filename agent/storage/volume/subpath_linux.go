@@ -14,16 +14,15 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// subPathsDir holds what subPaths show, <volume>/<container>/<index of the mount>,
-// below a pod's folder, as kubelet lays it out.
+// subPathsDir contains the mounts of subPaths below a pod's folder in kubelet's layout:
+// <volume>/<container>/<index of the mount>.
 const subPathsDir = "volume-subpaths"
 
-// subPath shows sub, a file or folder of the volume at root, at target and returns
-// where it is to be seen. A folder that is not there is made, with the mode of root and
-// its group: what is setgid there is so for the pod's group.
+// subPath mounts sub, a file or folder of the volume at root, on target and returns target. It
+// creates a missing folder with the mode and group of root.
 //
-// A container may change names in the volume meanwhile. It cannot reach out of it:
-// what is shown is what was opened, and no name is looked up a second time.
+// A container may change names in the volume meanwhile, but cannot make the mount leave the
+// volume: the opened file is mounted, and no name is looked up twice.
 func (s *Set) subPath(root, sub, target string) (string, error) {
 	if err := checkSubPath(sub); err != nil {
 		return "", err
@@ -46,12 +45,12 @@ func (s *Set) subPath(root, sub, target string) (string, error) {
 	return s.Mounter.Bind(fd, target)
 }
 
-// subPathTarget is where a subPath is shown.
+// subPathTarget returns the path at which a subPath is mounted.
 func (s *Set) subPathTarget(volume, container string, index int) string {
 	return filepath.Join(s.Dir, subPathsDir, volume, container, strconv.Itoa(index))
 }
 
-// checkSubPath words its errors as upstream does.
+// checkSubPath returns upstream's errors.
 func checkSubPath(sub string) error {
 	if filepath.IsAbs(sub) {
 		return fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
@@ -62,7 +61,7 @@ func checkSubPath(sub string) error {
 	return nil
 }
 
-// shows says whether an earlier attempt mounted the same on target.
+// shows reports whether an earlier attempt has mounted the same file on target.
 func (s *Set) shows(target string, want *unix.Stat_t) bool {
 	mounted, err := s.Mounter.Mounted(target)
 	if err != nil || !mounted {
@@ -72,8 +71,8 @@ func (s *Set) shows(target string, want *unix.Stat_t) bool {
 	return unix.Lstat(target, &st) == nil && st.Dev == want.Dev && st.Ino == want.Ino
 }
 
-// makeTarget makes an empty file or folder to mount on, in place of what an earlier
-// attempt left.
+// makeTarget creates an empty file or folder to mount on, and removes what an earlier attempt
+// left.
 func (s *Set) makeTarget(target string, folder bool) error {
 	if err := mount.RemoveAll(target, s.Mounter); err != nil {
 		return err
@@ -93,8 +92,7 @@ func (s *Set) makeTarget(target string, folder bool) error {
 
 func isFolder(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// openInside opens, as O_PATH, what sub is in the folder root; the folders that lead
-// to it are made where they are not there.
+// openInside opens sub in the folder root as O_PATH. It creates missing folders.
 func openInside(root, sub string) (int, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -114,11 +112,10 @@ func openInside(root, sub string) (int, error) {
 	return fd, nil
 }
 
-// busyTries is how often a look-up is tried that the kernel could not make sure of,
-// since something was renamed meanwhile.
+// busyTries is how often a lookup is retried that a concurrent rename has interrupted.
 const busyTries = 1024
 
-// openBeneath follows symlinks as long as they stay below top.
+// openBeneath follows symlinks that stay below top.
 func openBeneath(top int, path string) (fd int, err error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	for range busyTries {
@@ -133,7 +130,7 @@ func openBeneath(top int, path string) (fd int, err error) {
 	return fd, err
 }
 
-// makeInside makes the folders of path that are not there, and opens the last one.
+// makeInside creates the missing folders of path and opens the last one.
 func makeInside(top int, path string) (int, error) {
 	st, err := stat(top)
 	if err != nil {
@@ -158,8 +155,8 @@ func makeInside(top int, path string) (int, error) {
 	return at, nil
 }
 
-// makeFolder makes a folder like another and opens it; a symlink in its place is an
-// error.
+// makeFolder creates a folder with the mode and group of another and opens it. It fails for a
+// symlink.
 func makeFolder(parent int, name string, like *unix.Stat_t) (int, error) {
 	made := unix.Mkdirat(parent, name, like.Mode&^unix.S_IFMT)
 	if made != nil && !errors.Is(made, unix.EEXIST) {
@@ -179,9 +176,8 @@ func makeFolder(parent int, name string, like *unix.Stat_t) (int, error) {
 	return fd, nil
 }
 
-// makeLike gives a folder, whatever the umask and the folder it lies in, the mode of
-// another, and its group where that is handed down. The mode comes last: the group
-// takes bits away.
+// makeLike sets a folder's mode and, where it is inherited, its group to those of another folder,
+// whatever the umask. It changes the mode last, because chown clears bits of the mode.
 func makeLike(fd int, like *unix.Stat_t) error {
 	if like.Mode&unix.S_ISGID != 0 {
 		if err := ignoreRights(unix.Fchownat(fd, "", -1, int(like.Gid), unix.AT_EMPTY_PATH)); err != nil {

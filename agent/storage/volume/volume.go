@@ -1,9 +1,8 @@
-// Package volume brings a pod's volumes to the disk and takes them away again.
+// Package volume mounts and unmounts the volumes of pods.
 //
-// Set is the volumes of one pod below one folder, <pod>/volumes/<kind>/<name>
-// as kubelet lays them out. Prepare is idempotent: called again it refreshes what
-// comes from ConfigMaps, Secrets and the pod itself, and writes nothing when
-// nothing changed.
+// Set is the volumes of one pod in kubelet's layout, <pod>/volumes/<plugin>/<name>. Prepare is
+// idempotent: called again, it refreshes the content of ConfigMaps, Secrets and the pod itself,
+// and writes nothing if nothing changed.
 package volume
 
 import (
@@ -26,19 +25,16 @@ type Mounter interface {
 	Tmpfs(dir string, o mount.Tmpfs) error
 	// Huge mounts a file system of huge pages on dir.
 	Huge(dir string, o mount.Tmpfs) error
-	// Device mounts the file system on a block device on dir, and makes one if there
-	// is nothing on the device.
+	// Device mounts the file system of a block device on dir, and creates one on an empty device.
 	Device(dir string, d mount.Device) error
-	// Bind shows the file or folder that is open as fd at target, an empty one of
-	// its kind, and returns where it is to be seen: target, or where it lies.
+	// Bind mounts the open file or folder fd on target, which is empty and of the same type, and
+	// returns the path at which it is visible.
 	Bind(fd int, target string) (path string, err error)
-	// Share makes dir a mount through which others reach containers that show it,
-	// and back.
+	// Share makes dir a shared mount, which propagates mounts to and from containers.
 	Share(dir string) error
-	// Mounted says whether something is mounted on dir.
+	// Mounted reports whether something is mounted on dir.
 	Mounted(dir string) (bool, error)
-	// Unmount takes the topmost mount off dir, though it may be in use; nothing
-	// there is no error.
+	// Unmount unmounts the topmost mount of dir, even if it is in use; no mount is not an error.
 	Unmount(dir string) error
 }
 
@@ -52,26 +48,24 @@ type Set struct {
 	Dir     string // the pod's folder
 	Mounter Mounter
 	Source  env.Source
-	// Claim finds the volume bound to the claim behind one of the pod's, or says why it
-	// cannot be had; nil: there are none.
+	// Claim returns the PersistentVolume of the claim, or an error; nil: claims are not supported.
 	Claim func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error)
-	// Have are volumes that Prepare has made before, for this pod, and where.
+	// Have are the paths of the volumes that Prepare has set up before for this pod.
 	Have map[string]string
-	// Images are those that image volumes show, by the volumes' names: their IDs.
+	// Images are the IDs of the images of image volumes, by volume name.
 	Images map[string]string
-	// Saw, unless it is nil, hears of each volume that was set up, or was to be.
+	// Saw is called after each attempt to set up a volume; nil: no calls.
 	Saw Observer
-	// Token is the token that a projection asks for; nil: there are none.
+	// Token returns the token of a projection; nil: tokens are not supported.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
-	// Types are those that can be mounted; nil: All.
+	// Types are the types that can be mounted; nil: All.
 	Types Types
 }
 
-// Observer gets which volume, of which of upstream's plugins, was set up, how long
-// that took and why it failed.
+// Observer gets the volume, the name of its plugin, the duration of the setup and its error.
 type Observer func(volume, plugin string, took time.Duration, err error)
 
-// Prepare makes every volume of the pod and returns where each lies, by name.
+// Prepare sets up all volumes of the pod and returns their paths by name.
 func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, error) {
 	paths := map[string]string{}
 	var errs []error
@@ -94,7 +88,7 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 	return paths, errors.Join(errs...)
 }
 
-// one makes a volume; plugin becomes that of what is behind a claim.
+// one sets up a volume; plugin becomes that of the PersistentVolume behind a claim.
 func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
 	t := s.types().of(v)
 	switch {
@@ -126,7 +120,7 @@ func (s *Set) types() Types {
 	return s.Types
 }
 
-// offDisk makes a folder in memory where the machine lets us mount.
+// offDisk mounts a tmpfs for a folder where mounting is permitted.
 func (s *Set) offDisk(dir string) error {
 	err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, mount.Tmpfs{Mode: 0o755, Plain: true}) })
 	if errors.Is(err, os.ErrPermission) {
@@ -142,10 +136,9 @@ func fsGroup(pod *corev1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// Unmount takes the pod's volumes away and leaves the rest of its folder. It
-// never reaches through a mount: what cannot be unmounted stays, with an error, and
-// is tried again with the next call. What is there is read from the disk, so that it
-// does not matter who mounted it.
+// Unmount unmounts the pod's volumes and leaves the rest of its folder. It never removes through a
+// mount: what cannot be unmounted stays, with an error, until the next call. It reads the mounts
+// from the disk, so that it does not matter who mounted them.
 func (s *Set) Unmount() error {
 	if err := mount.RemoveAll(filepath.Join(s.Dir, subPathsDir), s.Mounter); err != nil {
 		return err
@@ -171,7 +164,7 @@ func (s *Set) unmount(dir string) error {
 	return s.Mounter.Unmount(dir)
 }
 
-// Teardown is Unmount, and removes the pod's folder too.
+// Teardown unmounts the volumes and removes the pod's folder.
 func (s *Set) Teardown() error {
 	if err := s.Unmount(); err != nil {
 		return err
