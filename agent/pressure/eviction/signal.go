@@ -30,49 +30,62 @@ const (
 	PID           Signal = "pid.available"
 )
 
-// Signals returns all signals in the order in which they are handled: memory first,
+// trait is all that is fixed about a signal, except how it is read (package evictor).
+type trait struct {
+	signal    Signal
+	condition corev1.NodeConditionType // of the node, while a threshold is met
+	resource  corev1.ResourceName      // of pods, by which they are ranked
+	format    resource.Format          // of amounts in messages
+	reserved  bool                     // pods cannot request what a hard threshold keeps free
+}
+
+// traits are those of all signals, in the order in which they are handled: memory first,
 // because it runs out fastest.
+func traits() []trait {
+	const bytes, number = resource.BinarySI, resource.DecimalSI
+	return []trait{
+		{signal: Memory, condition: corev1.NodeMemoryPressure, resource: corev1.ResourceMemory, format: bytes, reserved: true},
+		{signal: NodeFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes, reserved: true},
+		{signal: NodeFsInodes, condition: corev1.NodeDiskPressure, resource: "inodes", format: number},
+		{signal: ImageFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes},
+		{signal: ImageFsInodes, condition: corev1.NodeDiskPressure, resource: "inodes", format: number},
+		{signal: PID, condition: corev1.NodePIDPressure, resource: "pids", format: number},
+	}
+}
+
+// of returns the trait of a signal; the zero value for an unknown one.
+func (s Signal) of() trait {
+	all := traits()
+	if i := slices.IndexFunc(all, func(t trait) bool { return t.signal == s }); i >= 0 {
+		return all[i]
+	}
+	return trait{}
+}
+
+// Signals returns all signals in the order in which they are handled.
 func Signals() []Signal {
-	return []Signal{Memory, NodeFs, NodeFsInodes, ImageFs, ImageFsInodes, PID}
+	all := traits()
+	names := make([]Signal, len(all))
+	for i, t := range all {
+		names[i] = t.signal
+	}
+	return names
 }
 
 // Known reports whether the signal exists.
-func (s Signal) Known() bool { return slices.Contains(Signals(), s) }
+func (s Signal) Known() bool { return s.of().signal != "" }
 
 // Condition returns the node condition of the signal.
-func (s Signal) Condition() corev1.NodeConditionType {
-	switch s {
-	case Memory:
-		return corev1.NodeMemoryPressure
-	case PID:
-		return corev1.NodePIDPressure
-	}
-	return corev1.NodeDiskPressure
-}
+func (s Signal) Condition() corev1.NodeConditionType { return s.of().condition }
 
 // Resource returns the resource of pods that the signal observes.
-func (s Signal) Resource() corev1.ResourceName {
-	switch s {
-	case Memory:
-		return corev1.ResourceMemory
-	case PID:
-		return "pids"
-	case NodeFsInodes, ImageFsInodes:
-		return "inodes"
-	}
-	return corev1.ResourceEphemeralStorage
-}
+func (s Signal) Resource() corev1.ResourceName { return s.of().resource }
 
 // OnDisk reports whether garbage collection may help.
 func (s Signal) OnDisk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
 // quantity formats an amount of the signal.
-func (s Signal) quantity(n int64) *resource.Quantity {
-	if s == NodeFsInodes || s == ImageFsInodes || s == PID {
-		return resource.NewQuantity(n, resource.DecimalSI)
-	}
-	return resource.NewQuantity(n, resource.BinarySI)
-}
+func (s Signal) quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, s.of().format) }
 
 // Amount is a total, and how much of it is free.
 type Amount struct{ Total, Free int64 }
@@ -100,7 +113,7 @@ func (p Policy) Reservation(capacity corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, t := range p.Thresholds {
 		name := t.Signal.Resource()
-		if total, ok := capacity[name]; ok && !t.Soft && (t.Signal == Memory || t.Signal == NodeFs) {
+		if total, ok := capacity[name]; ok && !t.Soft && t.Signal.of().reserved {
 			out[name] = *resource.NewQuantity(t.Value.Of(total.Value()), resource.BinarySI)
 		}
 	}

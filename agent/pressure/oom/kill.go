@@ -28,8 +28,8 @@ func (k Kill) String() string {
 // limit that was reached, then the victim. The kernel omits the former if more than
 // ten processes die within 5 s.
 type parser struct {
-	told   int    // the process whose kill was last reported
-	cgroup string // of the next victim, from kernels before 5.0
+	reported int    // the process whose kill was last reported
+	cgroup   string // of the next victim, from kernels before 5.0
 }
 
 // line processes a record; ok means that it is the first one about a victim.
@@ -67,7 +67,7 @@ func (p *parser) summary(text string) (k Kill, ok bool) {
 	if k.PID, err = strconv.Atoi(pid); err != nil {
 		return Kill{}, false
 	}
-	k.Process, p.told, p.cgroup = rest[:at], k.PID, ""
+	k.Process, p.reported, p.cgroup = rest[:at], k.PID, ""
 	return k, true
 }
 
@@ -81,8 +81,8 @@ func (p *parser) victim(text string) (k Kill, ok bool) {
 		return Kill{}, false
 	}
 	pid, err := strconv.Atoi(m[1])
-	if err != nil || pid == p.told {
-		p.told = 0
+	if err != nil || pid == p.reported {
+		p.reported = 0
 		return Kill{}, false
 	}
 	k = Kill{PID: pid, Process: m[2], Cgroup: p.cgroup}
