@@ -37,6 +37,40 @@ func TestTheWalksNameWhatThereIs(t *testing.T) {
 	}
 }
 
+// numbered is a step of a walk: the file that it begins with.
+var numbered = regexp.MustCompile("(?m)^\\d+\\. `([a-z/_]+\\.go)`")
+
+// A walk reads each file once: a reader never goes back to a file of an earlier step. The
+// second phase of a deletion is a walk of its own.
+func TestTheWalksNeverGoBack(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "## A pod is created")
+	created, text, _ := strings.Cut(text, "## A pod is deleted")
+	marked, removed, found := strings.Cut(text, "\nPhase two")
+	if !found {
+		t.Fatal("the walk of a deletion has no phase two")
+	}
+	for _, walk := range []string{created, marked, removed} {
+		steps := numbered.FindAllStringSubmatch(walk, -1)
+		if len(steps) < 3 {
+			t.Errorf("a walk has only %d steps", len(steps))
+		}
+		read, last := map[string]bool{}, ""
+		for _, step := range steps {
+			if file := step[1]; file != last {
+				if read[file] {
+					t.Errorf("a walk goes from %s back to %s", last, file)
+				}
+				read[file], last = true, file
+			}
+		}
+	}
+}
+
 // functions are the names of a file's functions and methods.
 func functions(t *testing.T, path string) map[string]bool {
 	t.Helper()

@@ -226,7 +226,7 @@ type parts struct {
 	cfg     Config
 	log     *zap.Logger
 	manager *controllers.Manager
-	beside  []*follow.Supervisor // of the controllers, on every server
+	always  []*follow.Supervisor // controllers that run on every server
 	elector *election.Elector    // decides which of several processes runs the controllers
 	agent   *launch.Node
 }
@@ -240,7 +240,7 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	if err != nil {
 		return err
 	}
-	p.beside = []*follow.Supervisor{
+	p.always = []*follow.Supervisor{
 		p.manager.Supervise(kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 			return kubernetesservice.New(deps, kubernetesservice.Config{
 				Server: p.Access.Advertised, ClusterIP: p.cfg.API.ServiceRange().First(), Moved: []func(context.Context) <-chan struct{}{netchange.Watch, p.Access.Moved},
@@ -275,7 +275,7 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	group, groupCtx := guard.With(ctx)
 	group.Do(func() error { return server.Serve(last, p.Access) })
 	group.Do(tellManager(groupCtx, server, p.log))
-	for _, s := range p.beside {
+	for _, s := range p.always {
 		group.Do(func() error { return s.Run(last) })
 	}
 	group.Do(func() error { return p.Access.Run(last, p.log.Named("certificates")) })
@@ -328,7 +328,7 @@ func (p *parts) checks() []apiserver.Check {
 			return c.Check(ctx)
 		}})
 	}
-	for _, s := range p.beside {
+	for _, s := range p.always {
 		all = append(all, apiserver.Check{Name: s.Name(), Ask: s.Check})
 	}
 	return all

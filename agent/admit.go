@@ -39,7 +39,7 @@ type placer interface {
 	// Admit returns nil for a pod whose request can be satisfied, and allocates it.
 	Admit(ctx context.Context, pod *corev1.Pod) *status.Failure
 	// Room returns the node with its unallocated devices.
-	Room(node *corev1.Node) *corev1.Node
+	WithDevices(node *corev1.Node) *corev1.Node
 	// Infeasible returns why a pod cannot be resized.
 	Infeasible(pod, next *corev1.Pod) string
 }
@@ -121,7 +121,7 @@ func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 
 // ask calls the handlers. If resources for a critical pod are missing, other pods are preempted.
 func (d *admitter) ask(object *corev1.Pod, critical bool) (v pod.Verdict) {
-	node, others := d.place.Room(d.node()), d.pods.activeBeside(object)
+	node, others := d.place.WithDevices(d.node()), d.pods.activeBeside(object)
 	for _, ask := range d.handlers {
 		v.Refused = ask(object, others, node)
 		if v.Refused != nil && critical {
@@ -173,5 +173,5 @@ func (d *admitter) fits(had, pod *corev1.Pod) *status.Resize {
 	if why := d.place.Infeasible(had, pod); why != "" {
 		return resize.Infeasible(why)
 	}
-	return resize.Room(pod, d.pods.activeBeside(pod), d.node())
+	return resize.Pending(pod, d.pods.activeBeside(pod), d.node())
 }

@@ -30,8 +30,8 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			}
 			s.counters.panics.Inc()
 			value, stack := p, debug.Stack()
-			if beside, ok := p.(*guard.Panic); ok { // from another goroutine of the request
-				value, stack = beside.Value, beside.Stack
+			if raised, ok := p.(*guard.Panic); ok { // from another goroutine of the request
+				value, stack = raised.Value, raised.Stack
 			}
 			s.cfg.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
 				zap.Any("panic", value), zap.ByteString("stack", stack))
@@ -88,9 +88,9 @@ func trimSlash(next http.Handler) http.Handler {
 	})
 }
 
-// heard returns r with a context that turns the registry's warnings about a write into headers of the response.
+// withWarnings returns r with a context that turns the registry's warnings about a write into headers of the response.
 // It adds the warning about a deprecated resource at once.
-func heard(w http.ResponseWriter, r *http.Request, res *registry.Resource) *http.Request {
+func withWarnings(w http.ResponseWriter, r *http.Request, res *registry.Resource) *http.Request {
 	if res.Deprecated != "" {
 		codec.AddWarning(w.Header(), res.Deprecated)
 	}

@@ -266,7 +266,7 @@ func (s *Server) on(do verb) http.HandlerFunc {
 			err = checkVerb(r, t)
 		}
 		if err == nil {
-			err = do(w, heard(w, r, t.res), t)
+			err = do(w, withWarnings(w, r, t.res), t)
 		}
 		if err != nil {
 			s.out.Fail(w, r, err)

@@ -68,7 +68,7 @@ type Deps struct {
 type Node struct {
 	Deps
 	cfg    Config
-	guard  *guard.Guard // of what runs beside the agent
+	guard  *guard.Guard // of the goroutines outside of the agent
 	kernel *oom.Log     // nil: not readable; set by Run
 	agent  atomic.Pointer[agent.Agent]
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
@@ -80,7 +80,7 @@ type Node struct {
 func New(deps Deps, cfg Config) *Node {
 	g, err := guard.New(deps.Log, clock.RealClock{}, deps.Metrics)
 	if err != nil {
-		deps.Log.Error("panics beside the agent are not counted", zap.Error(err))
+		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
 	return &Node{Deps: deps, cfg: cfg, guard: g}
 }

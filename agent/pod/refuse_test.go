@@ -55,11 +55,11 @@ func TestRefusedIsNotEvicted(t *testing.T) {
 				t.Error("evicted before the worker took notice")
 			}
 			w := p.worker
-			w.hear(p.inbox.open(func() {}))
+			w.receive(p.inbox.open(func() {}))
 			if p.Evict(later, 0) {
 				t.Error("evicted while the worker looks")
 			}
-			w.hear(p.inbox.open(func() {}))
+			w.receive(p.inbox.open(func() {}))
 			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) || d.grace != nil && *d.grace != *c.grace || *events != c.events {
 				t.Errorf("it ends for %v within %v, %d events", d.failure, d.grace, *events)
 			}

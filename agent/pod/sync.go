@@ -90,11 +90,11 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	var unmounted error
 	var found map[string]*cri.Image
 	facts = w.observer.Facts(pod)
-	var beside guard.Group
-	beside.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
-	beside.Do(func() error { found = w.images.Look(ctx, p.Start); return nil })
+	var group guard.Group
+	group.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
+	group.Do(func() error { found = w.images.Look(ctx, p.Start); return nil })
 	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) }) // wait for the others even after an error
-	if panicked := beside.Wait(); panicked != nil {
+	if panicked := group.Wait(); panicked != nil {
 		return panicked
 	}
 	w.images.Found(found)

@@ -31,7 +31,7 @@ type ending struct {
 }
 
 // terminate ends the pod: it stops containers gracefully, stores the final status, stops the sandbox and
-// unmounts volumes. Then bury handles the rest. Every part can be repeated.
+// unmounts volumes. Then removePod handles the rest. Every part can be repeated.
 func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	if w.end.began.IsZero() {
 		w.end.began = w.node.Clock.Now()
@@ -54,7 +54,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	w.end.state = terminated
 	w.self.over.Store(true)
 	w.node.Hooks.Unmounted(w.id.UID)
-	return w.bury()
+	return w.removePod()
 }
 
 // clear releases what a pod without running containers no longer needs. The sandbox may only be stopped when the
@@ -74,9 +74,9 @@ func (w *worker) clear() error {
 	return err
 }
 
-// bury removes everything left of a pod whose object is deleted or gone, and ends the worker when it is gone. A
+// removePod removes everything left of a pod whose object is deleted or gone, and ends the worker when it is gone. A
 // pod that has only finished keeps its dead containers and logs until then.
-func (w *worker) bury() (over bool, err error) {
+func (w *worker) removePod() (over bool, err error) {
 	pod, gone := w.desired.pod, w.desired.gone
 	if !gone && pod.DeletionTimestamp == nil {
 		return false, w.sandbox.RemoveCgroup(pod)

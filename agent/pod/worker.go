@@ -119,7 +119,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.pace.Step()
-	w.hear(w.self.inbox.open(cancel))
+	w.receive(w.self.inbox.open(cancel))
 	began, fresh := time.Now(), w.reporter.awaitsRunning() && w.observer.Seen().Sandbox() == nil
 	err := guard.Call(func() (err error) {
 		over, err = w.work(ctx)
@@ -140,7 +140,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 }
 
 // hear processes the news.
-func (w *worker) hear(n news) {
+func (w *worker) receive(n news) {
 	if n.pod != nil {
 		if w.desired.relabels(n.pod) {
 			w.volumes.Doubt()
@@ -202,7 +202,7 @@ func (w *worker) work(ctx context.Context) (over bool, err error) {
 	case terminating:
 		return w.terminate(ctx)
 	case terminated:
-		return w.bury()
+		return w.removePod()
 	}
 	return false, nil
 }

@@ -23,8 +23,8 @@ func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Contex
 	}
 	upgrade(w, r, protocol, func(ws *websocket.Conn) {
 		ctx, cancel := context.WithCancel(r.Context())
-		var heard guard.Group
-		heard.Do(func() error {
+		var reader guard.Group
+		reader.Do(func() error {
 			defer cancel()
 			_, err := io.Copy(io.Discard, ws) // ends when the client leaves, or ws is closed
 			return err
@@ -38,7 +38,7 @@ func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Contex
 		}
 		read(ctx, out)
 		ws.Close()
-		guard.Raise(heard.Wait())
+		guard.Raise(reader.Wait())
 	})
 	return nil
 }

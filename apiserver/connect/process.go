@@ -88,7 +88,7 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 // copy writes the process' output until it ends, and returns its result, encoded and decoded; nothing if one
 // side was lost, in which case it calls stop.
 func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout, stderr io.Writer) ([]byte, metav1.Status) {
-	var heard atomic.Int64
+	var received atomic.Int64
 	var both guard.Group
 	send := func(to io.Writer, from io.Reader) {
 		if from == nil {
@@ -102,7 +102,7 @@ func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout
 				}
 			}()
 			n, err := io.Copy(to, from)
-			heard.Add(n)
+			received.Add(n)
 			lost = err != nil
 			return err
 		})
@@ -116,7 +116,7 @@ func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout
 		return nil, status
 	}
 	failed := json.Unmarshal(raw, &status) == nil && status.Status == metav1.StatusFailure
-	if heard.Load() == 0 && !failed && p.Missed != nil {
+	if received.Load() == 0 && !failed && p.Missed != nil {
 		p.Missed(ctx, wanted(streams.stdout, stdout), wanted(streams.stderr, stderr))
 	}
 	return raw, status

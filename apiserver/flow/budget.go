@@ -29,22 +29,22 @@ const (
 // budget limits the memory for request bodies.
 type budget struct {
 	weigher  *bounded.Weigher
-	most     int        // maximum for one body, in bytes; 0 or less: no limit
-	received *fair.Room // bytes of received bodies that are not small
-	light    *fair.Room // bytes that decoding takes
-	heavy    *fair.Room
+	most     int         // maximum for one body, in bytes; 0 or less: no limit
+	received *fair.Seats // bytes of received bodies that are not small
+	light    *fair.Seats // bytes that decoding takes
+	heavy    *fair.Seats
 }
 
 func newBudget(l Limits, c clock.Clock) budget {
-	room := func(bytes, perUser int) *fair.Room {
+	limit := func(bytes, perUser int) *fair.Seats {
 		return fair.New(fair.Config{Seats: bytes, PerUser: perUser, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
 	}
 	return budget{
 		weigher:  &bounded.Weigher{},
 		most:     l.MaxBodyMemory,
-		received: room(l.MaxBodyMemory/2, l.MaxBodyMemory/4),
-		light:    room(l.MaxBodyMemory/4, l.MaxBodyMemory/8),
-		heavy:    room(l.MaxBodyMemory, 0),
+		received: limit(l.MaxBodyMemory/2, l.MaxBodyMemory/4),
+		light:    limit(l.MaxBodyMemory/4, l.MaxBodyMemory/8),
+		heavy:    limit(l.MaxBodyMemory, 0),
 	}
 }
 
@@ -55,7 +55,7 @@ type account struct {
 	user     string
 	received int
 	decoding int
-	room     *fair.Room // of decoding
+	seats    *fair.Seats // of decoding
 }
 
 func (b budget) open(ctx context.Context) (context.Context, *account) {
@@ -83,14 +83,14 @@ func (a *account) Decode(ctx context.Context, bytes int) error {
 		return err
 	}
 	a.decoded()
-	room := a.light
+	seats := a.light
 	if bytes > lightBody {
-		room, bytes = a.heavy, max(bytes, a.most/min(heavyAtOnce, goruntime.GOMAXPROCS(0)))
+		seats, bytes = a.heavy, max(bytes, a.most/min(heavyAtOnce, goruntime.GOMAXPROCS(0)))
 	}
-	if !room.Enter(ctx, a.user, bytes) {
+	if !seats.Enter(ctx, a.user, bytes) {
 		return errBusy(ctx)
 	}
-	a.room, a.decoding = room, bytes
+	a.seats, a.decoding = seats, bytes
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (a *account) Check(bytes int) error {
 // decoded returns what Decode took.
 func (a *account) decoded() {
 	if a.decoding > 0 {
-		a.room.Leave(a.user, a.decoding)
+		a.seats.Leave(a.user, a.decoding)
 		a.decoding = 0
 	}
 }

@@ -19,9 +19,9 @@ import (
 // fairly among users.
 type Gate struct {
 	limits  Limits
-	reading *fair.Room // of each limit, one user can have three quarters:
-	writing *fair.Room // a body that never ends keeps its seat for a minute
-	open    fair.Tally // watches and streams by user
+	reading *fair.Seats // of each limit, one user can have three quarters:
+	writing *fair.Seats // a body that never ends keeps its seat for a minute
+	open    fair.Tally  // watches and streams by user
 	bodies  budget
 
 	longRunning *prometheus.GaugeVec
@@ -30,21 +30,21 @@ type Gate struct {
 // New returns a Gate with limits l, whose metrics are in reg.
 func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	l = l.complete()
-	room := func(seats int) *fair.Room {
+	limit := func(seats int) *fair.Seats {
 		return fair.New(fair.Config{Seats: seats, PerUser: seats - seats/4, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
 	}
 	g := &Gate{
-		limits: l, reading: room(l.MaxRequestsInflight), writing: room(l.MaxMutatingRequestsInflight), bodies: newBudget(l, c),
+		limits: l, reading: limit(l.MaxRequestsInflight), writing: limit(l.MaxMutatingRequestsInflight), bodies: newBudget(l, c),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Watches and streams that are open.",
 		}, []string{"verb", "resource", "subresource"}),
 	}
 	reg.MustRegister(g.longRunning)
-	for kind, room := range map[string]*fair.Room{"readOnly": g.reading, "mutating": g.writing} {
+	for kind, seats := range map[string]*fair.Seats{"readOnly": g.reading, "mutating": g.writing} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "apiserver_current_inflight_requests", Help: "Requests in flight that count towards the limit.",
 			ConstLabels: prometheus.Labels{"request_kind": kind},
-		}, func() float64 { return float64(room.Inside()) }))
+		}, func() float64 { return float64(seats.Taken()) }))
 	}
 	return g
 }
@@ -55,7 +55,7 @@ func (g *Gate) MinWatchTime() time.Duration { return g.limits.MinRequestTimeout 
 // Stay is what a request in flight holds.
 type Stay struct {
 	cancel  context.CancelFunc
-	room    *fair.Room // nil: no seat
+	seats   *fair.Seats // nil: no seat
 	user    string
 	account *account
 }
@@ -65,8 +65,8 @@ func (s *Stay) Leave() {
 	if s.account != nil {
 		s.account.Close()
 	}
-	if s.room != nil {
-		s.room.Leave(s.user, 1)
+	if s.seats != nil {
+		s.seats.Leave(s.user, 1)
 	}
 	s.cancel()
 }
@@ -82,7 +82,7 @@ func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	var in Stay
 	var ctx context.Context
 	ctx, in.cancel = context.WithTimeout(r.Context(), limit)
-	if in.room, err = g.seat(ctx, r); err == nil {
+	if in.seats, err = g.seat(ctx, r); err == nil {
 		in.user = auth.UserOf(ctx).Name
 		err = ctx.Err()
 	}
@@ -94,29 +94,29 @@ func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	return ctx, in, nil
 }
 
-// seat waits for a seat and returns its room; nil: the request needs no seat.
-func (g *Gate) seat(ctx context.Context, r *http.Request) (*fair.Room, error) {
+// seat waits for a seat and returns the seats that it belongs to; nil: the request needs none.
+func (g *Gate) seat(ctx context.Context, r *http.Request) (*fair.Seats, error) {
 	user := auth.UserOf(ctx)
 	if exempt(user) {
 		return nil, nil
 	}
-	room := g.writing
+	seats := g.writing
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		room = g.reading
+		seats = g.reading
 	}
-	if !room.Enter(ctx, user.Name, 1) {
+	if !seats.Enter(ctx, user.Name, 1) {
 		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 	}
-	return room, nil
+	return seats, nil
 }
 
 // Pass waits for a seat, which the request holds until leave is called; it does not limit the request's time or
 // body.
 func (g *Gate) Pass(r *http.Request) (leave func(), err error) {
-	room, err := g.seat(r.Context(), r)
-	if room == nil || err != nil {
+	seats, err := g.seat(r.Context(), r)
+	if seats == nil || err != nil {
 		return func() {}, err
 	}
 	name := auth.UserOf(r.Context()).Name
-	return func() { room.Leave(name, 1) }, nil
+	return func() { seats.Leave(name, 1) }, nil
 }

@@ -47,7 +47,7 @@ func Prepare(cfg Config) (Network, error) {
 		return Network{}, err
 	}
 	n := choose(cfg, old, append(taken, cfg.Services...))
-	n.Services = beside(n.Subnet, cfg.Services)
+	n.Services = withoutPods(n.Subnet, cfg.Services)
 	if err := n.writeFiles(cfg.Executable); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}

@@ -112,7 +112,7 @@ func through(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	}
 }
 
-// beside returns the ranges of Services that contain no pod address.
-func beside(subnet netip.Prefix, services []netip.Prefix) []netip.Prefix {
+// withoutPods returns the ranges of Services that contain no pod address.
+func withoutPods(subnet netip.Prefix, services []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(services), subnet.Overlaps)
 }

@@ -249,7 +249,7 @@ func TestPodsAreOutsideOfTheRanges(t *testing.T) {
 	if got := choose(cfg, Network{}, []netip.Prefix{first}).Subnet; got.Overlaps(first) {
 		t.Errorf("pods in %s, Services in %s", got, first)
 	}
-	if got := beside(first, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
+	if got := withoutPods(first, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
 		t.Errorf("%v is refused to pods in %s", got, first)
 	}
 }

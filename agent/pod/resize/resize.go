@@ -100,9 +100,9 @@ func Stored(pod *corev1.Pod, name, id string) *corev1.ResourceRequirements {
 	return nil
 }
 
-// Room returns why the node, which also runs others, cannot give a pod what it requests: never, or not now; nil
-// if it can.
-func Room(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Resize {
+// Pending returns why the node, which also runs others, cannot give a pod what it requests: never, or not now;
+// nil if it can.
+func Pending(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Resize {
 	if f := admission.Resources(pod, nil, node); f != nil {
 		return pending(corev1.PodReasonInfeasible, f.Message)
 	}

@@ -65,12 +65,12 @@ func TestRoom(t *testing.T) {
 		"not now":    {"3", corev1.PodReasonDeferred},
 		"not at all": {"5", corev1.PodReasonInfeasible},
 	} {
-		got := resize.Room(pod(c.cpu, ""), others, node)
+		got := resize.Pending(pod(c.cpu, ""), others, node)
 		if got == nil && c.reason != "" || got != nil && (got.Reason != c.reason || got.Type != corev1.PodResizePending) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got := resize.Room(pod("5", ""), nil, node); got.Message == "" || got.Message[:5] != "Node " {
+	if got := resize.Pending(pod("5", ""), nil, node); got.Message == "" || got.Message[:5] != "Node " {
 		t.Errorf("message %q", got.Message)
 	}
 }

@@ -36,8 +36,8 @@ type Pinner struct {
 	PinnerDeps
 	wake chan struct{}
 
-	mu   sync.Mutex        // guards the fields below
-	told map[string]string // the CPUs of each container in the runtime, by ID
+	mu      sync.Mutex        // guards the fields below
+	applied map[string]string // the CPUs of each container in the runtime, by ID
 }
 
 // NewPinner returns a Pinner. The caller calls Run.
@@ -45,7 +45,7 @@ func NewPinner(deps PinnerDeps) *Pinner {
 	if deps.Period == 0 {
 		deps.Period = defaultPeriod
 	}
-	return &Pinner{PinnerDeps: deps, wake: make(chan struct{}, 1), told: map[string]string{}}
+	return &Pinner{PinnerDeps: deps, wake: make(chan struct{}, 1), applied: map[string]string{}}
 }
 
 // Poke makes Run verify the containers now. It does not block.
@@ -75,7 +75,7 @@ func (p *Pinner) Run(ctx context.Context) {
 func (p *Pinner) Made(id, cpus string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told[id] = cpus
+	p.applied[id] = cpus
 }
 
 // Started updates a container that has just started if its CPUs have changed since
@@ -110,9 +110,9 @@ func (p *Pinner) forget(list []Container) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id := range p.told {
+	for id := range p.applied {
 		if !runs[id] {
-			delete(p.told, id)
+			delete(p.applied, id)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (p *Pinner) forget(list []Container) {
 func (p *Pinner) pin(ctx context.Context, c Container) error {
 	want := p.CPUs(c.Pod, c.Name).String()
 	p.mu.Lock()
-	same := p.told[c.ID] == want
+	same := p.applied[c.ID] == want
 	p.mu.Unlock()
 	if same || want == "" {
 		return nil

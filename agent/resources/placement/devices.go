@@ -89,9 +89,9 @@ func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 	next.Capacity, next.Allocatable = amount.Joined(next.Capacity, capacity), amount.Joined(next.Allocatable, allocatable)
 }
 
-// Room returns the node with at least the devices that pods already have: after a
+// WithDevices returns the node with at least the devices that pods already have: after a
 // restart their plugins may not have registered yet.
-func (p *Placement) Room(node *corev1.Node) *corev1.Node {
+func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
 	if p.devices == nil {
 		return node
 	}

@@ -137,12 +137,12 @@ func (c *Child) configFile(major int, network cni.Network) configFile {
 		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
 	}
 	// Programs next to containerd belong to it.
-	s.Shim = beside(c.program, "containerd-shim-runc-v2")
-	s.Runc = beside(c.program, "runc")
+	s.Shim = nextTo(c.program, "containerd-shim-runc-v2")
+	s.Runc = nextTo(c.program, "runc")
 	return s
 }
 
-func beside(program, name string) string {
+func nextTo(program, name string) string {
 	path := filepath.Join(filepath.Dir(program), name)
 	if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
 		return path

@@ -182,11 +182,11 @@ func testOOM(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	id := p.run(config)
-	told := false
+	seen := false
 	for e := next(t, events, id); e.Type != runtime.EventContainerExited; e = next(t, events, id) {
-		told = told || e.Type == runtime.EventContainerOOM
+		seen = seen || e.Type == runtime.EventContainerOOM
 	}
-	if !told {
+	if !seen {
 		t.Error("no OOM event before the exit")
 	}
 	if s := p.awaitExit(id); s.ExitCode != 137 || s.Reason != "OOMKilled" {

@@ -39,10 +39,10 @@ type Dir struct {
 
 // file is the content of a file when it was last read.
 type file struct {
-	sum  [sha256.Size]byte
-	err  string
-	pod  *corev1.Pod // the last valid one
-	told string      // the last problem that Read returned
+	sum      [sha256.Size]byte
+	err      string
+	pod      *corev1.Pod // the last valid one
+	reported string      // the last problem that Read returned
 	// chosen: Read has returned its pod last time.
 	chosen bool
 }
@@ -82,7 +82,7 @@ func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 		}
 		pods = append(pods, f.pod)
 		if f.err == "" {
-			f.told = ""
+			f.reported = ""
 		}
 	}
 	return pods, problems, nil
@@ -137,7 +137,7 @@ func (d *Dir) look(name string) []Problem {
 		f.err = err.Error()
 		return f.tell(name, err)
 	}
-	f.pod, f.err, f.told = pod, "", ""
+	f.pod, f.err, f.reported = pod, "", ""
 	var ignored []Problem
 	for _, err := range unknown {
 		ignored = append(ignored, Problem{File: name, Err: err, Ignored: true})
@@ -158,10 +158,10 @@ func (d *Dir) pod(path string, data []byte) (*corev1.Pod, []error, error) {
 
 // tell returns a problem unless it is the same as the last one.
 func (f *file) tell(name string, err error) []Problem {
-	if f.told == err.Error() {
+	if f.reported == err.Error() {
 		return nil
 	}
-	f.told = err.Error()
+	f.reported = err.Error()
 	return []Problem{{File: name, Err: err}}
 }
 

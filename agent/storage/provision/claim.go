@@ -58,13 +58,13 @@ func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeCla
 	}
 	t := follow.KeyOf(c)
 	if why := problem(c, class); why != "" {
-		if p.told[t] != string(c.UID)+why {
+		if p.refused[t] != string(c.UID)+why {
 			p.refuse(c, why)
 		}
-		p.told[t] = string(c.UID) + why
+		p.refused[t] = string(c.UID) + why
 		return nil
 	}
-	delete(p.told, t)
+	delete(p.refused, t)
 	p.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", t.String())
 	if err := p.make(ctx, c, class); err != nil {
 		p.refuse(c, err.Error())

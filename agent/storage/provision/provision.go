@@ -56,12 +56,12 @@ type Config struct {
 type Provisioner struct {
 	Deps
 	Config
-	told map[task]string // of claims that get no volume: why; reconcile's own
+	refused map[task]string // of claims that get no volume: why; reconcile's own
 }
 
 // New returns a Provisioner; Run starts it.
 func New(deps Deps, cfg Config) *Provisioner {
-	return &Provisioner{Deps: deps, Config: cfg, told: map[task]string{}}
+	return &Provisioner{Deps: deps, Config: cfg, refused: map[task]string{}}
 }
 
 // task is a claim, or a volume, which has no namespace; the zero value is the start.
@@ -155,7 +155,7 @@ func (p *Provisioner) do(ctx context.Context, t task) error {
 	}
 	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, p.Client, t.Namespace, t.Name)
 	if err != nil {
-		delete(p.told, t)
+		delete(p.refused, t)
 		return err
 	}
 	return p.claim(ctx, c)

@@ -25,8 +25,8 @@ func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *htt
 		},
 		Handler: func(conn *websocket.Conn) {
 			ctx, cancel := context.WithCancel(ctx)
-			var heard guard.Group
-			heard.Do(func() error {
+			var reader guard.Group
+			reader.Do(func() error {
 				defer cancel()
 				_, err := io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
 				return err
@@ -34,7 +34,7 @@ func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *htt
 			st := &watchStream{out: overSocket{conn, enc.media == codec.TypeProtobuf}, enc: enc}
 			st.run(ctx, start, opts, s)
 			conn.Close()
-			guard.Raise(heard.Wait())
+			guard.Raise(reader.Wait())
 		},
 	}
 	server.ServeHTTP(codec.Hijackable{ResponseWriter: w}, r)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config of a Room.
+// Config of Seats.
 type Config struct {
 	// Seats is the number of seats: of requests, or of bytes that they take; 0 or less: no limit.
 	Seats int
@@ -20,17 +20,17 @@ type Config struct {
 	PerUser int
 	// Queue is the maximum number of waiting requests of one user; more are refused.
 	Queue int
-	// maximum waiting time
+	// Wait is the maximum time that a request waits.
 	Wait  time.Duration
-	Clock clock.Clock // nil: the real one
+	Clock clock.Clock // nil: the system's
 }
 
-// Room admits requests to a limited number of seats. Use New.
-type Room struct {
+// Seats admits requests to a limited number of seats. Use New.
+type Seats struct {
 	cfg Config
 
 	mu      sync.Mutex // guards what follows
-	inside  int
+	used    int
 	taken   map[string]int // by user
 	waiting map[string]*queue
 	turns   []*queue // users that wait; the next one is first
@@ -48,26 +48,26 @@ type call struct {
 	turn  chan struct{} // closed when it is admitted
 }
 
-// New returns an empty room.
-func New(cfg Config) *Room {
+// New returns seats that are all free.
+func New(cfg Config) *Seats {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
 	if cfg.PerUser <= 0 {
 		cfg.PerUser = cfg.Seats
 	}
-	return &Room{cfg: cfg, taken: map[string]int{}, waiting: map[string]*queue{}}
+	return &Seats{cfg: cfg, taken: map[string]int{}, waiting: map[string]*queue{}}
 }
 
 // Enter takes seats for a request of user, immediately or when it is the user's turn; false if the queue is
 // full, or the wait too long. After true the caller must call Leave. A request for more seats than a user can
 // have gets that maximum.
-func (r *Room) Enter(ctx context.Context, user string, seats int) bool {
-	turn, in := r.enter(user, seats)
+func (s *Seats) Enter(ctx context.Context, user string, seats int) bool {
+	turn, in := s.enter(user, seats)
 	if in || turn == nil {
 		return in
 	}
-	timeout := r.cfg.Clock.NewTimer(r.cfg.Wait)
+	timeout := s.cfg.Clock.NewTimer(s.cfg.Wait)
 	defer timeout.Stop()
 	select {
 	case <-turn:
@@ -75,82 +75,82 @@ func (r *Room) Enter(ctx context.Context, user string, seats int) bool {
 	case <-timeout.C():
 	case <-ctx.Done():
 	}
-	return r.giveUp(user, turn)
+	return s.giveUp(user, turn)
 }
 
 // enter takes seats, or adds the request to the user's queue; it does neither when the queue is full.
-func (r *Room) enter(user string, seats int) (turn chan struct{}, in bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.turns) == 0 && r.fits(seats) && r.fitsUser(user, seats) {
-		r.take(user, r.bounded(seats))
+func (s *Seats) enter(user string, seats int) (turn chan struct{}, in bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.turns) == 0 && s.fits(seats) && s.fitsUser(user, seats) {
+		s.take(user, s.bounded(seats))
 		return nil, true
 	}
-	q := r.waiting[user]
+	q := s.waiting[user]
 	switch {
-	case q == nil && r.cfg.Queue <= 0, q != nil && len(q.calls) >= r.cfg.Queue:
+	case q == nil && s.cfg.Queue <= 0, q != nil && len(q.calls) >= s.cfg.Queue:
 		return nil, false
 	case q == nil:
 		q = &queue{user: user}
-		r.waiting[user] = q
-		r.turns = append(r.turns, q)
+		s.waiting[user] = q
+		s.turns = append(s.turns, q)
 	}
 	turn = make(chan struct{})
 	q.calls = append(q.calls, call{seats, turn})
-	r.admit()
+	s.admit()
 	return turn, false
 }
 
 // bounded limits the number of seats to the maximum for one user.
-func (r *Room) bounded(seats int) int {
-	if r.cfg.Seats <= 0 {
+func (s *Seats) bounded(seats int) int {
+	if s.cfg.Seats <= 0 {
 		return seats
 	}
-	return min(seats, r.cfg.PerUser)
+	return min(seats, s.cfg.PerUser)
 }
 
-func (r *Room) fits(seats int) bool {
-	return r.cfg.Seats <= 0 || r.inside+r.bounded(seats) <= r.cfg.Seats
+func (s *Seats) fits(seats int) bool {
+	return s.cfg.Seats <= 0 || s.used+s.bounded(seats) <= s.cfg.Seats
 }
 
-func (r *Room) fitsUser(user string, seats int) bool {
-	return r.cfg.Seats <= 0 || r.taken[user]+r.bounded(seats) <= r.cfg.PerUser
+func (s *Seats) fitsUser(user string, seats int) bool {
+	return s.cfg.Seats <= 0 || s.taken[user]+s.bounded(seats) <= s.cfg.PerUser
 }
 
 // take counts seats as taken; a negative number returns them.
-func (r *Room) take(user string, seats int) {
-	r.inside += seats
-	if r.taken[user] += seats; r.taken[user] == 0 {
-		delete(r.taken, user)
+func (s *Seats) take(user string, seats int) {
+	s.used += seats
+	if s.taken[user] += seats; s.taken[user] == 0 {
+		delete(s.taken, user)
 	}
 }
 
 // admit admits waiting requests while seats are free, users in turn. It skips users who have their maximum. If
 // the next request needs more seats than are free, the others wait for it, so that large requests do not starve.
-func (r *Room) admit() {
-	for i := 0; i < len(r.turns); {
-		q := r.turns[i]
+func (s *Seats) admit() {
+	for i := 0; i < len(s.turns); {
+		q := s.turns[i]
 		next := q.calls[0]
-		if !r.fitsUser(q.user, next.seats) {
+		if !s.fitsUser(q.user, next.seats) {
 			i++
 			continue
 		}
-		if !r.fits(next.seats) {
+		if !s.fits(next.seats) {
 			return
 		}
-		r.take(q.user, r.bounded(next.seats))
+		s.take(q.user, s.bounded(next.seats))
 		close(next.turn)
 		q.calls = q.calls[1:]
-		r.turns = append(slices.Delete(r.turns, i, i+1), q)
-		r.tidy(q)
+		s.turns = append(slices.Delete(s.turns, i, i+1), q)
+		s.tidy(q)
 	}
 }
 
 // giveUp leaves the queue; true if the request was admitted at the last moment.
-func (r *Room) giveUp(user string, turn chan struct{}) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	q := r.waiting[user]
+func (s *Seats) giveUp(user string, turn chan struct{}) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.waiting[user]
 	if q == nil {
 		return true
 	}
@@ -159,31 +159,31 @@ func (r *Room) giveUp(user string, turn chan struct{}) bool {
 		return true
 	}
 	q.calls = slices.Delete(q.calls, i, i+1)
-	r.tidy(q)
-	r.admit() // requests behind it may fit
+	s.tidy(q)
+	s.admit() // requests behind it may fit
 	return false
 }
 
 // tidy removes the queue of a user without waiting requests.
-func (r *Room) tidy(q *queue) {
+func (s *Seats) tidy(q *queue) {
 	if len(q.calls) > 0 {
 		return
 	}
-	delete(r.waiting, q.user)
-	r.turns = slices.DeleteFunc(r.turns, func(other *queue) bool { return other == q })
+	delete(s.waiting, q.user)
+	s.turns = slices.DeleteFunc(s.turns, func(other *queue) bool { return other == q })
 }
 
 // Leave returns the seats of a request of user.
-func (r *Room) Leave(user string, seats int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.take(user, -r.bounded(seats))
-	r.admit()
+func (s *Seats) Leave(user string, seats int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(user, -s.bounded(seats))
+	s.admit()
 }
 
-// Inside is the number of taken seats.
-func (r *Room) Inside() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.inside
+// Taken returns the number of taken seats.
+func (s *Seats) Taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
 }

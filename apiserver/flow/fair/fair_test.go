@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func full(t *testing.T, cfg fair.Config) *fair.Room {
+func full(t *testing.T, cfg fair.Config) *fair.Seats {
 	t.Helper()
 	r := fair.New(cfg)
 	for range cfg.Seats {
@@ -49,8 +49,8 @@ func TestUsersTakeTurns(t *testing.T) {
 		}
 		r.Leave("noisy", 1)
 		r.Leave("noisy", 1)
-		if r.Inside() != 0 {
-			t.Errorf("%d seats are still taken", r.Inside())
+		if r.Taken() != 0 {
+			t.Errorf("%d seats are still taken", r.Taken())
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			t.Error("admitted after its context ended")
 		}
 		r.Leave("noisy", 1)
-		if r.Inside() != 0 || !r.Enter(t.Context(), "a", 1) {
+		if r.Taken() != 0 || !r.Enter(t.Context(), "a", 1) {
 			t.Error("a request that gave up keeps a seat")
 		}
 	})
@@ -127,8 +127,8 @@ func TestLargeRequestsGetTheirTurn(t *testing.T) {
 		synctest.Wait()
 		r.Leave("b", 10)
 		synctest.Wait()
-		if got := fmt.Sprint(order); got != "[b c]" || r.Inside() != 2 {
-			t.Errorf("let in %s, %d seats are taken", got, r.Inside())
+		if got := fmt.Sprint(order); got != "[b c]" || r.Taken() != 2 {
+			t.Errorf("let in %s, %d seats are taken", got, r.Taken())
 		}
 	})
 }
@@ -138,8 +138,8 @@ func TestAUserLeavesRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := fair.New(fair.Config{Seats: 10, PerUser: 5, Queue: 10, Wait: time.Minute})
-		if !r.Enter(t.Context(), "noisy", 20) || r.Inside() != 5 {
-			t.Errorf("%d seats are taken", r.Inside())
+		if !r.Enter(t.Context(), "noisy", 20) || r.Taken() != 5 {
+			t.Errorf("%d seats are taken", r.Taken())
 		}
 		ended := make(chan bool)
 		go func() { ended <- r.Enter(t.Context(), "noisy", 1) }()
@@ -149,8 +149,8 @@ func TestAUserLeavesRoom(t *testing.T) {
 			t.Errorf("quiet waited for %s", time.Since(from))
 		}
 		r.Leave("noisy", 20)
-		if !<-ended || r.Inside() != 6 {
-			t.Errorf("%d seats are taken", r.Inside())
+		if !<-ended || r.Taken() != 6 {
+			t.Errorf("%d seats are taken", r.Taken())
 		}
 	})
 }

@@ -118,7 +118,7 @@ func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 // disrupt sets the pod's condition DisruptionTarget, and deletes the pod. A pod that no budget
 // guarded because it was not ready must not have changed.
 func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions, unguarded bool) error {
-	told, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
+	marked, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != victim.UID {
 			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 		}
@@ -140,7 +140,7 @@ func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Po
 	}
 	opts.Preconditions = &metav1.Preconditions{UID: &victim.UID}
 	if unguarded && !e.IsDryRun(ctx) {
-		opts.Preconditions.ResourceVersion = new(told.GetResourceVersion())
+		opts.Preconditions.ResourceVersion = new(marked.GetResourceVersion())
 	}
 	_, err = e.Delete(ctx, ref, opts)
 	if unguarded && apierrors.IsConflict(err) {
