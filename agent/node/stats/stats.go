@@ -174,8 +174,9 @@ func (s *Source) readPod(r *reading, p Pod) {
 	r.cgroups[p.UID], r.sums[podKey(p.UID)] = sum, sum.CPU
 }
 
-// look returns a new sample and the older one for rates; nil if there is none. With wait there always is one:
-// the first caller waits for it.
+// look returns a new sample and the older one for rates; nil if there is none. With wait there always is one: the
+// first caller waits for it, and callers within minWindow share a sample, so that many autoscalers cost no more than
+// one.
 func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err error) {
 	select {
 	case <-ctx.Done():
@@ -183,6 +184,9 @@ func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err e
 	case <-s.turn:
 	}
 	defer func() { s.turn <- struct{}{} }()
+	if wait && s.base != nil && s.cfg.Clock.Since(s.last.at) < minWindow {
+		return s.last, s.base, nil
+	}
 	if now, err = s.read(ctx); err != nil {
 		return nil, nil, err
 	}

@@ -103,6 +103,15 @@ func TestRates(t *testing.T) {
 			t.Errorf("one that just began: %+v, %v", pods, err)
 		}
 		asked := rt.asked
+		for range 10 {
+			if _, pods, err := s.Metrics(t.Context(), nil); err != nil || len(pods) != 2 {
+				t.Errorf("%+v, %v", pods, err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if rt.asked != asked {
+			t.Errorf("measured %d times within a second", rt.asked-asked)
+		}
 		time.Sleep(time.Hour)
 		if rt.asked != asked {
 			t.Error("measured though nobody asked")
