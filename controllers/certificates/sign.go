@@ -19,9 +19,6 @@ import (
 // Sign signs a certificate for a public key, and returns it PEM encoded.
 type Sign func(template x509.Certificate, public any) ([]byte, error)
 
-// emailsRefused is upstream's text.
-const emailsRefused = "Email subjectAltNames are not allowed"
-
 // minDuration is the shortest validity.
 const minDuration = 10 * time.Minute
 
@@ -117,9 +114,9 @@ func kubeletClient(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage)
 	}
 	switch {
 	case len(x.DNSNames) > 0:
-		return errors.New("DNS subjectAltNames are not allowed")
+		return refused("DNS")
 	case len(x.IPAddresses) > 0:
-		return errors.New("IP subjectAltNames are not allowed")
+		return refused("IP")
 	}
 	return exactly(usages, certificatesv1.UsageClientAuth)
 }
@@ -143,12 +140,15 @@ func ofNodes(x *x509.CertificateRequest) error {
 	case !strings.HasPrefix(x.Subject.CommonName, "system:node:"):
 		return errors.New("subject common name does not begin with system:node: ")
 	case len(x.EmailAddresses) > 0:
-		return errors.New(emailsRefused)
+		return refused("Email")
 	case len(x.URIs) > 0:
-		return errors.New("URI subjectAltNames are not allowed")
+		return refused("URI")
 	}
 	return nil
 }
+
+// refused is the error of alternative names of a kind.
+func refused(kind string) error { return fmt.Errorf("%s subjectAltNames are not allowed", kind) }
 
 // exactly requires digital signature and the usage; key encipherment is optional.
 func exactly(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
