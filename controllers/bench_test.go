@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,14 +15,26 @@ import (
 	"monopod/apiserver/registry"
 	"monopod/controllers/internal/apitest"
 	"monopod/store"
+	"monopod/store/bolt"
 )
 
 // benchCluster is a running manager over a registry in memory with one large
 // node.
 func benchCluster(b *testing.B) client.Client {
-	resources := registry.Resources()
-	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
-	r := registry.New(s, resources, registry.Config{})
+	return benchClusterOver(b, store.NewMemory(store.Config{Kind: registry.Kinds(registry.Resources())}, nil, nil, 0))
+}
+
+// durableCluster is benchCluster with a registry over a bbolt file.
+func durableCluster(b *testing.B) client.Client {
+	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), store.Config{Kind: registry.Kinds(registry.Resources())})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return benchClusterOver(b, s)
+}
+
+func benchClusterOver(b *testing.B, s store.Store) client.Client {
+	r := registry.New(s, registry.Resources(), registry.Config{})
 	if err := r.Bootstrap(b.Context()); err != nil {
 		b.Fatal(err)
 	}
