@@ -23,6 +23,7 @@ import (
 	"monopod/agent"
 	"monopod/agent/images/image"
 	"monopod/agent/logs"
+	"monopod/agent/network"
 	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
@@ -74,6 +75,7 @@ type Node struct {
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
 	// network serves Services; nil: not started, or the pods' network is not ours.
 	network atomic.Pointer[follow.Supervisor]
+	served  atomic.Pointer[network.Network] // nil: not started
 }
 
 // New returns a node; Run starts it.

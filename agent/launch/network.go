@@ -32,6 +32,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Table: pods.ServiceTable(), Gateway: pods.Gateway(),
 			Own: append([]netip.Prefix{pods.Subnet}, n.cfg.Services...), DNS: n.dnsServer(), Domain: n.domain(),
 		})
+		n.served.Store(served)
 		guard.Together(ctx,
 			func(ctx context.Context) {
 				if err := n.Listen(ctx, pods.Gateway(), pods.Subnet); err != nil {
@@ -81,8 +82,12 @@ func (n *Node) cluster(ours bool) spec.Cluster {
 
 // Network returns why Services are not served; nil if they are, or if the pods' network is not ours.
 func (n *Node) Network(ctx context.Context) error {
-	if s := n.network.Load(); s != nil {
-		return s.Check(ctx)
+	s, served := n.network.Load(), n.served.Load()
+	if s == nil {
+		return nil
 	}
-	return nil
+	if err := s.Check(ctx); err != nil || served == nil {
+		return err
+	}
+	return served.Check()
 }

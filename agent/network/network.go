@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,8 +42,9 @@ type Config struct {
 
 // Network follows the API and keeps what serves Services up to date.
 type Network struct {
-	deps follow.Deps
-	cfg  Config
+	deps   follow.Deps
+	cfg    Config
+	failed atomic.Pointer[error] // of the last attempt to write to the kernel; nil: none
 }
 
 var _ follow.Controller = (*Network)(nil)
@@ -57,6 +59,14 @@ func New(deps follow.Deps, cfg Config) *Network {
 
 // Name implements follow.Controller.
 func (n *Network) Name() string { return Name }
+
+// Check returns why the kernel does not forward Services.
+func (n *Network) Check() error {
+	if err := n.failed.Load(); err != nil {
+		return fmt.Errorf("the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject", *err)
+	}
+	return nil
+}
 
 // dnsPort is where the DNS server listens, if no other program of the node does.
 const dnsPort = 53
@@ -131,8 +141,10 @@ func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 		}
 	}
 	if err := r.proxy.Sync(); err != nil {
+		r.failed.Store(&err)
 		return 0, err
 	}
+	r.failed.Store(nil)
 	if r.zone == nil || key != dns.Key {
 		return 0, nil
 	}

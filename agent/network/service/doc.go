@@ -8,11 +8,13 @@
 //
 //	services   address . protocol . port            -> goto a chain that picks one of n endpoints
 //	endpoints  address . protocol . port . index    -> address . port of the endpoint
+//	sticky     address . protocol . port . index    -> jump to a chain that assigns the client to the endpoint
+//	affinity   client . address . protocol . port   -> address . port of the client's endpoint, until it expires
 //	unserved   address . protocol . port            -> goto reject, or drop
 //	loops      address . address                       pods: their connections to themselves are masqueraded
 //	remote     address                                 endpoints outside of this node: their clients are masqueraded
 //
-// The maps services, endpoints and unserved exist a second time without the address, for the ports of the
+// The maps services, endpoints, sticky and unserved exist a second time without the address, for the ports of the
 // node itself. Every rule can be printed by nft, whose older versions fail an assertion on rules that its own
 // language cannot express.
 //

@@ -2,7 +2,10 @@ package service
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +15,11 @@ import (
 const (
 	setServices  = "services"
 	setEndpoints = "endpoints"
+	setSticky    = "sticky"
 	setUnserved  = "unserved"
 	setLoops     = "loops"
 	setRemote    = "remote"
+	setAffinity  = "affinity" // filled by the kernel
 
 	nodePrefix = "node-"
 )
@@ -43,6 +48,9 @@ func (r Routes) elements(add func(element)) {
 		for i, e := range route.Endpoints {
 			at := string(e.Addr().AsSlice())
 			add(element{prefix + setEndpoints, key + index(i), at + port(e.Port())})
+			if route.Affinity > 0 {
+				add(element{prefix + setSticky, key + index(i), picker{to: e.AddrPort, affinity: route.Affinity}.chain()})
+			}
 			if e.Local {
 				add(element{setLoops, at + at, ""})
 			} else {
@@ -90,13 +98,21 @@ func port(number uint16) string {
 // index is what the kernel's random numbers look like.
 func index(i int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(i))) }
 
-// picker says how a chain picks an endpoint. Chains are shared by all Services with the same picker.
+// picker says what a chain does: it picks one of n endpoints, or with affinity the client's last one; without n, it
+// assigns a client to an endpoint. Chains are shared by all Services with the same picker.
 type picker struct {
-	n    int  // of endpoints
-	node bool // for the ports of the node
+	n        int
+	node     bool           // for the ports of the node
+	to       netip.AddrPort // of a chain that assigns
+	affinity time.Duration  // 0: none
 }
 
-const pickPrefix = "pick-"
+// The beginnings of the names of pickers' chains, after nodePrefix.
+const (
+	pickPrefix   = "pick-"
+	stickyPrefix = "sticky-"
+	assignPrefix = "assign-"
+)
 
 // standing is up to how many endpoints the chains exist also when no Service needs them: the kernel takes some
 // milliseconds to create or remove a chain, and less than a tenth of one for elements.
@@ -104,22 +120,36 @@ const standing = 16
 
 // chain is the name of the picker's chain.
 func (p picker) chain() string {
-	name := pickPrefix + strconv.Itoa(p.n)
-	if p.node {
-		return nodePrefix + name
+	if p.n == 0 {
+		address := strings.ReplaceAll(p.to.Addr().String(), ":", "_") // as nft wants it
+		return assignPrefix + address + "-" + strconv.Itoa(int(p.to.Port())) + "-" + strconv.Itoa(int(p.affinity/time.Second)) + "s"
 	}
-	return name
+	name := pickPrefix
+	if p.affinity > 0 {
+		name = stickyPrefix
+	}
+	if p.node {
+		name = nodePrefix + name
+	}
+	return name + strconv.Itoa(p.n)
 }
 
-// pickers calls add for the picker of each route that needs a chain beside the standing ones.
+// pickers calls add for the pickers of each route that need chains beside the standing ones.
 func (r Routes) pickers(add func(picker)) {
 	for front, route := range r {
-		if len(route.Endpoints) > standing {
+		n := len(route.Endpoints)
+		if n > standing || n > 0 && route.Affinity > 0 {
 			add(route.picker(front))
+		}
+		if route.Affinity == 0 {
+			continue
+		}
+		for _, e := range route.Endpoints {
+			add(picker{to: e.AddrPort, affinity: route.Affinity})
 		}
 	}
 }
 
 func (r Route) picker(front Frontend) picker {
-	return picker{n: len(r.Endpoints), node: front.node()}
+	return picker{n: len(r.Endpoints), node: front.node(), affinity: r.Affinity}
 }

@@ -109,6 +109,8 @@ func (e element) native() nftables.SetElement {
 	switch name := strings.TrimPrefix(e.set, nodePrefix); {
 	case name == setUnserved && e.value == dropped:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}
+	case name == setSticky:
+		out.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: e.value}
 	case name == setServices || name == setUnserved:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.value}
 	default:
@@ -119,7 +121,11 @@ func (e element) native() nftables.SetElement {
 
 // isPicker reports whether a chain is the chain of a picker, and not a standing one.
 func isPicker(chain string) bool {
-	number, ok := strings.CutPrefix(strings.TrimPrefix(chain, nodePrefix), pickPrefix)
+	name := strings.TrimPrefix(chain, nodePrefix)
+	if strings.HasPrefix(name, stickyPrefix) || strings.HasPrefix(name, assignPrefix) {
+		return true
+	}
+	number, ok := strings.CutPrefix(name, pickPrefix)
 	n, err := strconv.Atoi(number)
 	return ok && err == nil && n > standing
 }
@@ -149,6 +155,9 @@ func (k kernel) read() (elements map[element]struct{}, chains map[string]struct{
 		return nil, nil, false, nil
 	}
 	for name, set := range k.sets {
+		if name == setAffinity {
+			continue
+		}
 		have, err := conn.GetSetElements(set)
 		if err != nil {
 			return nil, nil, false, fmt.Errorf("list nftables set %s: %w", name, err)

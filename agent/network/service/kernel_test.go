@@ -256,6 +256,69 @@ func TestTheTableIsWrittenAgain(t *testing.T) {
 	})
 }
 
+// TestClientsKeepTheirEndpoint has clients of a Service with session affinity reach the same endpoint, until it is gone,
+// also when others come and after a restart of the process.
+func TestClientsKeepTheirEndpoint(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		sticky := func(seconds int32) *corev1.Service {
+			return service(func(s *corev1.Service) {
+				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+			})
+		}
+		pods := map[string]*node{}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			pods[name] = w.pod().serve(name, 8080)
+		}
+		ips := func(names ...string) (all []string) {
+			for _, name := range names {
+				all = append(all, pods[name].ip)
+			}
+			return all
+		}
+		client := w.pod()
+		for _, address := range []string{"10.96.0.5:80", "203.0.113.1:30080"} {
+			ask := func() string {
+				got, err := client.ask("tcp", address)
+				if err != nil {
+					t.Errorf("%s: %v", address, err)
+				}
+				name, _, _ := strings.Cut(got, " ")
+				return name
+			}
+			stays := func(name string) {
+				t.Helper()
+				for range 20 {
+					if got := ask(); got != name {
+						t.Errorf("%s: %q, want it to stay at %q", address, got, name)
+						return
+					}
+				}
+			}
+			w.set(sticky(10800), endpointSlices(ips("a", "b", "c")))
+			first := ask()
+			stays(first)
+			w.set(sticky(10800), endpointSlices(ips("a", "b", "c", "d")))
+			stays(first)
+			w.ruleset()
+			w.proxy = w.newProxy()
+			w.set(sticky(10800), endpointSlices(ips("a", "b", "c", "d")))
+			stays(first)
+			others := slices.DeleteFunc([]string{"a", "b", "c", "d"}, func(name string) bool { return name == first })
+			w.set(sticky(10800), endpointSlices(ips(others...)))
+			second := ask()
+			stays(second)
+			w.set(sticky(10800), endpointSlices(ips("a", "b", "c", "d")))
+			stays(second)
+			w.set(service(), nil)
+		}
+		if rules := w.ruleset(); strings.Contains(rules, "assign-") || strings.Contains(rules, "sticky-") {
+			t.Errorf("chains are left:\n%s", rules)
+		}
+	})
+}
+
 // TestUDPFlowsMove has a client that keeps its socket reach the endpoint that replaces another.
 func TestUDPFlowsMove(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 const (
 	// version names an empty chain. Another layout of chains and rules needs another version, so that a new
 	// process replaces the table of an old one.
-	version = "layout-1"
+	version = "layout-2"
 
 	chainServices = "services-of"
 	chainUnserved = "unserved-of"
@@ -25,6 +25,9 @@ const (
 // before is the difference in priority by which our chains run before others of the same hook: connections to
 // Services never reach host ports, for instance.
 const before = 1
+
+// maxClients bounds the kernel's memory for session affinity. Clients beyond it have none.
+const maxClients = 65536
 
 // layout makes the static part of the table of one family.
 type layout struct {
@@ -52,10 +55,13 @@ func newLayout(name, bridge string, family corev1.IPFamily) *layout {
 	for prefix, key := range map[string][]nftables.SetDatatype{"": front, nodePrefix: number} {
 		l.add(prefix+setServices, key, nftables.TypeVerdict)
 		l.add(prefix+setEndpoints, append(slices.Clone(key), nftables.TypeMark), to)
+		l.add(prefix+setSticky, append(slices.Clone(key), nftables.TypeMark), nftables.TypeVerdict)
 		l.add(prefix+setUnserved, key, nftables.TypeVerdict)
 	}
 	l.add(setLoops, []nftables.SetDatatype{address, address}, none)
 	l.add(setRemote, []nftables.SetDatatype{address}, none)
+	clients := l.add(setAffinity, append([]nftables.SetDatatype{address}, front...), to)
+	clients.Dynamic, clients.HasTimeout, clients.Size = true, true, maxClients
 	return l
 }
 
@@ -156,15 +162,37 @@ func (l *layout) refuse(conn *nftables.Conn) {
 	}
 }
 
-// pick adds the chain of a picker, which picks a random endpoint.
+// pick adds the chain of a picker.
+//
+// With session affinity, a random endpoint's chain first assigns the client to that endpoint. This changes nothing for
+// a client that has one, except that it keeps it for the whole time again.
 func (l *layout) pick(conn *nftables.Conn, p picker) {
 	chain := l.chain(conn, p.chain())
-	random := []expr.Any{&expr.Numgen{Register: l.endpoint(), Modulus: uint32(p.n), Type: unix.NFT_NG_RANDOM}}
-	if p.node {
-		l.rule(conn, chain, l.number(), random, l.find(nodePrefix+setEndpoints, l.proto(), l.endpoint()), l.dnat())
-	} else {
-		l.rule(conn, chain, l.destination(), l.number(), random, l.find(setEndpoints, l.address(), l.endpoint()), l.dnat())
+	if p.n == 0 {
+		l.assign(conn, chain, p)
+		return
 	}
+	random := []expr.Any{&expr.Numgen{Register: l.endpoint(), Modulus: uint32(p.n), Type: unix.NFT_NG_RANDOM}}
+	key, prefix, first := join(l.destination(), l.number(), random), "", l.address()
+	if p.node {
+		key, prefix, first = join(l.number(), random), nodePrefix, l.proto()
+	}
+	if p.affinity > 0 {
+		l.rule(conn, chain, key, l.find(prefix+setSticky, first, unix.NFT_REG_VERDICT))
+		l.rule(conn, chain, l.origin(), l.destination(), l.number(), l.find(setAffinity, l.client(), l.endpoint()), l.dnat())
+	}
+	l.rule(conn, chain, key, l.find(prefix+setEndpoints, first, l.endpoint()), l.dnat())
+}
+
+func (l *layout) assign(conn *nftables.Conn, chain *nftables.Chain, p picker) {
+	set := l.sets[setAffinity]
+	l.rule(conn, chain, l.origin(), l.destination(), l.number(), []expr.Any{
+		&expr.Immediate{Register: l.endpoint(), Data: p.to.Addr().AsSlice()},
+		&expr.Immediate{Register: l.target(), Data: []byte(port(p.to.Port()))[:2]},
+		&expr.Dynset{
+			SrcRegKey: l.client(), SrcRegData: l.endpoint(), SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: p.affinity,
+		},
+	})
 }
 
 func (l *layout) chain(conn *nftables.Conn, name string) *nftables.Chain {

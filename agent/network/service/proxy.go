@@ -85,8 +85,8 @@ func (p *Proxy) write() error {
 			errs = append(errs, err)
 			continue
 		}
-		if err := t.forgetFlows(); err != nil {
-			p.cfg.Log.Warn("cannot remove UDP flows to endpoints that are gone", zap.Error(err))
+		if err := errors.Join(t.forgetClients(), t.forgetFlows()); err != nil {
+			p.cfg.Log.Warn("some clients still use endpoints that are gone", zap.Error(err))
 		}
 	}
 	return errors.Join(errs...)

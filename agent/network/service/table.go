@@ -16,8 +16,10 @@ type table struct {
 	shared map[element]int                   // number of routes that need an element of loops or remote
 	chains map[string]int                    // number of routes that need a picker's chain
 	change *change
-	known  bool // the kernel has everything but change
-	udp    map[Frontend]struct{}
+	known  bool                  // the kernel has everything but change
+	udp    map[Frontend]struct{} // whose endpoints changed
+	// clients is set if a client's last endpoint may be gone.
+	clients bool
 }
 
 func newTable(l *layout) *table {
@@ -58,7 +60,7 @@ func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, 
 	}
 	t.count(old, -1)
 	t.count(routes, 1)
-	t.noteUDP(old, routes)
+	t.note(old, routes)
 	return taken, freed
 }
 
@@ -109,10 +111,14 @@ func (t *table) alter(e element, by int) {
 	}
 }
 
-// noteUDP notes the UDP frontends whose endpoints changed.
-func (t *table) noteUDP(old, next Routes) {
+// note notes the UDP frontends whose endpoints changed, and whether clients of others are to be forgotten.
+func (t *table) note(old, next Routes) {
 	for front, was := range old {
-		if front.Protocol == corev1.ProtocolUDP && !sameEndpoints(was, next[front]) {
+		if sameEndpoints(was, next[front]) {
+			continue
+		}
+		t.clients = t.clients || was.Affinity > 0
+		if front.Protocol == corev1.ProtocolUDP {
 			t.udp[front] = struct{}{}
 		}
 	}
@@ -161,6 +167,7 @@ func (t *table) compare() (*change, error) {
 	}
 	c := newChange()
 	c.fresh = !ok
+	t.clients = ok // they may be of an earlier process
 	surplus := maps.Clone(have)
 	for _, routes := range t.routes {
 		routes.elements(func(e element) {

@@ -1,0 +1,59 @@
+package dns
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// BenchmarkAnswers has eight clients, each with one question at a time, ask over UDP on the same machine. It reports
+// answers a second and the 99th percentile of their time.
+func BenchmarkAnswers(b *testing.B) {
+	at := start(b, zone(services()))
+	const clients = 8
+	ask, err := new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA).Pack()
+	if err != nil {
+		b.Fatal(err)
+	}
+	const each = 5000
+	var took []time.Duration
+	var spent time.Duration
+	for b.Loop() {
+		times := make([][]time.Duration, clients)
+		began := time.Now()
+		var group sync.WaitGroup
+		for i := range clients {
+			group.Go(func() {
+				c, err := net.Dial("udp", at)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				defer c.Close()
+				answer := make([]byte, dns.MinMsgSize)
+				for range each {
+					began := time.Now()
+					if _, err := c.Write(ask); err != nil {
+						b.Error(err)
+						return
+					}
+					if _, err := c.Read(answer); err != nil {
+						b.Error(err)
+						return
+					}
+					times[i] = append(times[i], time.Since(began))
+				}
+			})
+		}
+		group.Wait()
+		spent += time.Since(began)
+		took = append(took, slices.Concat(times...)...)
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(len(took))/spent.Seconds(), "answers/s")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
+}

@@ -1,0 +1,69 @@
+package service
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// forgetClients removes from affinity the clients whose last endpoint is gone. It runs after the change that removed
+// the endpoint, so that no client is assigned to it again.
+func (t *table) forgetClients() error {
+	if !t.clients {
+		return nil
+	}
+	conn, err := dial()
+	if err != nil {
+		return err
+	}
+	set := t.sets[setAffinity]
+	all, err := conn.GetSetElements(set)
+	if err != nil {
+		return err
+	}
+	var gone []nftables.SetElement
+	for _, e := range all {
+		if !t.assigned(e.Key, e.Val) {
+			gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
+		}
+	}
+	for part := range slices.Chunk(gone, chunk) {
+		if err := conn.SetDeleteElements(set, part); err != nil {
+			return err
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return err
+	}
+	t.clients = false
+	return nil
+}
+
+// assigned reports whether a Service still has the endpoint of an element of affinity.
+func (t *table) assigned(key, value []byte) bool {
+	size := int(t.size)
+	if len(key) < 2*size+8 || len(value) < size+2 {
+		return false
+	}
+	addr, _ := netip.AddrFromSlice(key[size : 2*size])
+	front := Frontend{Addr: addr, Port: binary.BigEndian.Uint16(key[2*size+4:])}
+	switch key[2*size] {
+	case unix.IPPROTO_TCP:
+		front.Protocol = corev1.ProtocolTCP
+	case unix.IPPROTO_UDP:
+		front.Protocol = corev1.ProtocolUDP
+	case unix.IPPROTO_SCTP:
+		front.Protocol = corev1.ProtocolSCTP
+	}
+	if _, ok := t.owner[front]; !ok {
+		front.Addr = anyAddress(t.family)
+	}
+	route := t.routes[t.owner[front]][front]
+	ip, _ := netip.AddrFromSlice(value[:size])
+	to := netip.AddrPortFrom(ip, binary.BigEndian.Uint16(value[size:]))
+	return route.Affinity > 0 && slices.ContainsFunc(route.Endpoints, func(e Endpoint) bool { return e.AddrPort == to })
+}
