@@ -43,7 +43,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/launch":                  {"monopod/agent", "monopod/apiserver/registry/volume", "monopod/apiserver/registry/check", "monopod/apiserver/process", "monopod/apiserver/follow", "monopod/apiserver/client", "monopod/apiserver/codec/bounded", "monopod/apiserver/codec/wire", "monopod/store"},
 	"monopod/agent/runtime/runtimetest":     {"monopod/agent/runtime", "monopod/agent/images/image", "monopod/agent/runtime/abilities", "monopod/apiserver/process", "monopod/agent/runtime/cutoff", "monopod/testdata/web"},
 	"monopod/agent/network":                 {"monopod/apiserver/client", "monopod/apiserver/follow", "monopod/apiserver/process", "monopod/store"},
-	"monopod/agent/network/service":         {},
+	"monopod/agent/network/service":         {"monopod/apiserver/process"},
 	"monopod/agent/network/cni":             {},
 	"monopod/agent/pod/plan":                {"monopod/agent", "monopod/apiserver/process"}, // what decides knows nothing of the API's client
 	"monopod/agent/pod/observe":             {"monopod/agent", "monopod/apiserver/process"},

@@ -73,10 +73,12 @@ const dnsPort = 53
 
 // Run implements follow.Controller. What it wrote to the kernel stays when it ends, so that pods' connections go on.
 func (n *Network) Run(ctx context.Context) error {
-	r := &running{Network: n, seen: view.New(), proxy: service.New(service.Config{
-		Table: n.cfg.Table, Node: n.cfg.Node, Bridge: n.cfg.Bridge, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Log: n.deps.Log,
-	})}
 	group, ctx := guard.With(ctx)
+	health := service.NewHealth(ctx, n.deps.Log)
+	defer health.Wait()
+	r := &running{Network: n, seen: view.New(), proxy: service.New(service.Config{
+		Table: n.cfg.Table, Node: n.cfg.Node, Bridge: n.cfg.Bridge, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Health: health, Log: n.deps.Log,
+	})}
 	// Also without Services, because an earlier process may have left some in the kernel.
 	start := []follow.Key{{}}
 	if n.cfg.DNS.IsValid() {

@@ -16,6 +16,7 @@ type Config struct {
 	Node     string // name of the node
 	Bridge   string // link of the pods; empty: not known
 	Families []corev1.IPFamily
+	Health   *Health // nil: health checks are not answered
 	Log      *zap.Logger
 }
 
@@ -41,8 +42,11 @@ func New(cfg Config) *Proxy {
 // gave up an address that they want, too. Sync writes the difference.
 func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
 	delete(p.waiting, key)
+	local := 0
 	for _, t := range p.tables {
-		taken, freed := t.set(key, Of(svc, eps, t.family, p.cfg.Node))
+		routes := Of(svc, eps, t.family, p.cfg.Node)
+		local += routes.localEndpoints()
+		taken, freed := t.set(key, routes)
 		for _, front := range taken {
 			p.waiting[key] = struct{}{}
 			p.cfg.Log.Warn("another Service already has the address, it is not translated for this one", zap.Stringer("service", key),
@@ -55,6 +59,9 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discov
 				}
 			}
 		}
+	}
+	if p.cfg.Health != nil {
+		p.cfg.Health.Set(key, checkPort(svc), local)
 	}
 	return again
 }

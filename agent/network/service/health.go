@@ -1,0 +1,135 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/process/guard"
+)
+
+const (
+	// healthTime limits a request of a load balancer.
+	healthTime = 5 * time.Second
+	// healthHeader limits its header, in bytes.
+	healthHeader = 4 << 10
+)
+
+// Health answers load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints, otherwise 503.
+type Health struct {
+	ctx   context.Context // ends the servers
+	log   *zap.Logger
+	group sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	services map[types.NamespacedName]*checked
+}
+
+// checked is a Service with a port for health checks.
+type checked struct {
+	port  int32
+	local int // endpoints on this node
+	stop  func()
+}
+
+// NewHealth returns a Health that serves until ctx ends.
+func NewHealth(ctx context.Context, log *zap.Logger) *Health {
+	return &Health{ctx: ctx, log: log, services: map[types.NamespacedName]*checked{}}
+}
+
+// Wait returns when ctx has ended and all servers have.
+func (h *Health) Wait() { h.group.Wait() }
+
+// Set replaces what is known of a Service: the port of its health checks, 0 for none, and how many endpoints this node
+// has.
+func (h *Health) Set(key types.NamespacedName, port int32, local int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	old := h.services[key]
+	if old != nil && old.port == port {
+		old.local = local
+		return
+	}
+	if old != nil {
+		old.stop()
+		delete(h.services, key)
+	}
+	if port == 0 || h.ctx.Err() != nil {
+		return
+	}
+	stop, err := h.serve(key, port)
+	if err != nil {
+		h.log.Warn("health checks of a Service are not answered", zap.Stringer("service", key), zap.Int32("port", port), zap.Error(err))
+		return
+	}
+	h.services[key] = &checked{port: port, local: local, stop: stop}
+}
+
+func (h *Health) serve(key types.NamespacedName, port int32) (stop func(), err error) {
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key) }),
+		ReadHeaderTimeout: healthTime, ReadTimeout: healthTime, WriteTimeout: healthTime, IdleTimeout: healthTime, MaxHeaderBytes: healthHeader,
+		ErrorLog: zap.NewStdLog(zap.NewNop()),
+	}
+	end := context.AfterFunc(h.ctx, func() { server.Close() })
+	guard.Logging(h.log).Go(&h.group, "health check", func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			h.log.Warn("health checks of a Service are no longer answered", zap.Stringer("service", key), zap.Error(err))
+		}
+	})
+	return func() { end(); server.Close() }, nil
+}
+
+// answer has the format of kube-proxy's.
+func (h *Health) answer(w http.ResponseWriter, key types.NamespacedName) {
+	h.mu.Lock()
+	local := 0
+	if c := h.services[key]; c != nil {
+		local = c.local
+	}
+	h.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if local == 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{ // or the load balancer is gone
+		"service":             map[string]string{"namespace": key.Namespace, "name": key.Name},
+		"localEndpoints":      local,
+		"serviceProxyHealthy": true,
+	})
+}
+
+// checkPort returns the port of a Service's health checks; 0: it has none.
+func checkPort(svc *corev1.Service) int32 {
+	if !served(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return 0
+	}
+	return svc.Spec.HealthCheckNodePort
+}
+
+// localEndpoints counts the endpoints on this node that routes lead to, each once.
+func (r Routes) localEndpoints() int {
+	seen := map[string]struct{}{}
+	for _, route := range r {
+		for _, e := range route.Endpoints {
+			if e.Local {
+				seen[e.Addr().String()] = struct{}{}
+			}
+		}
+	}
+	return len(seen)
+}
