@@ -247,7 +247,10 @@ func (s *server) turnOff(t *testing.T) {
 		_ = netlink.LinkDel(bridge)
 	}
 	if conn, err := nftables.New(); err == nil {
-		conn.DelTable(&nftables.Table{Name: "monopod-" + id, Family: nftables.TableFamilyIPv4})
+		for _, name := range []string{"monopod-" + id, "monopod-" + id + "-services"} {
+			table := conn.AddTable(&nftables.Table{Name: name, Family: nftables.TableFamilyIPv4})
+			conn.DelTable(table)
+		}
 		_ = conn.Flush()
 	}
 	s.anotherBoot(t)
