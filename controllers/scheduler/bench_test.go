@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,6 +78,16 @@ func benchNodes(b *testing.B, api client.Client, n int) {
 	})
 }
 
+// cpuTime is what the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 type noEvents struct{}
 
 func (noEvents) Eventf(client.Object, string, string, string, ...any) {}
@@ -116,7 +127,7 @@ func benchBinds(b *testing.B, nodes, pods int, change func(i int, p *corev1.Pod)
 		}
 		ctx, cancel := context.WithCancel(b.Context())
 		done := make(chan error, 1)
-		began := time.Now()
+		began, cpu := time.Now(), cpuTime(b)
 		go func() { done <- c.Run(ctx) }()
 		for bound := 0; bound < pods; bound++ {
 			e := <-events
@@ -124,11 +135,12 @@ func benchBinds(b *testing.B, nodes, pods int, change func(i int, p *corev1.Pod)
 				b.Fatalf("unexpected event %v", e.Type)
 			}
 		}
-		took := time.Since(began)
+		took, ours := time.Since(began), cpuTime(b)-cpu
 		cancel()
 		if err := <-done; err != nil {
 			b.Fatal(err)
 		}
+		cpu = cpuTime(b)
 		limit := each(b, pods, c.cfg.Workers*batch, func(i int) error {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("limit%05d", i)}}
 			_, err := client.Update(b.Context(), api, p, "binding", func(p *corev1.Pod) error {
@@ -139,6 +151,8 @@ func benchBinds(b *testing.B, nodes, pods int, change func(i int, p *corev1.Pod)
 		})
 		b.ReportMetric(float64(pods)/took.Seconds(), "binds/s")
 		b.ReportMetric(float64(pods)/limit.Seconds(), "limit/s")
+		b.ReportMetric(float64(ours.Microseconds())/float64(pods), "cpu-µs/bind")
+		b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/float64(pods), "cpu-µs/limit")
 	}
 	b.ReportMetric(0, "ns/op")
 }
