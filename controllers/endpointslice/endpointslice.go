@@ -131,10 +131,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil && ctx.Err() == nil {
 		r.events.Eventf(s, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s/%s: %v", s.Namespace, s.Name, err)
 	}
-	if again {
-		r.loop.Add(key)
-	}
-	return 0, err
+	return again, err
 }
 
 func (r *run) forget(key follow.Key) {
@@ -144,8 +141,12 @@ func (r *run) forget(key follow.Key) {
 	r.metrics.forget(key)
 }
 
-// sync plans and writes the slices of a Service. again: others have changed them meanwhile.
-func (r *run) sync(ctx context.Context, key follow.Key, s *corev1.Service) (again bool, err error) {
+// sync plans and writes the slices of a Service; again is as in Reconcile.
+func (r *run) sync(ctx context.Context, key follow.Key, s *corev1.Service) (again time.Duration, err error) {
+	existing, err := r.writer.Existing(ctx, key)
+	if err != nil {
+		return 0, err
+	}
 	pods := r.state.Pods(s)
 	at := r.triggers.Next(s, pods)
 	owner := sliceset.Owner{
@@ -155,7 +156,7 @@ func (r *run) sync(ctx context.Context, key follow.Key, s *corev1.Service) (agai
 	zones, missing := r.nodes.zones(key, pods, s.Spec.PublishNotReadyAddresses)
 	groups := build(s, pods, zones, missing)
 	auto := topologyAuto(s)
-	plan := sliceset.Make(owner, r.slices.Of(key), groups, sliceset.Options{Max: r.cfg.Max, KeepHints: auto})
+	plan := sliceset.Make(owner, existing, groups, sliceset.Options{Max: r.cfg.Max, KeepHints: auto})
 	for _, e := range r.topology.hint(key, s, &plan, auto) {
 		r.events.Eventf(s, e.typ, e.reason, "%s", e.message)
 	}

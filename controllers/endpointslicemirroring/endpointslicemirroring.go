@@ -134,6 +134,10 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		r.metrics.Forget(key)
 		return 0, r.writer.Delete(ctx, key, r.slices.Of(key))
 	}
+	existing, err := r.writer.Existing(ctx, key)
+	if err != nil {
+		return 0, err
+	}
 	m := mirrorOf(e, r.cfg.Max)
 	r.tell(e, m)
 	_, headless := e.Labels[corev1.IsHeadlessService]
@@ -141,14 +145,10 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		Object: e, Kind: corev1.SchemeGroupVersion.WithKind("Endpoints"),
 		Labels: sliceset.Labels(e.Labels, e.Name, managedBy, headless), Annotations: annotations(e),
 	}
-	plan := sliceset.Make(owner, r.slices.Of(key), m.groups, sliceset.Options{Max: r.cfg.Max})
+	plan := sliceset.Make(owner, existing, m.groups, sliceset.Options{Max: r.cfg.Max})
 	r.metrics.Synced(key, plan, m.groups, r.cfg.Max)
 	r.updated.Observe(float64(plan.Updated))
-	again, err := r.writer.Apply(ctx, key, owner, plan, time.Time{})
-	if again {
-		r.loop.Add(key)
-	}
-	return 0, err
+	return r.writer.Apply(ctx, key, owner, plan, time.Time{})
 }
 
 // source returns the Endpoints to mirror; nil: none.

@@ -18,6 +18,9 @@ type Index struct {
 	mu      sync.Mutex // guards what follows
 	of      map[follow.Key]map[string]*discoveryv1.EndpointSlice
 	writing map[follow.Key]map[string]int64 // events during the writes of a Service: revisions by name
+	// unseen are writes of this process whose events have not come, by Service and name. A watch that is lost may
+	// never show a slice that is deleted meanwhile.
+	unseen map[follow.Key]map[string]int64
 }
 
 // gone is the revision of a deletion.
@@ -25,7 +28,7 @@ const gone = -1
 
 // NewIndex returns an empty Index of the slices with a value of the label endpointslice.kubernetes.io/managed-by.
 func NewIndex(managedBy string) *Index {
-	return &Index{managedBy: managedBy, of: map[follow.Key]map[string]*discoveryv1.EndpointSlice{}, writing: map[follow.Key]map[string]int64{}}
+	return &Index{managedBy: managedBy, of: map[follow.Key]map[string]*discoveryv1.EndpointSlice{}, writing: map[follow.Key]map[string]int64{}, unseen: map[follow.Key]map[string]int64{}}
 }
 
 // Of returns the slices of a Service, in no order.
@@ -59,6 +62,9 @@ func (x *Index) OnSlice(old, new client.Object) []follow.Key {
 	var keys []follow.Key
 	if wasOurs && (!isOurs || is != was) && x.leave(was, old) && x.foreign(was, old.GetName(), gone) {
 		keys = append(keys, was)
+	}
+	if isOurs && x.unseen[is][new.GetName()] <= revision(new) {
+		x.see(is, new.GetName())
 	}
 	if isOurs && x.enter(is, new.(*discoveryv1.EndpointSlice)) && x.foreign(is, new.GetName(), revision(new)) {
 		keys = append(keys, is)
@@ -132,7 +138,12 @@ func (x *Index) end(service follow.Key) bool {
 func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.enter(service, slice)
+	if x.enter(service, slice) {
+		if x.unseen[service] == nil {
+			x.unseen[service] = map[string]int64{}
+		}
+		x.unseen[service][slice.Name] = revision(slice)
+	}
 	if x.writing[service][slice.Name] == revision(slice) {
 		delete(x.writing[service], slice.Name)
 	}
@@ -143,7 +154,28 @@ func (x *Index) deleted(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.leave(service, slice)
+	x.see(service, slice.Name)
 	delete(x.writing[service], slice.Name)
+}
+
+// see ends the wait for the event of a write. mu is held.
+func (x *Index) see(service follow.Key, name string) {
+	if delete(x.unseen[service], name); len(x.unseen[service]) == 0 {
+		delete(x.unseen, service)
+	}
+}
+
+// waiting returns the slices of a Service whose writes a watch has not shown yet.
+func (x *Index) waiting(service follow.Key) []*discoveryv1.EndpointSlice {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var out []*discoveryv1.EndpointSlice
+	for name := range x.unseen[service] {
+		if slice := x.of[service][name]; slice != nil {
+			out = append(out, slice)
+		}
+	}
+	return out
 }
 
 // revision returns the number of an object's resourceVersion.

@@ -23,16 +23,39 @@ type Writer struct {
 	Changed func(operation string)
 }
 
+// recheck is the time after which a Service is reconciled again if a watch has not shown what was written: it may
+// have been lost, and the slice deleted meanwhile.
+const recheck = 5 * time.Second
+
 // Apply carries out the plan for the slices of a Service. at is the time of the change that caused it, zero if it
-// is not known. again: others have changed slices of the Service meanwhile. An error leaves the rest of the plan
-// undone; the next plan starts from the slices that exist then.
-func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan, at time.Time) (again bool, err error) {
-	if len(p.Create)+len(p.Update)+len(p.Delete) == 0 {
-		return false, nil
+// is not known. The Service has to be reconciled again after a positive again: at once if others have changed its
+// slices meanwhile. An error leaves the rest of the plan undone; the next plan starts from the slices that exist then.
+func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan, at time.Time) (again time.Duration, err error) {
+	if len(p.Create)+len(p.Update)+len(p.Delete) > 0 {
+		w.Index.begin(service)
+		err = w.write(ctx, service, o, p, at)
+		if w.Index.end(service) {
+			return time.Nanosecond, err
+		}
 	}
-	w.Index.begin(service)
-	err = w.write(ctx, service, o, p, at)
-	return w.Index.end(service), err
+	if len(w.Index.waiting(service)) > 0 {
+		again = recheck
+	}
+	return again, err
+}
+
+// Existing returns the slices of a Service. Those that a watch has not shown since they were written are read.
+func (w Writer) Existing(ctx context.Context, service follow.Key) ([]*discoveryv1.EndpointSlice, error) {
+	for _, slice := range w.Index.waiting(service) {
+		cur, err := client.Get[*discoveryv1.EndpointSlice](ctx, w.Client, slice.Namespace, slice.Name)
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && cur.UID != slice.UID:
+			w.Index.deleted(service, slice)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return w.Index.Of(service), nil
 }
 
 func (w Writer) write(ctx context.Context, service follow.Key, o Owner, p Plan, at time.Time) error {

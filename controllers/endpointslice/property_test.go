@@ -1,0 +1,191 @@
+package endpointslice
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+)
+
+// link is a client whose watches can be lost, and whose watches of different kinds are not ordered.
+type link struct {
+	client.Client
+	mu   sync.Mutex // guards cuts
+	cuts []context.CancelFunc
+}
+
+// Watch implements client.Client.
+func (l *link) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
+	ctx, cut := context.WithCancel(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cuts = append(l.cuts, cut)
+	return l.Client.Watch(ctx, sel, rv)
+}
+
+// lose ends all watches.
+func (l *link) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, cut := range l.cuts {
+		cut()
+	}
+	l.cuts = nil
+}
+
+// After random changes of pods, Services, slices and watches, the slices of each Service contain exactly its pods with
+// an address, in their states, none more than the maximum.
+func TestSlicesMatchTheModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { random(t, rand.New(rand.NewPCG(seed, 3))) })
+		})
+	}
+}
+
+func random(t *testing.T, r *rand.Rand) {
+	api := apitest.New(t)
+	api.Create(zoned("n", "z"))
+	l := &link{Client: api.Client}
+	deps := api.Deps()
+	if r.IntN(2) == 0 {
+		deps.Client = l
+	}
+	c, err := New(deps, &api.Events, Config{Max: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.Run(c)
+	var done []string
+	for range 150 {
+		done = append(done, step(api, l, r))
+		if r.IntN(12) > 0 {
+			continue
+		}
+		apitest.Settle(time.Minute)
+		if problem := compare(api); problem != "" {
+			t.Fatalf("%s, after %s", problem, strings.Join(done, ", "))
+		}
+	}
+	apitest.Settle(time.Minute)
+	if problem := compare(api); problem != "" {
+		t.Fatalf("%s, after %s", problem, strings.Join(done, ", "))
+	}
+}
+
+// step makes one random change and returns its description.
+func step(api *apitest.API, l *link, r *rand.Rand) string {
+	labels := map[string]string{"app": fmt.Sprint("a", r.IntN(2)), "tier": fmt.Sprint("t", r.IntN(2))}
+	name := fmt.Sprint("p", r.IntN(12))
+	p, exists := apitest.Get[*corev1.Pod](api, "default", name)
+	switch n := r.IntN(20); {
+	case n < 8 && !exists:
+		api.Create(pod(name, func(p *corev1.Pod) { p.Labels = labels }))
+		return "create " + name
+	case n < 8:
+		ready := r.IntN(3) > 0
+		running(api, p, ready, fmt.Sprint("10.0.0.", 1+r.IntN(200)))
+		return fmt.Sprint("status of ", name, " ", ready)
+	case n < 10 && exists:
+		apitest.Change(api, p, "", func(p *corev1.Pod) { p.Labels = labels })
+		return "relabel " + name
+	case n < 13 && exists:
+		opts := metav1.DeleteOptions{GracePeriodSeconds: new(int64(r.IntN(2) * 30))}
+		if _, err := api.Client.Delete(api.T.Context(), client.RefOf(p), opts); err != nil {
+			api.T.Fatal(err)
+		}
+		return "delete " + name
+	case n < 14:
+		l.lose()
+		return "lose watches"
+	case n < 16:
+		all := apitest.List[*discoveryv1.EndpointSlice](api, "default")
+		if len(all) == 0 {
+			return "nothing"
+		}
+		victim := all[r.IntN(len(all))]
+		api.Delete(victim, "")
+		return "delete slice " + victim.Name
+	}
+	name = fmt.Sprint("s", r.IntN(4))
+	s, exists := apitest.Get[*corev1.Service](api, "default", name)
+	selector := map[string]string{"app": labels["app"]}
+	if r.IntN(2) == 0 {
+		selector = labels
+	}
+	switch {
+	case !exists:
+		api.Create(service(func(s *corev1.Service) { s.Name, s.Spec.Selector = name, selector }))
+		return "create " + name
+	case r.IntN(4) == 0:
+		api.Delete(s, "")
+		for _, slice := range apitest.List[*discoveryv1.EndpointSlice](api, "default") { // as the garbage collector
+			if metav1.IsControlledBy(slice, s) {
+				_, _ = api.Client.Delete(api.T.Context(), client.RefOf(slice), metav1.DeleteOptions{})
+			}
+		}
+		return "delete " + name
+	}
+	apitest.Change(api, s, "", func(s *corev1.Service) { s.Spec.Selector = selector })
+	return "select others by " + name
+}
+
+// compare returns the first difference between the slices and what the model says; empty: none.
+func compare(api *apitest.API) string {
+	have := map[string][]string{}
+	for _, slice := range apitest.List[*discoveryv1.EndpointSlice](api, "default") {
+		name := slice.Labels[discoveryv1.LabelServiceName]
+		if len(slice.Endpoints) > 3 {
+			return fmt.Sprint("a slice of ", len(slice.Endpoints))
+		}
+		for _, e := range slice.Endpoints {
+			have[name] = append(have[name], e.TargetRef.Name+" "+shownEndpoint(e))
+		}
+	}
+	pods := apitest.List[*corev1.Pod](api, "default")
+	for _, s := range apitest.List[*corev1.Service](api, "default") {
+		var want []string
+		for _, p := range pods {
+			if p.Status.PodIP != "" && p.Labels["app"] == s.Spec.Selector["app"] && (s.Spec.Selector["tier"] == "" || p.Labels["tier"] == s.Spec.Selector["tier"]) {
+				want = append(want, modelled(p))
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(have[s.Name])
+		if !slices.Equal(have[s.Name], want) {
+			return fmt.Sprintf("%s has %q, want %q", s.Name, have[s.Name], want)
+		}
+	}
+	return ""
+}
+
+// modelled renders the endpoint of a pod.
+func modelled(p *corev1.Pod) string {
+	text := p.Name + " " + p.Status.PodIP
+	ready, ending := p.Status.Conditions[0].Status == corev1.ConditionTrue, p.DeletionTimestamp != nil
+	if ready && !ending {
+		text += " ready"
+	}
+	if ready {
+		text += " serving"
+	}
+	if ending {
+		text += " terminating"
+	}
+	return text
+}
