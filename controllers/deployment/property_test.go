@@ -13,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -44,7 +43,7 @@ func TestRandomSequences(t *testing.T) {
 func randomSequence(t *testing.T, seed uint64) {
 	api := apitest.New(t)
 	api.Events.Watch()
-	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1)), link: &link{Client: api.Client},
+	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1)), link: &apitest.Link{Client: api.Client},
 		existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
 	deps := api.Deps()
 	deps.Client = w.link
@@ -90,43 +89,12 @@ func (w *world) start() {
 	w.stop = func() { cancel(); running.Wait() }
 }
 
-// link is a client whose watches can be lost.
-type link struct {
-	client.Client
-	mu   sync.Mutex // guards lose
-	lose []context.CancelFunc
-}
-
-var _ client.Ordered = (*link)(nil)
-
-func (l *link) Newest(resource schema.GroupVersionResource) (int64, bool) {
-	return l.Client.(client.Ordered).Newest(resource)
-}
-
-func (l *link) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lose = append(l.lose, cancel)
-	return l.Client.Watch(ctx, sel, rv)
-}
-
-// cut ends all watches.
-func (l *link) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lose := range l.lose {
-		lose()
-	}
-	l.lose = nil
-}
-
 // world is a cluster to which random things happen. A change may break the limits that
 // hold until all is at rest again: they are the widest since then.
 type world struct {
 	cluster
 	rng         *rand.Rand
-	link        *link
+	link        *apitest.Link
 	controllers []follow.Controller
 	stop        func() // ends them
 
@@ -334,7 +302,7 @@ func (w *world) act() {
 		w.start()
 	case n < 97:
 		w.say("lost watches")
-		w.link.cut()
+		w.link.Cut()
 	default:
 		policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
 		w.anything()

@@ -1,0 +1,417 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+	"monopod/controllers/podstate"
+)
+
+// TestRandomWorkloads does what users, nodes and crashes do to workloads of all kinds at a
+// time, in random order, with all controllers of the manager. At every change of a pod it
+// checks that a node has one pod of the DaemonSet, that a Job has no more pods than its
+// parallelism, that no pod passes from one owner to another, and, if nothing but templates
+// was changed since the last rest, that enough pods are available. Every deletion by a
+// controller must be explained. At the end all comes to rest.
+func TestRandomWorkloads(t *testing.T) {
+	t.Parallel()
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomWorkloads(t, uint64(seed)) })
+		})
+	}
+}
+
+// seeds is how many random sequences there are, to bound the time of the suite. 24 passed.
+const seeds = 2
+
+// town is a cluster to which random things happen.
+type town struct {
+	*apitest.API
+	rng  *rand.Rand
+	link *deletions
+	m    *Manager
+	stop func() // ends the controllers
+
+	mu       sync.Mutex // guards what follows
+	nodes    map[string]bool
+	existing map[types.UID]*corev1.Pod
+	owners   map[types.UID]types.UID
+	calm     bool // nothing but templates was changed since the last rest
+	said     []string
+	jobs     int
+}
+
+const nodesOfTown = 3
+
+func randomWorkloads(t *testing.T, seed uint64) {
+	api := apitest.New(t)
+	w := &town{API: api, rng: rand.New(rand.NewPCG(seed, 3)), nodes: map[string]bool{}, existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
+	w.link = &deletions{Link: &apitest.Link{Client: api.Client}, of: map[types.UID]int{}}
+	cfg := served()
+	cfg.NodeMonitorGracePeriod.Duration = 10000 * time.Hour // leases are not renewed here
+	m, err := New(Deps{Client: w.link, Metrics: api.Registry}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.m = m
+	w.start()
+	defer func() { w.stop() }()
+	defer w.agents()()
+	for i := range nodesOfTown {
+		w.join(fmt.Sprint("n", i))
+	}
+	w.create()
+	for range 40 {
+		w.act()
+		if w.rng.IntN(3) > 0 {
+			apitest.Settle(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+			continue
+		}
+		apitest.Settle(2 * time.Minute)
+		w.explain()
+		if w.atRest() {
+			w.mu.Lock()
+			w.calm, w.said = true, nil
+			w.mu.Unlock()
+		}
+	}
+	w.finish()
+}
+
+// start runs the controllers.
+func (w *town) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.m.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.T.Error(err)
+		}
+	}
+}
+
+// join adds a node.
+func (w *town) join(name string) {
+	w.Create(apitest.Node(name))
+	w.Ready(name, corev1.ConditionTrue)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[name] = true
+}
+
+// agents are those of the nodes: they run pods, and end those that are deleted.
+func (w *town) agents() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	pods := client.Selector{Resource: client.Pods, Namespace: "default"}
+	_, now, err := w.List(ctx, pods)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	events, err := w.Watch(ctx, pods, now)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 4))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		started := map[types.UID]bool{}
+		for e := range events {
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				w.T.Errorf("the watch has ended: %v", e.Object)
+				continue
+			}
+			w.check(e.Type, p)
+			wait, fails := time.Duration(rng.IntN(3000))*time.Millisecond, rng.IntN(10) == 0
+			switch {
+			case e.Type == watch.Deleted || p.Spec.NodeName == "":
+			case p.DeletionTimestamp != nil:
+				wg.Go(func() { time.Sleep(wait); w.end(ctx, p) })
+			case !started[p.UID]:
+				started[p.UID] = true
+				wg.Go(func() { w.run(ctx, p, wait, fails) })
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func (w *town) alive(node string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nodes[node]
+}
+
+// phase sets the phase of a pod that has not finished, if its node lives.
+func (w *town) phase(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase) {
+	if !w.alive(p.Spec.NodeName) {
+		return
+	}
+	_, _ = client.Update(ctx, w.Client, p, "status", func(cur *corev1.Pod) error {
+		if cur.UID != p.UID || podstate.Finished(cur) {
+			return fmt.Errorf("pod %s has ended", p.Name)
+		}
+		ready := corev1.ConditionFalse
+		if phase == corev1.PodRunning {
+			ready = corev1.ConditionTrue
+		}
+		cur.Status.Phase = phase
+		cur.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
+		return nil
+	})
+}
+
+// run makes a pod ready after a while; those of Jobs end then.
+func (w *town) run(ctx context.Context, p *corev1.Pod, wait time.Duration, fails bool) {
+	time.Sleep(wait)
+	w.phase(ctx, p, corev1.PodRunning)
+	if p.Labels[batchv1.JobNameLabel] == "" {
+		return
+	}
+	time.Sleep(wait)
+	if fails {
+		w.phase(ctx, p, corev1.PodFailed)
+	} else {
+		w.phase(ctx, p, corev1.PodSucceeded)
+	}
+}
+
+// end ends a pod that is deleted.
+func (w *town) end(ctx context.Context, p *corev1.Pod) {
+	w.phase(ctx, p, corev1.PodFailed)
+	if w.alive(p.Spec.NodeName) {
+		_, _ = w.Client.Delete(ctx, client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	}
+}
+
+// check holds the limits after each change of a pod.
+func (w *town) check(typ watch.EventType, p *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owner := metav1.GetControllerOf(p)
+	if owner == nil {
+		delete(w.owners, p.UID)
+	} else {
+		if before, ok := w.owners[p.UID]; ok && before != owner.UID {
+			w.T.Errorf("pod %s passed from one owner to another, after %q", p.Name, w.said)
+		}
+		w.owners[p.UID] = owner.UID
+	}
+	delete(w.existing, p.UID)
+	if typ != watch.Deleted && owner != nil && p.DeletionTimestamp == nil && !podstate.Finished(p) {
+		w.existing[p.UID] = p
+	}
+	type place struct {
+		owner types.UID
+		node  string
+	}
+	daemons, ofJob, available := map[place]int{}, map[types.UID]int{}, map[string]int{}
+	for _, p := range w.existing {
+		switch owner := metav1.GetControllerOf(p); owner.Kind {
+		case "DaemonSet":
+			if p.Spec.NodeName != "" {
+				daemons[place{owner.UID, p.Spec.NodeName}]++
+			}
+		case "Job":
+			ofJob[owner.UID]++
+		}
+		if podstate.Ready(p) {
+			available[p.Labels["app"]]++
+		}
+	}
+	for at, n := range daemons {
+		if n > 1 {
+			w.T.Errorf("%d pods of the DaemonSet on %s, after %q", n, at.node, w.said)
+		}
+	}
+	for _, n := range ofJob {
+		if n > jobParallelism {
+			w.T.Errorf("%d active pods of a Job, after %q", n, w.said)
+		}
+	}
+	if w.calm {
+		for _, app := range []string{"web", "db", "agent"} {
+			if want := w.fewest(app); available[app] < want {
+				w.T.Errorf("%d pods of %s are available, %d must be, after %q", available[app], app, want, w.said)
+			}
+		}
+	}
+}
+
+const jobParallelism = 2
+
+// fewest is how many pods of an app must be available during a rollout.
+func (w *town) fewest(app string) int {
+	switch app {
+	case "web":
+		d, _ := apitest.Get[*appsv1.Deployment](w.API, "default", app)
+		return int(*d.Spec.Replicas) - int(*d.Spec.Replicas)/4
+	case "db":
+		s, _ := apitest.Get[*appsv1.StatefulSet](w.API, "default", app)
+		return int(*s.Spec.Replicas) - 1
+	}
+	return nodesOfTown - 1
+}
+
+func appTemplate(app string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v0"}}}}
+}
+
+// create creates the workloads that do not exist.
+func (w *town) create() {
+	meta := func(app string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: app} }
+	selector := func(app string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	}
+	task := appTemplate("cron")
+	task.Spec.RestartPolicy = corev1.RestartPolicyNever
+	for _, obj := range []client.Object{
+		&appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta("web"),
+			Spec: appsv1.DeploymentSpec{Replicas: new(int32(5)), RevisionHistoryLimit: new(int32(2)), Selector: selector("web"), Template: appTemplate("web")}},
+		&appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("db"),
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: selector("db"), Template: appTemplate("db")}},
+		&appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: meta("agent"),
+			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent")}},
+		&batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: meta("cron"),
+			Spec: batchv1.CronJobSpec{Schedule: "*/3 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: task}}}},
+	} {
+		if _, err := w.Get(w.T.Context(), client.RefOf(obj)); err != nil {
+			w.Create(obj)
+		}
+	}
+}
+
+// say notes what is done; disturbs: pods may be missing after it.
+func (w *town) say(disturbs bool, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, fmt.Sprintf(format, args...))
+	w.calm = w.calm && !disturbs
+}
+
+// template changes the template of all three kinds.
+func (w *town) template(image string) {
+	w.say(false, "image %s", image)
+	set := func(t *corev1.PodTemplateSpec) { t.Spec.Containers[0].Image = image }
+	if d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); ok {
+		apitest.Change(w.API, d, "", func(d *appsv1.Deployment) { set(&d.Spec.Template) })
+	}
+	if s, ok := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db"); ok {
+		apitest.Change(w.API, s, "", func(s *appsv1.StatefulSet) { set(&s.Spec.Template) })
+	}
+	if d, ok := apitest.Get[*appsv1.DaemonSet](w.API, "default", "agent"); ok {
+		apitest.Change(w.API, d, "", func(d *appsv1.DaemonSet) { set(&d.Spec.Template) })
+	}
+}
+
+// act does one random thing.
+func (w *town) act() {
+	pods := slices.DeleteFunc(apitest.List[*corev1.Pod](w.API, "default"), func(p *corev1.Pod) bool { return p.Labels["app"] == "debug" })
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	n := w.rng.IntN(100)
+	switch {
+	case n < 25:
+		w.template(fmt.Sprint("v", w.rng.IntN(5)))
+	case n < 40:
+		size := int32(w.rng.IntN(7))
+		w.say(true, "scale %d", size)
+		if d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); ok {
+			apitest.Change(w.API, d, "", func(d *appsv1.Deployment) { d.Spec.Replicas, d.Spec.Paused = &size, w.rng.IntN(4) == 0 })
+		}
+		if s, ok := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db"); ok {
+			apitest.Change(w.API, s, "", func(s *appsv1.StatefulSet) { s.Spec.Replicas = &size })
+		}
+	case n < 55:
+		w.job()
+	case n < 68 && len(pods) > 0:
+		p := pods[w.rng.IntN(len(pods))]
+		w.say(true, "kill %s", p.Name)
+		w.API.Delete(p, "")
+	case n < 76 && len(pods) > 0:
+		p := pods[w.rng.IntN(len(pods))]
+		w.say(true, "relabel %s", p.Name)
+		apitest.Change(w.API, p, "", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} })
+	case n < 82:
+		w.lose(fmt.Sprint("n", w.rng.IntN(nodesOfTown)))
+	case n < 88:
+		w.say(false, "restart")
+		w.stop()
+		time.Sleep(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+		w.start()
+	case n < 94:
+		w.say(false, "lost watches")
+		w.link.Cut()
+	default:
+		w.deleteOne()
+	}
+}
+
+// job creates a Job, Indexed in every second case.
+func (w *town) job() {
+	w.jobs++
+	w.say(false, "job %d", w.jobs)
+	job := &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("task-", w.jobs)},
+		Spec: batchv1.JobSpec{Completions: new(int32(4)), Parallelism: new(int32(jobParallelism)), BackoffLimit: new(int32(100)), Template: appTemplate("task")}}
+	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	if w.jobs%2 == 0 {
+		job.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+	}
+	w.Create(job)
+}
+
+// lose removes a node with its pods, and adds one of the same name.
+func (w *town) lose(node string) {
+	w.say(true, "lose %s", node)
+	w.mu.Lock()
+	w.nodes[node] = false
+	w.mu.Unlock()
+	w.API.Delete(apitest.Node(node), "")
+	apitest.Settle(time.Duration(30+w.rng.IntN(60)) * time.Second)
+	w.join(node)
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") { // what is left of before
+		switch {
+		case p.Spec.NodeName != node:
+		case p.DeletionTimestamp != nil:
+			w.end(w.T.Context(), p)
+		default:
+			w.phase(w.T.Context(), p, corev1.PodFailed)
+		}
+	}
+}
+
+// deleteOne deletes one of the workloads and creates it anew.
+func (w *town) deleteOne() {
+	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
+	i := w.rng.IntN(3)
+	w.say(true, "delete %s of %d", policy, i)
+	if d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); ok && i == 0 {
+		w.API.Delete(d, policy)
+	}
+	if s, ok := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db"); ok && i == 1 {
+		w.API.Delete(s, policy)
+	}
+	if d, ok := apitest.Get[*appsv1.DaemonSet](w.API, "default", "agent"); ok && i == 2 {
+		w.API.Delete(d, policy)
+	}
+	apitest.Settle(2 * time.Minute)
+	w.create()
+}

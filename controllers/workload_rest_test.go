@@ -1,0 +1,178 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/internal/apitest"
+)
+
+// deletions is the link of the controllers. It notes which pods they delete without need.
+type deletions struct {
+	*apitest.Link
+
+	mu   sync.Mutex // guards what follows
+	made []deletion // to be explained by an Event of the owner
+	of   map[types.UID]int
+}
+
+type deletion struct {
+	pod   string
+	owner metav1.OwnerReference
+	at    time.Time
+}
+
+// explainedAtMost is how many deletions of an owner's pods are looked at: more Events about
+// one object are dropped.
+const explainedAtMost = 10
+
+// Delete implements client.Client.
+func (d *deletions) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
+	var pod *corev1.Pod
+	if ref.Resource == client.Pods {
+		pod, _ = client.Get[*corev1.Pod](ctx, d.Client, ref.Namespace, ref.Name)
+	}
+	obj, err := d.Link.Delete(ctx, ref, opts)
+	if err != nil || pod == nil || pod.DeletionTimestamp != nil || !d.kept(ctx, pod) {
+		return obj, err
+	}
+	owner := metav1.GetControllerOf(pod)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[owner.UID]++; d.of[owner.UID] <= explainedAtMost {
+		d.made = append(d.made, deletion{pod.Name, *owner, time.Now()})
+	}
+	return obj, err
+}
+
+// kept reports whether the pod has an owner and a node that exist, so that only its owner has
+// a reason to delete it.
+func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil {
+		return false
+	}
+	if pod.Spec.NodeName != "" {
+		if _, err := client.Get[*corev1.Node](ctx, d.Client, "", pod.Spec.NodeName); err != nil {
+			return false
+		}
+	}
+	resource := map[string]schema.GroupVersionResource{"ReplicaSet": client.ReplicaSets, "StatefulSet": client.StatefulSets, "DaemonSet": client.DaemonSets, "Job": client.Jobs}[ref.Kind]
+	owner, err := d.Get(ctx, client.Ref{Resource: resource, Namespace: pod.Namespace, Name: ref.Name})
+	return err == nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil
+}
+
+// explain checks that an Event of the owner tells of each deletion.
+func (w *town) explain() {
+	events := apitest.List[*corev1.Event](w.API, "default")
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	for _, d := range w.link.made {
+		if !slices.ContainsFunc(events, func(e *corev1.Event) bool {
+			last := e.LastTimestamp.Time
+			if e.Series != nil {
+				last = e.Series.LastObservedTime.Time
+			}
+			return e.InvolvedObject.UID == d.owner.UID && e.Reason == "SuccessfulDelete" && !last.Before(d.at.Truncate(time.Second))
+		}) {
+			w.T.Errorf("no Event explains the deletion of pod %s of %s %s, after %q", d.pod, d.owner.Kind, d.owner.Name, w.said)
+		}
+	}
+	w.link.made = nil
+}
+
+// atRest reports whether the workloads are as they ask to be.
+func (w *town) atRest() bool {
+	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
+	s, ok2 := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db")
+	ds, ok3 := apitest.Get[*appsv1.DaemonSet](w.API, "default", "agent")
+	if !ok || !ok2 || !ok3 {
+		return false
+	}
+	n, m := *d.Spec.Replicas, *s.Spec.Replicas
+	return !d.Spec.Paused && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == n && d.Status.UpdatedReplicas == n && d.Status.AvailableReplicas == n &&
+		s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == m && s.Status.AvailableReplicas == m && s.Status.UpdatedReplicas == m &&
+		ds.Status.ObservedGeneration == ds.Generation && ds.Status.NumberAvailable == nodesOfTown && ds.Status.UpdatedNumberScheduled == nodesOfTown
+}
+
+// describe lists the pods.
+func (w *town) describe() (out string) {
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
+		out += fmt.Sprintf("\n%s on %q %s %s deleted %v %s", p.Name, p.Spec.NodeName, p.Spec.Containers[0].Image, p.Status.Phase, p.DeletionTimestamp, p.Status.Message)
+	}
+	return out
+}
+
+// finish lets everything come to rest, and checks what is there.
+func (w *town) finish() {
+	w.say(true, "finish")
+	w.create()
+	d, _ := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
+	apitest.Change(w.API, d, "", func(d *appsv1.Deployment) { d.Spec.Paused = false })
+	cj, _ := apitest.Get[*batchv1.CronJob](w.API, "default", "cron")
+	apitest.Change(w.API, cj, "", func(cj *batchv1.CronJob) { cj.Spec.Suspend = new(true) })
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") { // one may have the name of a pod of the StatefulSet
+		if p.Labels["app"] == "debug" && p.DeletionTimestamp == nil {
+			w.API.Delete(p, "")
+		}
+	}
+	w.template("last")
+	apitest.Settle(30 * time.Minute)
+	w.explain()
+	if !w.atRest() {
+		w.T.Errorf("not at rest, after %q: %s", w.said, w.describe())
+	}
+	for _, job := range apitest.List[*batchv1.Job](w.API, "default") {
+		s := job.Status
+		if !slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) || s.Active != 0 || s.Succeeded != *job.Spec.Completions {
+			w.T.Errorf("Job %s: %+v, after %q", job.Name, s, w.said)
+		}
+	}
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
+		app := p.Labels["app"]
+		owner := metav1.GetControllerOf(p)
+		if owner == nil && app != "debug" || app == "debug" && owner != nil && owner.Kind != "Job" { // one that has finished releases nothing
+			w.T.Errorf("pod %s of app %s is owned by %v, after %q", p.Name, app, owner, w.said)
+		}
+	}
+	apitest.Settle(4 * time.Hour) // Events expire
+	before, syncs := w.Store.Revision(), w.reconciles()
+	apitest.Settle(24 * time.Hour)
+	if after := w.Store.Revision(); after != before {
+		w.T.Errorf("%d writes at rest", after-before)
+	}
+	for name, n := range w.reconciles() {
+		if n != syncs[name] && name != "podgc" {
+			w.T.Errorf("%d reconciles of %s at rest", n-syncs[name], name)
+		}
+	}
+}
+
+// reconciles counts those of each controller.
+func (w *town) reconciles() map[string]uint64 {
+	families, err := w.Registry.Gather()
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	for _, f := range families {
+		if f.GetName() == "workqueue_work_duration_seconds" {
+			for _, m := range f.GetMetric() {
+				counts[m.GetLabel()[0].GetValue()] = m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return maps.Clone(counts)
+}

@@ -1,0 +1,225 @@
+package machine_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/store/etcd/etcdtest"
+	"monopod/testdata/harness"
+)
+
+// rolloutKills is how many rounds TestKilledDuringRollouts has, each with a rollout and a Job; default 6.
+const rolloutKills = "MONOPOD_ROLLOUT_KILLS"
+
+const (
+	deploymentPath = "/apis/apps/v1/namespaces/default/deployments"
+	jobPath        = "/apis/batch/v1/namespaces/default/jobs"
+)
+
+// sandboxed returns a monopod with the fake runtime on a new folder, which does not run yet.
+func sandboxed(t *testing.T, node string, flags ...string) *server {
+	t.Helper()
+	programs := harness.Build(t)
+	dir, err := programs.NewFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--runtime=fake", "--node-name", node}, flags...)...)}
+	t.Cleanup(func() {
+		s.CleanUp(false)
+		if t.Failed() {
+			t.Logf("%s", s.Log)
+		}
+		os.RemoveAll(dir)
+	})
+	return s
+}
+
+func template(app string, args ...string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(1)),
+			Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", ImagePullPolicy: corev1.PullNever, Args: args}}},
+	}
+}
+
+// replicas and surge are those of the Deployment web.
+const (
+	replicas = 6
+	surge    = 2
+)
+
+func webDeployment() appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	return appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DeploymentSpec{Replicas: new(int32(replicas)), RevisionHistoryLimit: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template("web")}}
+}
+
+// completions and parallelism are those of each Job.
+const (
+	completions = 5
+	parallelism = 2
+)
+
+// oneJob is the Job of a round: Indexed in every second one. Its pods are restarted in place, so that it has one for
+// each completion.
+func oneJob(round int) batchv1.Job {
+	job := batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("task-", round)},
+		Spec: batchv1.JobSpec{Completions: new(int32(completions)), Parallelism: new(int32(parallelism)), BackoffLimit: new(int32(1000)), Template: template("task", "exit", "0")}}
+	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	if round%2 == 1 {
+		job.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+	}
+	return job
+}
+
+// roll gives the Deployment another template.
+func (s *server) roll(t *testing.T, round int) {
+	t.Helper()
+	s.edit(t, deploymentPath+"/web", func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "ROUND", Value: fmt.Sprint(round)}}
+	})
+}
+
+// edit updates the Deployment, also if its status changes meanwhile.
+func (s *server) edit(t *testing.T, path string, change func(*appsv1.Deployment)) {
+	t.Helper()
+	if !harness.Eventually(harness.Enough, func() bool {
+		var d appsv1.Deployment
+		if _, err := s.call(http.MethodGet, path, nil, &d); err != nil {
+			t.Fatal(err)
+		}
+		change(&d)
+		code, err := s.call(http.MethodPut, path, d, nil)
+		if err != nil && code != http.StatusConflict {
+			t.Fatal(err)
+		}
+		return err == nil
+	}) {
+		t.Fatal("conflicts again and again")
+	}
+}
+
+// pods are those of an app.
+func (s *server) podsOf(t *testing.T, app string) []corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	if _, err := s.call(http.MethodGet, podPath+"?labelSelector=app="+app, nil, &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// oneSync is how long a surplus of pods may last.
+const oneSync = time.Second
+
+// rolledOut waits until the rollout of a round is complete. There are never too many pods for longer than a sync.
+func (s *server) rolledOut(t *testing.T, round int) {
+	t.Helper()
+	var since time.Time
+	var d appsv1.Deployment
+	if !harness.Eventually(harness.Enough, func() bool {
+		pods := s.podsOf(t, "web")
+		there := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		switch {
+		case len(there) <= replicas+surge:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > harness.Scaled(oneSync):
+			t.Errorf("round %d: %d pods, at most %d are allowed", round, len(there), replicas+surge)
+		}
+		d = appsv1.Deployment{}
+		if _, err := s.call(http.MethodGet, deploymentPath+"/web", nil, &d); err != nil {
+			t.Fatal(err)
+		}
+		st := d.Status
+		return st.ObservedGeneration == d.Generation && st.UpdatedReplicas == replicas && st.AvailableReplicas == replicas && st.Replicas == replicas &&
+			len(pods) == replicas && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value != fmt.Sprint(round) })
+	}) {
+		t.Fatalf("round %d: the rollout is stuck: %+v", round, d.Status)
+	}
+}
+
+// completed waits until the Job of a round is complete: every pod is counted once, and none is too many.
+func (s *server) completed(t *testing.T, round int) {
+	t.Helper()
+	var job batchv1.Job
+	name := oneJob(round).Name
+	if !harness.Eventually(harness.Enough, func() bool {
+		job = batchv1.Job{}
+		if _, err := s.call(http.MethodGet, jobPath+"/"+name, nil, &job); err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+		})
+	}) {
+		t.Fatalf("round %d: the Job is stuck: %+v", round, job.Status)
+	}
+	pods := slices.DeleteFunc(s.podsOf(t, "task"), func(p corev1.Pod) bool { return p.Labels[batchv1.JobNameLabel] != name })
+	if st := job.Status; st.Succeeded != completions || st.Failed != 0 || st.Active != 0 || len(pods) != completions {
+		t.Errorf("round %d: %d pods, counted as %+v", round, len(pods), st)
+	}
+	for _, p := range pods {
+		if p.Status.Phase != corev1.PodSucceeded || len(p.Finalizers) > 0 {
+			t.Errorf("round %d: pod %s is %s with finalizers %v", round, p.Name, p.Status.Phase, p.Finalizers)
+		}
+	}
+	s.insist(t, http.MethodDelete, jobPath+"/"+name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
+}
+
+// TestKilledDuringRollouts kills monopod at random moments of rollouts and Jobs.
+func TestKilledDuringRollouts(t *testing.T) {
+	t.Parallel()
+	s := sandboxed(t, "node1")
+	s.begin(t)
+	s.insist(t, http.MethodPost, deploymentPath, webDeployment())
+	for round := range asked(t, rolloutKills, 6) {
+		s.roll(t, round)
+		s.insist(t, http.MethodPost, jobPath, oneJob(round))
+		for range 1 + rand.IntN(2) {
+			time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+			s.End(syscall.SIGKILL)
+			s.begin(t)
+		}
+		s.rolledOut(t, round)
+		s.completed(t, round)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestLeadershipMoves lets the leadership move between two servers on one etcd in the middle of each rollout and
+// Job: the leader stops, and starts again when the other one has taken over.
+func TestLeadershipMoves(t *testing.T) {
+	t.Parallel()
+	store := "--store=" + etcdtest.Start(t)
+	servers := []*server{sandboxed(t, "node1", store), sandboxed(t, "node2", store)}
+	for _, s := range servers {
+		s.begin(t)
+	}
+	servers[0].insist(t, http.MethodPost, deploymentPath, webDeployment())
+	for round := range 2 {
+		leader, other := servers[round%2], servers[(round+1)%2]
+		leader.roll(t, round)
+		leader.insist(t, http.MethodPost, jobPath, oneJob(round))
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+		leader.End(syscall.SIGTERM)
+		leader.begin(t) // its pods are its node's
+		other.rolledOut(t, round)
+		other.completed(t, round)
+	}
+}
