@@ -15,7 +15,7 @@ import (
 const (
 	// version names an empty chain. Another layout of chains and rules needs another version, so that a new
 	// process replaces the table of an old one.
-	version = "layout-2"
+	version = "layout-3"
 
 	chainServices = "services-of"
 	chainUnserved = "unserved-of"
@@ -25,6 +25,9 @@ const (
 // before is the difference in priority by which our chains run before others of the same hook: connections to
 // Services never reach host ports, for instance.
 const before = 1
+
+// bridges is how the names of all instances' bridges begin.
+const bridges = "mp-"
 
 // maxClients bounds the kernel's memory for session affinity. Clients beyond it have none.
 const maxClients = 65536
@@ -116,9 +119,13 @@ func (l *layout) translate(conn *nftables.Conn) {
 	chain := l.chain(conn, chainServices)
 	l.rule(conn, chain, l.destination(), l.number(), l.verdict(setServices))
 	l.rule(conn, chain, toLocal(), l.number(), l.verdict(nodePrefix+setServices))
-	for _, at := range []hook{{"prerouting", nftables.ChainHookPrerouting}, {"output", nftables.ChainHookOutput}} {
-		l.rule(conn, l.base(conn, at, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before), jump(chain))
+	in := l.base(conn, hook{"prerouting", nftables.ChainHookPrerouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
+	if l.bridge != "" { // pods of other instances on this machine have Services of the same addresses
+		others := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstWord}, &expr.Cmp{Op: expr.CmpOpEq, Register: firstWord, Data: []byte(bridges)}}
+		l.rule(conn, in, others, link(expr.MetaKeyIIFNAME, expr.CmpOpNeq, l.bridge), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}})
 	}
+	l.rule(conn, in, jump(chain))
+	l.rule(conn, l.base(conn, hook{"output", nftables.ChainHookOutput}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before), jump(chain))
 }
 
 // masquerade hides clients from endpoints whose replies would otherwise not come back through this node: the client
