@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network"
+	"monopod/agent/network/cni"
 	"monopod/agent/pod/spec"
 	"monopod/agent/runtime/containerd"
 	"monopod/apiserver/follow"
@@ -29,7 +30,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 			return nil // ctx has ended
 		}
 		served := network.New(deps, network.Config{
-			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Table: pods.ServiceTable(), Gateway: pods.Gateway(),
+			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Gateway: pods.Gateway(),
 			Own: append([]netip.Prefix{pods.Subnet}, n.cfg.Services...), DNS: n.dnsServer(), Domain: n.domain(),
 		})
 		n.served.Store(served)

@@ -30,6 +30,7 @@ const Name = "network"
 type Config struct {
 	Node    string         // name of the node
 	Bridge  string         // link of the pods
+	Bridges string         // prefix of the names of such links of all instances on the machine
 	Table   string         // name of the nftables tables of Services
 	Gateway netip.Addr     // of the pods: the address of Bridge
 	Own     []netip.Prefix // addresses of pods and Services
@@ -77,7 +78,7 @@ func (n *Network) Run(ctx context.Context) error {
 	health := service.NewHealth(ctx, n.deps.Log)
 	defer health.Wait()
 	r := &running{Network: n, seen: view.New(), proxy: service.New(service.Config{
-		Table: n.cfg.Table, Node: n.cfg.Node, Bridge: n.cfg.Bridge, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Health: health, Log: n.deps.Log,
+		Table: n.cfg.Table, Node: n.cfg.Node, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Health: health, Log: n.deps.Log,
 	})}
 	// Also without Services, because an earlier process may have left some in the kernel.
 	start := []follow.Key{{}}

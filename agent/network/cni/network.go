@@ -92,7 +92,10 @@ func (n Network) idle() (bool, error) {
 	return len(held) == 0, err
 }
 
-func bridgeName(id string) string { return "mp-" + id }
+// BridgePrefix begins the names of the bridges of all instances.
+const BridgePrefix = "mp-"
+
+func bridgeName(id string) string { return BridgePrefix + id }
 
 // load returns the network chosen earlier, or a zero one.
 func load(dir string) Network {

@@ -7,8 +7,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -91,6 +94,49 @@ func TestClientsReachEndpoints(t *testing.T) {
 					}
 					if from == "another machine" && !strings.Contains(got, w.outside.ip) && !strings.Contains(got, w.outside.ip6) {
 						t.Errorf("%s to %s %s: the endpoint sees %q, not the client", from, network, address, got)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestInstancesShareAMachine has two instances with Services at the same address: pods reach those of their own.
+func TestInstancesShareAMachine(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		ours := w.pod().serve("ours", 8080)
+		bridge := &netlink.Bridge{LinkAttrs: named("br-other")}
+		theirs := &node{t: t, ip: "10.89.0.2", ip6: "fd89::2", end: func(f func()) { w.ends = append(w.ends, f) }}
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge), netlink.AddrAdd(bridge, address("10.89.0.1/24")), netlink.AddrAdd(bridge, address("fd89::1/64")),
+			w.attach(theirs, "other", "br-other", theirs.ip+"/24", theirs.ip6+"/64", "10.89.0.1", "fd89::1")); err != nil {
+			t.Error(err)
+			return
+		}
+		theirs.serve("theirs", 8080)
+		other := New(Config{Table: tableName + "-other", Node: "here", Bridge: "br-other", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop()})
+		clusterIP := func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }
+		for _, step := range []struct{ ours, theirs bool }{{true, true}, {true, false}, {false, true}} {
+			endpoints := func(p *node, has bool) []*discoveryv1.EndpointSlice {
+				if !has {
+					return nil
+				}
+				return endpointSlices([]string{p.ip, p.ip6})
+			}
+			w.set(service(clusterIP), endpoints(ours, step.ours))
+			other.Set(web, service(clusterIP), endpoints(theirs, step.theirs))
+			if err := other.Sync(); err != nil {
+				t.Error(err)
+			}
+			for _, client := range []struct {
+				*node
+				name string
+				has  bool
+			}{{ours, "ours", step.ours}, {theirs, "theirs", step.theirs}} {
+				for _, address := range []string{"10.96.0.5:80", "[fd96::5]:80"} {
+					got, err := client.ask("tcp", address)
+					if client.has && !strings.HasPrefix(got, client.name+" ") || !client.has && !errors.Is(err, syscall.ECONNREFUSED) {
+						t.Errorf("%+v, %s to %s: %q, %v", step, client.name, address, got, err)
 					}
 				}
 			}

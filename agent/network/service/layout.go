@@ -18,16 +18,15 @@ const (
 	version = "layout-3"
 
 	chainServices = "services-of"
+	chainPorts    = "ports-of"
 	chainUnserved = "unserved-of"
+	chainClosed   = "closed-of"
 	chainReject   = "reject"
 )
 
 // before is the difference in priority by which our chains run before others of the same hook: connections to
 // Services never reach host ports, for instance.
 const before = 1
-
-// bridges is how the names of all instances' bridges begin.
-const bridges = "mp-"
 
 // maxClients bounds the kernel's memory for session affinity. Clients beyond it have none.
 const maxClients = 65536
@@ -37,14 +36,15 @@ type layout struct {
 	table  *nftables.Table
 	family corev1.IPFamily
 	bridge string // link of the pods; empty: not known
+	kin    string // prefix of the names of such links of all instances on the machine; empty: there are no others
 	size   uint32 // of an address
 	source uint32 // offset of the source address in the packet; the destination follows it
 	sets   map[string]*nftables.Set
 }
 
-func newLayout(name, bridge string, family corev1.IPFamily) *layout {
+func newLayout(cfg Config, family corev1.IPFamily) *layout {
 	l := &layout{
-		table: &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}, family: family, bridge: bridge, size: 4, source: 12,
+		table: &nftables.Table{Name: cfg.Table, Family: nftables.TableFamilyIPv4}, family: family, bridge: cfg.Bridge, kin: cfg.Bridges, size: 4, source: 12,
 		sets: map[string]*nftables.Set{},
 	}
 	address := nftables.TypeIPAddr
@@ -116,16 +116,28 @@ func (l *layout) stamp() string { return version + "-" + l.bridge }
 
 // translate looks up the destination of new connections, and if that is the node itself, its port.
 func (l *layout) translate(conn *nftables.Conn) {
-	chain := l.chain(conn, chainServices)
-	l.rule(conn, chain, l.destination(), l.number(), l.verdict(setServices))
-	l.rule(conn, chain, toLocal(), l.number(), l.verdict(nodePrefix+setServices))
-	in := l.base(conn, hook{"prerouting", nftables.ChainHookPrerouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
-	if l.bridge != "" { // pods of other instances on this machine have Services of the same addresses
-		others := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstWord}, &expr.Cmp{Op: expr.CmpOpEq, Register: firstWord, Data: []byte(bridges)}}
-		l.rule(conn, in, others, link(expr.MetaKeyIIFNAME, expr.CmpOpNeq, l.bridge), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}})
+	lookup := l.lookup(conn, chainServices, chainPorts, setServices)
+	for _, at := range []hook{{"prerouting", nftables.ChainHookPrerouting}, {"output", nftables.ChainHookOutput}} {
+		lookup(l.base(conn, at, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before), nil)
 	}
-	l.rule(conn, in, jump(chain))
-	l.rule(conn, l.base(conn, hook{"output", nftables.ChainHookOutput}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before), jump(chain))
+}
+
+// lookup makes the chains that do what a set says of the destination, and the function that adds a jump to them to a
+// base chain, for the packets that match. Pods of another instance on the machine have Services of their own, perhaps
+// at the same addresses: for them only the ports of the node are looked up.
+func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(base *nftables.Chain, match []expr.Any) {
+	ofNode := l.chain(conn, ports)
+	l.rule(conn, ofNode, toLocal(), l.number(), l.verdict(nodePrefix+set))
+	all := l.chain(conn, services)
+	l.rule(conn, all, l.destination(), l.number(), l.verdict(set))
+	l.rule(conn, all, jump(ofNode))
+	return func(base *nftables.Chain, match []expr.Any) {
+		if l.kin != "" {
+			prefix := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstWord}, &expr.Cmp{Register: firstWord, Data: []byte(l.kin)}}
+			l.rule(conn, base, match, prefix, link(expr.MetaKeyIIFNAME, expr.CmpOpNeq, l.bridge), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: ofNode.Name}})
+		}
+		l.rule(conn, base, match, jump(all))
+	}
 }
 
 // masquerade hides clients from endpoints whose replies would otherwise not come back through this node: the client
@@ -154,13 +166,11 @@ func (l *layout) refuse(conn *nftables.Conn) {
 	}
 	l.rule(conn, reject, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}})
 
-	unserved := l.chain(conn, chainUnserved)
-	l.rule(conn, unserved, l.destination(), l.number(), l.verdict(setUnserved))
-	l.rule(conn, unserved, toLocal(), l.number(), l.verdict(nodePrefix+setUnserved))
+	lookup := l.lookup(conn, chainUnserved, chainClosed, setUnserved)
 	for _, at := range []hook{
 		{"filter-input", nftables.ChainHookInput}, {"filter-forward", nftables.ChainHookForward}, {"filter-output", nftables.ChainHookOutput},
 	} {
-		l.rule(conn, l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityFilter-before), fresh(), jump(unserved))
+		lookup(l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityFilter-before), fresh())
 	}
 	if l.family == corev1.IPv4Protocol && l.bridge != "" {
 		at := hook{"raw-prerouting", nftables.ChainHookPrerouting}

@@ -15,6 +15,7 @@ type Config struct {
 	Table    string // name of the nftables tables
 	Node     string // name of the node
 	Bridge   string // link of the pods; empty: not known
+	Bridges  string // prefix of the names of such links of all instances on the machine; empty: there are no others
 	Families []corev1.IPFamily
 	Health   *Health // nil: health checks are not answered
 	Log      *zap.Logger
@@ -33,7 +34,7 @@ type Proxy struct {
 func New(cfg Config) *Proxy {
 	p := &Proxy{cfg: cfg, waiting: map[types.NamespacedName]struct{}{}}
 	for _, family := range cfg.Families {
-		p.tables = append(p.tables, newTable(newLayout(cfg.Table, cfg.Bridge, family)))
+		p.tables = append(p.tables, newTable(newLayout(cfg, family)))
 	}
 	return p
 }

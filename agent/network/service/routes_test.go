@@ -118,7 +118,7 @@ tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
 // TestOneServiceHasAnAddress has two Services with the same external IP: the second gets it when the first is gone.
 func TestOneServiceHasAnAddress(t *testing.T) {
 	t.Parallel()
-	table := newTable(newLayout("t", "br", corev1.IPv4Protocol))
+	table := newTable(newLayout(Config{Table: "t", Bridge: "br"}, corev1.IPv4Protocol))
 	first, second := follow.Key{Name: "first"}, follow.Key{Name: "second"}
 	eps := endpointSlices([]string{"10.88.0.2"})
 	routes := Of(service(), eps, corev1.IPv4Protocol, "here")

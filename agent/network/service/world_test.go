@@ -64,7 +64,7 @@ const tableName = "monopod-test-services"
 
 func (w *world) newProxy() *Proxy {
 	return New(Config{
-		Table: tableName, Node: "here", Bridge: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop(),
+		Table: tableName, Node: "here", Bridge: "br", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop(),
 	})
 }
 
