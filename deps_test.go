@@ -44,7 +44,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/runtime/runtimetest":     {"monopod/agent/runtime", "monopod/agent/images/image", "monopod/agent/runtime/abilities", "monopod/apiserver/process", "monopod/agent/runtime/cutoff", "monopod/testdata/web"},
 	"monopod/agent/network":                 {"monopod/apiserver/client", "monopod/apiserver/follow", "monopod/apiserver/process", "monopod/store"},
 	"monopod/agent/network/service":         {"monopod/apiserver/process"},
-	"monopod/agent/network/cni":             {},
+	"monopod/agent/network/cni":             {"monopod/apiserver/process"},
 	"monopod/agent/pod/plan":                {"monopod/agent", "monopod/apiserver/process"}, // what decides knows nothing of the API's client
 	"monopod/agent/pod/observe":             {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/pod/pace":                {"monopod/agent", "monopod/apiserver/process"},

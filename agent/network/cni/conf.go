@@ -1,8 +1,10 @@
 // Package cni is Monopod's own CNI plugin and its network: one bridge, one subnet and
 // two nftables tables for each data folder.
 //
-// The plugin is a mode of the monopod program (see Invoked): containerd runs it for
-// each sandbox. ADD allocates an address, creates a veth pair whose peer is created
+// containerd runs the plugin for each sandbox. What it runs is the stub, a program of
+// 2 KB that asks the server in the monopod process. If that does not answer, the stub
+// executes the monopod program, of which the plugin is a mode (see Invoked), so that
+// pods come and go while monopod is away. Both do the same call. ADD allocates an address, creates a veth pair whose peer is created
 // in the pod's namespace, and sets address and default route there. DEL only releases
 // the address: the veth is removed with the namespace.
 //
@@ -10,8 +12,10 @@
 //
 //	network.json             bridge, subnet and table, chosen once
 //	net.d/10-monopod.conflist
-//	bin/monopod-cni, bin/loopback -> the monopod program
-//	lock, last, ips/<address> the container that holds each address
+//	bin/monopod-cni, bin/loopback   the stub; links to the monopod program where it cannot run
+//	plugin/socket, plugin/monopod   what the stub uses: the server, the monopod program
+//	calls                           a lock for each container while a call for it runs
+//	lock, last, ips/<address>       the container that holds each address
 package cni
 
 import (
@@ -100,17 +104,15 @@ func (n Network) conflist() ([]byte, error) {
 	}, "", "  ")
 }
 
-// writeFiles writes the conflist and the plugins' links unless they exist.
+// writeFiles writes the conflist and the plugins unless they exist.
 func (n Network) writeFiles(executable string) error {
 	for _, dir := range []string{n.ConfDir(), n.BinDir(), n.ipDir()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{pluginName, loopbackName} {
-		if err := link(executable, filepath.Join(n.BinDir(), name)); err != nil {
-			return err
-		}
+	if err := n.writePlugins(executable); err != nil {
+		return err
 	}
 	conflist, err := n.conflist()
 	if err != nil {

@@ -3,72 +3,41 @@ package cni
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 )
 
-// Invoked reports whether this process was started as a CNI plugin: argv0 is one of
-// the links in BinDir and the variables of the protocol are set.
-func Invoked(argv0 string) bool {
-	name := filepath.Base(argv0)
-	return (name == pluginName || name == loopbackName) && os.Getenv("CNI_COMMAND") != ""
-}
-
-// Main runs the plugin and returns the exit code. It prints the result to stdout, as
-// the protocol requires.
-func Main(argv0 string) int {
-	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check}
-	if filepath.Base(argv0) == loopbackName {
-		funcs = skel.CNIFuncs{Add: addLoopback, Del: ignore, Check: ignore}
-	}
-	versions := version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0")
-	if err := skel.PluginMainFuncsWithError(funcs, versions, "monopod "+filepath.Base(argv0)); err != nil {
-		if perr := err.Print(); perr != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		return 1
-	}
-	return 0
-}
-
-func ignore(*skel.CmdArgs) error { return nil }
-
-func add(args *skel.CmdArgs) error {
-	conf, err := parseConf(args.StdinData)
+func add(args args) (types.Result, error) {
+	conf, err := parseConf(args.config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	boot, err := bootID()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ports := conf.RuntimeConfig.PortMappings
-	ip, err := conf.allocate(holder{Container: args.ContainerID, IfName: args.IfName, Netns: args.Netns, Boot: boot, Ports: len(ports) > 0})
+	ip, err := conf.allocate(holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0})
 	if err != nil {
-		return fmt.Errorf("allocate an address: %w", err)
+		return nil, fmt.Errorf("allocate an address: %w", err)
 	}
 	result, err := conf.connect(args, ip, ports)
 	if err != nil {
-		return errors.Join(err, conf.release(args.ContainerID, args.IfName))
+		return nil, errors.Join(err, conf.release(args.container, args.ifname))
 	}
-	return types.PrintResult(result, conf.CNIVersion)
+	return result, nil
 }
 
 // connect creates the veth pair and sets up its peer.
-func (n Network) connect(args *skel.CmdArgs, ip netip.Addr, ports []portMapping) (*current.Result, error) {
+func (n Network) connect(args args, ip netip.Addr, ports []portMapping) (*current.Result, error) {
 	bridge, err := netlink.LinkByName(n.Bridge)
 	if err != nil { // the first pod since boot, while monopod is down
 		if err := n.setUp(zap.NewNop()); err != nil {
@@ -78,16 +47,16 @@ func (n Network) connect(args *skel.CmdArgs, ip netip.Addr, ports []portMapping)
 			return nil, err
 		}
 	}
-	ns, err := netns.GetFromPath(args.Netns)
+	ns, err := netns.GetFromPath(args.netns)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", args.Netns, err)
+		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
-	hostEnd := vethName(args.ContainerID, args.IfName)
-	if err := addVeth(bridge, ns, hostEnd, args.IfName, hardwareAddr(ip)); err != nil {
+	hostEnd := vethName(args.container, args.ifname)
+	if err := addVeth(bridge, ns, hostEnd, args.ifname, hardwareAddr(ip)); err != nil {
 		return nil, fmt.Errorf("add veth: %w", err)
 	}
-	if err := n.setUpPod(ns, args.IfName, ip); err != nil {
+	if err := n.setUpPod(ns, args.ifname, ip); err != nil {
 		return nil, err
 	}
 	if err := n.addPorts(ip, ports); err != nil {
@@ -161,14 +130,14 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-func (n Network) result(args *skel.CmdArgs, hostEnd string, ip netip.Addr) *current.Result {
+func (n Network) result(args args, hostEnd string, ip netip.Addr) *current.Result {
 	_, anywhere, _ := net.ParseCIDR("0.0.0.0/0")
 	return &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
 			{Name: n.Bridge},
 			{Name: hostEnd},
-			{Name: args.IfName, Mac: hardwareAddr(ip).String(), Sandbox: args.Netns},
+			{Name: args.ifname, Mac: hardwareAddr(ip).String(), Sandbox: args.netns},
 		},
 		IPs: []*current.IPConfig{{
 			Interface: new(2), Gateway: n.Gateway().AsSlice(),
@@ -179,33 +148,33 @@ func (n Network) result(args *skel.CmdArgs, hostEnd string, ip netip.Addr) *curr
 }
 
 // del releases the address. It succeeds if there is none, as the protocol requires.
-func del(args *skel.CmdArgs) error {
-	conf, err := parseConf(args.StdinData)
+func del(args args) (types.Result, error) {
+	conf, err := parseConf(args.config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := conf.release(args.ContainerID, args.IfName); err != nil {
-		return fmt.Errorf("release the address: %w", err)
+	if err := conf.release(args.container, args.ifname); err != nil {
+		return nil, fmt.Errorf("release the address: %w", err)
 	}
-	return nil
+	return nil, nil
 }
 
 // check compares the pod's link with the address on record.
-func check(args *skel.CmdArgs) error {
-	conf, err := parseConf(args.StdinData)
+func check(args args) (types.Result, error) {
+	conf, err := parseConf(args.config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	held, err := conf.holders()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for ip, h := range held {
-		if h.is(args.ContainerID, args.IfName) {
-			return checkPod(args.Netns, args.IfName, ip)
+		if h.is(args.container, args.ifname) {
+			return nil, checkPod(args.netns, args.ifname, ip)
 		}
 	}
-	return fmt.Errorf("container %s has no address", args.ContainerID)
+	return nil, fmt.Errorf("container %s has no address", args.container)
 }
 
 func checkPod(path, ifname string, ip netip.Addr) error {
@@ -237,29 +206,25 @@ func checkPod(path, ifname string, ip netip.Addr) error {
 
 // addLoopback is the loopback plugin, which containerd 1.6 runs in addition to the
 // network's.
-func addLoopback(args *skel.CmdArgs) error {
-	var conf types.PluginConf
-	if err := json.Unmarshal(args.StdinData, &conf); err != nil {
-		return fmt.Errorf("parse network configuration: %w", err)
-	}
-	ns, err := netns.GetFromPath(args.Netns)
+func addLoopback(args args) (types.Result, error) {
+	ns, err := netns.GetFromPath(args.netns)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", args.Netns, err)
+		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
 	h, err := netlink.NewHandleAt(ns)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer h.Close()
 	if err := loopbackUp(h); err != nil {
-		return err
+		return nil, err
 	}
 	_, home, _ := net.ParseCIDR("127.0.0.1/8")
 	home.IP = net.IPv4(127, 0, 0, 1)
-	return types.PrintResult(&current.Result{
+	return &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
-		Interfaces: []*current.Interface{{Name: args.IfName, Mac: "00:00:00:00:00:00", Sandbox: args.Netns}},
+		Interfaces: []*current.Interface{{Name: args.ifname, Mac: "00:00:00:00:00:00", Sandbox: args.netns}},
 		IPs:        []*current.IPConfig{{Interface: new(0), Address: *home}},
-	}, conf.CNIVersion)
+	}, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 )
 
@@ -24,6 +25,10 @@ import (
 func TestMain(m *testing.M) {
 	if Invoked(os.Args[0]) {
 		os.Exit(Main(os.Args[0]))
+	}
+	if conf := os.Getenv("CNI_TEST_SERVE"); conf != "" {
+		fmt.Fprintln(os.Stderr, serveUntilKilled(conf))
+		os.Exit(1)
 	}
 	// The race detector would delay the exit of every call of the plugin by a second.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -278,18 +283,31 @@ func TestLoopback(t *testing.T) {
 }
 
 func BenchmarkAddDel(b *testing.B) {
-	onHost(b, func() {
-		n := prepare(b)
-		for i := 0; b.Loop(); i++ {
-			p := newPod(b, n, fmt.Sprint("bench", i))
-			start := time.Now()
-			p.add()
-			added := time.Now()
-			if _, err := p.run("DEL"); err != nil {
-				b.Error(err)
-			}
-			b.ReportMetric(float64(added.Sub(start).Microseconds())/1000, "ADD-ms")
-			b.ReportMetric(float64(time.Since(added).Microseconds())/1000, "DEL-ms")
+	for _, way := range []string{"served", "alone"} {
+		b.Run(way, func(b *testing.B) {
+			onHost(b, func() {
+				n := prepare(b)
+				if way == "served" {
+					defer serveCalls(b, n, zap.NewNop())()
+				}
+				benchmarkAddDel(b, n)
+			})
+		})
+	}
+}
+
+func benchmarkAddDel(b *testing.B, n Network) {
+	var add, del time.Duration
+	for i := 0; b.Loop(); i++ {
+		p := newPod(b, n, fmt.Sprint("bench", i))
+		start := time.Now()
+		p.add()
+		added := time.Now()
+		if _, err := p.run("DEL"); err != nil {
+			b.Error(err)
 		}
-	})
+		add, del = add+added.Sub(start), del+time.Since(added)
+	}
+	b.ReportMetric(float64(add.Microseconds())/1000/float64(b.N), "ADD-ms")
+	b.ReportMetric(float64(del.Microseconds())/1000/float64(b.N), "DEL-ms")
 }

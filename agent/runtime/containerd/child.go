@@ -128,11 +128,28 @@ func (c *Child) Run(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("prepare containerd: %w", err)
 	}
+	served := c.serveNetwork(ctx)
 	c.supervise(ctx)
+	served()
 	if err := c.network.RemoveIdle(); err != nil {
 		c.config.Log.Warn("failed to remove the pod network", zap.Error(err))
 	}
 	return nil
+}
+
+// serveNetwork answers the network plugin until the returned function is called:
+// longer than ctx, because a containerd that stops may still run the plugin. Without
+// the server, the plugin does its work by itself.
+func (c *Child) serveNetwork(ctx context.Context) (end func()) {
+	server, err := c.network.Listen(c.config.Log)
+	if err != nil {
+		c.config.Log.Warn("cannot listen for the network plugin: pods start more slowly", zap.Error(err))
+		return func() {}
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	c.config.Guard.Go(&ended, "pod network", func() { server.Serve(serving) })
+	return func() { stop(); ended.Wait() }
 }
 
 // supervise restarts containerd until ctx ends.

@@ -1,0 +1,236 @@
+package cni
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/process/guard"
+)
+
+// The stub has the same numbers. All integers are in the machine's byte order.
+//
+//	request: magic, size of head, size of config; head; config
+//	head:    plugin NUL (CNI_NAME=value NUL)…
+//	answer:  magic, exit code, size of output; output
+const (
+	magic      = 0x31504e4d
+	headerSize = 12
+	maxRequest = 128 << 10
+	maxOutput  = 64 << 10
+)
+
+const (
+	maxCalls       = 16 // at once; others wait in the socket's queue
+	requestTimeout = 2 * time.Second
+	answerTimeout  = 2 * time.Second
+	acceptPause    = 100 * time.Millisecond // when no more files can be opened
+)
+
+// Server answers the stub in the network namespace in which Listen was called.
+type Server struct {
+	network  Network
+	log      *zap.Logger
+	listener *net.UnixListener
+	host     netns.NsHandle
+}
+
+// Listen opens the socket, which only root can use. Until Serve, calls wait; Serve
+// closes the socket.
+func (n Network) Listen(log *zap.Logger) (*Server, error) {
+	if err := os.Remove(n.socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	// Through the open folder, so that the length of its path does not matter.
+	dir, err := os.Open(n.serverDir())
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{
+		Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(n.socket())),
+	})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false) // Serve removes it by its own path
+	if err := os.Chmod(n.socket(), 0o600); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	host, err := netns.Get()
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return &Server{network: n, log: log, listener: listener, host: host}, nil
+}
+
+// Serve answers until ctx ends. It ends the calls that it has begun, and closes and
+// removes the socket.
+func (s *Server) Serve(ctx context.Context) {
+	defer s.host.Close()
+	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
+	defer func() { stop(); s.listener.Close(); os.Remove(s.network.socket()) }()
+	var calls guard.Group
+	calls.SetLimit(maxCalls)
+	for ctx.Err() == nil {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("cannot accept a call of the network plugin", zap.Error(err))
+				select {
+				case <-ctx.Done():
+				case <-time.After(acceptPause):
+				}
+			}
+			continue
+		}
+		calls.Do(func() error {
+			defer conn.Close()
+			if err := guard.Call(func() error { return s.answer(conn) }); err != nil {
+				s.log.Warn("a call of the network plugin was not answered", zap.Error(err))
+			}
+			return nil
+		})
+	}
+	if err := calls.Wait(); err != nil {
+		s.log.Error("cannot end the calls of the network plugin", zap.Error(err))
+	}
+}
+
+// answer does one call. The stub does it itself if the connection ends without an answer.
+func (s *Server) answer(conn *net.UnixConn) error {
+	if err := fromRoot(conn); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
+		return err
+	}
+	c, err := readCall(conn)
+	if err != nil {
+		return err
+	}
+	return s.onHost(func() error {
+		return c.run(func() bool { return waits(conn) }, func(a answer) error { return writeAnswer(conn, a) })
+	})
+}
+
+// onHost calls f in a thread of its own in the server's network namespace. A thread
+// that is, or comes to be, in another one is not used again.
+func (s *Server) onHost(f func() error) error {
+	runtime.LockOSThread()
+	at, err := s.here()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	if !at {
+		if err := netns.Set(s.host); err != nil {
+			return fmt.Errorf("enter the host's network namespace: %w", err)
+		}
+		return f()
+	}
+	defer func() {
+		if at, err := s.here(); at && err == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	return f()
+}
+
+func (s *Server) here() (bool, error) {
+	now, err := netns.Get()
+	if err != nil {
+		return false, err
+	}
+	defer now.Close()
+	return now.Equal(s.host), nil
+}
+
+func fromRoot(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var perr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if perr == nil && peer.Uid != 0 {
+		perr = fmt.Errorf("user %d may not call the network plugin", peer.Uid)
+	}
+	return perr
+}
+
+// waits reports whether the stub still waits for its answer.
+func waits(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	waiting := false
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		waiting = errors.Is(err, unix.EAGAIN)
+	})
+	return waiting && err == nil
+}
+
+// readCall reads a request and allocates only what its header may ask for.
+func readCall(r io.Reader) (call, error) {
+	var header [headerSize]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return call{}, fmt.Errorf("read request: %w", err)
+	}
+	head, config := binary.NativeEndian.Uint32(header[4:]), binary.NativeEndian.Uint32(header[8:])
+	if m := binary.NativeEndian.Uint32(header[:]); m != magic || uint64(head)+uint64(config) > maxRequest {
+		return call{}, fmt.Errorf("invalid request: magic %#x, %d and %d bytes", m, head, config)
+	}
+	data := make([]byte, head+config)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return call{}, fmt.Errorf("read request: %w", err)
+	}
+	parts := strings.Split(strings.TrimSuffix(string(data[:head]), "\x00"), "\x00")
+	c := call{plugin: parts[0], env: make(map[string]string, len(parts)), config: data[head:]}
+	if verbs(c.plugin) == nil {
+		return call{}, fmt.Errorf("invalid request: unknown plugin %.50q", c.plugin)
+	}
+	for _, v := range parts[1:] {
+		name, value, found := strings.Cut(v, "=")
+		if !found || !strings.HasPrefix(name, "CNI_") {
+			return call{}, fmt.Errorf("invalid request: %.50q is not a variable of CNI", v)
+		}
+		c.env[name] = value
+	}
+	return c, nil
+}
+
+func writeAnswer(conn net.Conn, a answer) error {
+	if len(a.output) > maxOutput {
+		return fmt.Errorf("the plugin's output of %d bytes is too large", len(a.output))
+	}
+	data := make([]byte, headerSize, headerSize+len(a.output))
+	binary.NativeEndian.PutUint32(data, magic)
+	binary.NativeEndian.PutUint32(data[4:], a.code)
+	binary.NativeEndian.PutUint32(data[8:], uint32(len(a.output)))
+	if err := conn.SetWriteDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	_, err := conn.Write(append(data, a.output...))
+	return err
+}
