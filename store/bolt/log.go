@@ -138,7 +138,7 @@ func (l *log) Check() error {
 	if errors.Is(err, errFolder) {
 		if now := l.watched.place.cfg.Clock.Now(); now.Sub(l.away) >= lastRetry {
 			l.away = now
-			l.report(Loss{Why: err, Err: err})
+			l.report(Loss{Err: err})
 		}
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 
 // Loss describes an open state file, or its folder, that another process removed, replaced or wrote.
 type Loss struct {
+	// Why is what happened to the file; nil: its folder was lost, as Err says.
 	Why error
 	// SetAside is where the file that was found in its place is now; empty: there was
 	// none.

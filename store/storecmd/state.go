@@ -153,8 +153,8 @@ func (s *State) lost(l bolt.Loss) {
 	default:
 	}
 	fields := []zap.Field{zap.NamedError("reason", l.Why), zap.String("setAside", l.SetAside)}
-	if l.Err == l.Why {
-		s.log.Error("writes are refused", fields[0])
+	if l.Why == nil {
+		s.log.Error("writes are refused", zap.Error(l.Err))
 		return
 	}
 	if l.Err != nil {
@@ -170,7 +170,7 @@ func sentence(l bolt.Loss) string {
 	if l.SetAside != "" {
 		kept = ", the file found in its place is kept as " + l.SetAside
 	}
-	if l.Err == l.Why {
+	if l.Why == nil {
 		return fmt.Sprintf("writes of durable objects are refused: %v", l.Err)
 	}
 	if l.Err != nil {

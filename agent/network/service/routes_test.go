@@ -131,7 +131,7 @@ func TestOneServiceHasAnAddress(t *testing.T) {
 	if _, freed := table.set(first, nil); !freed {
 		t.Error("nothing is freed")
 	}
-	if taken, _ := table.set(second, routes); len(taken) > 0 || !maps.EqualFunc(table.routes[second], routes, func(a, b Route) bool { return sameEndpoints(a, b) }) {
+	if taken, _ := table.set(second, routes); len(taken) > 0 || !maps.EqualFunc(table.routes[second], routes, sameEndpoints) {
 		t.Errorf("taken: %v, has %v", taken, table.routes[second])
 	}
 	table.set(second, nil)

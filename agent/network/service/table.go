@@ -73,8 +73,7 @@ func (t *table) count(routes Routes, by int) {
 		}
 		was := t.shared[e]
 		t.shared[e] = was + by
-		switch {
-		case was == 0 || was+by == 0:
+		if was == 0 || was+by == 0 {
 			t.alter(e, by)
 		}
 		if was+by == 0 {

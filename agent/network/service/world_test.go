@@ -105,12 +105,11 @@ func address(text string) *netlink.Addr {
 
 // node is a pod, or the machine itself.
 type node struct {
-	t      testing.TB
-	ns     netns.NsHandle
-	ip     string
-	ip6    string
-	answer string
-	end    func(func())
+	t   testing.TB
+	ns  netns.NsHandle
+	ip  string
+	ip6 string
+	end func(func())
 }
 
 // self is the machine as a client.
