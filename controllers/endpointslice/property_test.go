@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -119,7 +120,10 @@ func step(api *apitest.API, l *link, r *rand.Rand) string {
 			return "nothing"
 		}
 		victim := all[r.IntN(len(all))]
-		api.Delete(victim, "")
+		_, err := api.Client.Delete(api.T.Context(), client.RefOf(victim), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) { // the controller may delete it at the same moment
+			api.T.Fatal(err)
+		}
 		return "delete slice " + victim.Name
 	}
 	name = fmt.Sprint("s", r.IntN(4))

@@ -49,6 +49,7 @@ func TestABindingThatFailsIsRepeatedAfterABackoff(t *testing.T) {
 		}
 		api.Run(c)
 		addNodes(api, "n")
+		synctest.Wait() // the order of kinds is not known through this client
 		api.Create(apitest.Pod("default", "p", wants("cpu", "4")))
 		synctest.Wait()
 		for i, pause := range []time.Duration{1, 2, 4, 8, 10, 10} {
