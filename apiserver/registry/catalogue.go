@@ -64,7 +64,7 @@ func (c *catalogue) stored(gvr schema.GroupVersionResource) (*Resource, error) {
 	return res, err
 }
 
-// base returns the resource under which the objects are stored: for a view that of the View.
+// base returns the resource under which the objects are stored: View.Of for a view.
 func (c *catalogue) base(res *Resource) *Resource {
 	if res.View == nil {
 		return res
@@ -72,7 +72,7 @@ func (c *catalogue) base(res *Resource) *Resource {
 	return c.byGVR[res.View.Of]
 }
 
-// at returns ref as the store knows it.
+// at returns ref with the resource under which the object is stored.
 func (c *catalogue) at(res *Resource, ref client.Ref) client.Ref {
 	ref.Resource = c.base(res).GVR
 	return ref

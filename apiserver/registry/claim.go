@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/registry/allocate"
 )
 
-// held are the functions that release the reservations of one write; a write that runs again has
+// held contains the functions that release the reservations of one write; a retried write has
 // several.
 type held []func()
 
@@ -20,7 +20,7 @@ func (h *held) release() {
 }
 
 // claim allocates the addresses and ports of a Service. They are reserved until claims is
-// released, and then used if next was stored.
+// released; after that they are in use only if next was stored.
 func (r *Registry) claim(ctx context.Context, next, cur Object, sub string, claims *held) error {
 	service, ok := next.(*corev1.Service)
 	if !ok || sub != "" {

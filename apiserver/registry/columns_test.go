@@ -38,7 +38,7 @@ func TestHeadings(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, r := range registry.Resources() {
-		if _, here := want[r.Kind]; here { // others are tested in packages of their own
+		if _, here := want[r.Kind]; here { // other kinds are tested in their own packages
 			got[r.Kind] = kindtest.Headings(r.Columns)
 		}
 		for _, c := range r.Columns {

@@ -80,7 +80,7 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	if res.Prepare != nil {
 		res.Prepare(obj, nil, "")
 	}
-	defaults(res, obj) // also of what admission added, and of the status
+	defaults(res, obj) // also for fields that admission set, and for the status
 	return nil
 }
 

@@ -10,12 +10,12 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// The client tells the resource of every kind by its Go type alone.
+// The client derives each kind's resource from its Go type.
 func TestResourcesFollowTheirTypes(t *testing.T) {
 	t.Parallel()
 	for _, res := range registry.Resources() {
 		if res.Virtual && res.GVR.Group == "metrics.k8s.io" {
-			continue // types of our own, which say themselves what they are
+			continue // not upstream's types: their TypeMeta has the kind
 		}
 		if got, ok := client.ResourceOf(res.New()); !ok || got != res.GVR {
 			t.Errorf("%s: %v %v, want %v", res.Kind, got, ok, res.GVR)
@@ -33,7 +33,7 @@ func TestDocsListEveryKind(t *testing.T) {
 	rows := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 5 { // three, and what is before and behind them
+		if len(cells) != 5 { // three cells, and the text before and after them
 			continue
 		}
 		cells = cells[1:4]
@@ -48,7 +48,7 @@ func TestDocsListEveryKind(t *testing.T) {
 			t.Errorf("docs/api.md does not list %s", res.Kind)
 			continue
 		case row == nil:
-			continue // reviews have a paragraph of their own
+			continue // the docs describe reviews in a separate paragraph
 		}
 		var subs []string
 		for _, sub := range res.Subresources {

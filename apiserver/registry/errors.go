@@ -14,7 +14,7 @@ import (
 	"monopod/store"
 )
 
-// apiError translates an error of the store, and returns any other error and nil as they are.
+// apiError translates an error of the store. It returns any other error, and nil, unchanged.
 func apiError(err error, res *Resource, name string) error {
 	switch {
 	case err == nil:

@@ -19,7 +19,7 @@ import (
 
 var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
-// withBudgets are all resources, and budgets that keep what is written to them.
+// withBudgets returns all resources; budgets have no Prepare and Validate.
 func withBudgets() []registry.Resource {
 	all := registry.Resources()
 	for i := range all {
@@ -32,7 +32,7 @@ func withBudgets() []registry.Resource {
 		New: func() registry.Object { return &policyv1.PodDisruptionBudget{} }})
 }
 
-// evicting is a registry with one pod "p", labelled app=a, in the phase given.
+// evicting returns a registry with one pod "p", which has the label app=a and is in phase.
 func evicting(t *testing.T, phase corev1.PodPhase, ready bool, all ...*policyv1.PodDisruptionBudget) *registry.Registry {
 	t.Helper()
 	resources := withBudgets()
@@ -151,7 +151,7 @@ func disrupted(pod *corev1.Pod) bool {
 	return false
 }
 
-// wantStatus checks the code and the text of a cause.
+// wantStatus checks the code of an API error and the message of a cause.
 func wantStatus(t *testing.T, err error, code int32, cause string) {
 	t.Helper()
 	var api apierrors.APIStatus
@@ -166,7 +166,7 @@ func wantStatus(t *testing.T, err error, code int32, cause string) {
 	}
 }
 
-// What an eviction takes from a budget is gone until its controller counts anew.
+// An eviction decrements the budget's allowed disruptions.
 func TestEvictionSpendsTheBudget(t *testing.T) {
 	t.Parallel()
 	r := evicting(t, corev1.PodRunning, true, budget("b", 1))

@@ -19,7 +19,8 @@ import (
 	"monopod/store"
 )
 
-// A client that creates what nothing acts on is warned; this process is not.
+// A client that creates an object of an inert kind gets a warning and an Event; this process gets
+// neither.
 func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()
@@ -68,8 +69,7 @@ func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 	}
 }
 
-// The docs list what nothing acts on: docs/api.md with the reasons, the README by
-// name.
+// docs/api.md lists the inert kinds with the reasons, the README lists their names.
 func TestDocsListWhatIsOnlyStored(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder

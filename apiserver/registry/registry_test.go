@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open is a registry over a store in memory, bootstrapped.
+// open returns a bootstrapped registry over a store in memory.
 func open(t *testing.T) *registry.Registry {
 	t.Helper()
 	resources := registry.Resources()
@@ -65,8 +65,7 @@ func TestDryRunStoresNothing(t *testing.T) {
 	}
 }
 
-// A mistake of ours in what a watch shows ends that watch with an error, not the
-// process.
+// A panic in a watch ends the watch with an error, not the process.
 func TestWatchThatPanics(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()

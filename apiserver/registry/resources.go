@@ -36,8 +36,8 @@ func Resources() []Resource {
 	)
 }
 
-// Served returns the resources that are stored under their own name, for those who work on objects
-// of any kind.
+// Served returns the resources that are stored under their own name, for controllers that work on
+// objects of all kinds.
 func Served(resources []Resource) []client.Kind {
 	var out []client.Kind
 	for i := range resources {

@@ -25,8 +25,8 @@ func service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	return s
 }
 
-// Writers that race get one address and one port each, also when they change
-// one Service.
+// Concurrent writers get different addresses and ports, also when they update the
+// same Service.
 func TestServicesAtOnce(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -70,7 +70,7 @@ func TestServicesAtOnce(t *testing.T) {
 	}
 }
 
-// What a refused write, a dry run or a deleted Service had is there for others.
+// A rejected write, a dry run and a deletion release the address.
 func TestServicesGiveBack(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -130,7 +130,7 @@ func TestDefaultIngressClass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := class(ingress("after", nil)); got != "a" && got != "b" { // the newer by a second, else the first by name
+	if got := class(ingress("after", nil)); got != "a" && got != "b" { // the newest; of the same second, the first by name
 		t.Errorf("got class %q", got)
 	}
 	if got := class(ingress("own", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("plain") })); got != "plain" {

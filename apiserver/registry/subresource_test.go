@@ -15,7 +15,7 @@ import (
 	"monopod/store"
 )
 
-// What an update of a subresource does is said by its entry alone.
+// The entry of a subresource alone defines what an update does.
 func TestSubresourceIsOneEntry(t *testing.T) {
 	t.Parallel()
 	asKind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -83,7 +83,7 @@ func TestSubresourceIsOneEntry(t *testing.T) {
 	}
 }
 
-// The server bounds the time of all requests but watches and these.
+// All requests have a deadline, except watches and these.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	var streams []string

@@ -56,7 +56,7 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 }
 
 // replace returns the object that replaces cur: next after admission and validation, or nil
-// if next lets go of the last thing that held a deletion. It adds to claims what it allocates.
+// if next completes a deletion. It adds to claims what it allocates.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, claims *held) (Object, error) {
 	if err := sameObject(res, next, cur); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	return next, nil
 }
 
-// sameObject is the optimistic lock: it returns a conflict if next names another
-// resourceVersion or UID than cur has.
+// sameObject is the optimistic lock: it returns a conflict if next has a resourceVersion
+// or UID that differs from cur's.
 func sameObject(res *Resource, next, cur Object) error {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
 		return errModified(res, cur.GetName())

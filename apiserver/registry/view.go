@@ -30,7 +30,7 @@ func Shown(res *Resource, e *store.Entry) (*store.Entry, error) {
 	return &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}, err
 }
 
-// allShown is Shown of many.
+// allShown is Shown for several entries.
 func allShown(res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
 	if res.View == nil {
 		return entries, nil
@@ -45,7 +45,7 @@ func allShown(res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
 	return out, nil
 }
 
-// createView creates the object behind the view's. The view's defaults and validation run first,
+// createView creates the stored object of a view. The view's defaults and validation run first,
 // because their errors name the client's fields.
 func (r *Registry) createView(ctx context.Context, res *Resource, obj Object) (Object, error) {
 	if res.Default != nil {
@@ -95,7 +95,7 @@ func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref
 	return shown(res, stored), nil
 }
 
-// deleteView deletes the object behind the view's.
+// deleteView deletes the stored object of a view.
 func (r *Registry) deleteView(ctx context.Context, res *Resource, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	last, err := r.Delete(ctx, r.at(res, ref), opts)
 	if err != nil {

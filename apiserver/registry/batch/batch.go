@@ -1,5 +1,4 @@
-// Package batch holds the kinds whose pods run to an end: jobs, and the cron
-// jobs that start them.
+// Package batch contains the kinds whose pods run to completion: Job and CronJob.
 package batch
 
 import "monopod/apiserver/registry/kind"

@@ -17,7 +17,7 @@ const (
 	cronJob = `{metadata: {name: x}, spec: {schedule: '*/5 * * * *', jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: d}]}}}}}}`
 )
 
-// lines are the mistakes wanted, of which there may be none.
+// lines splits the expected errors; an empty text means none.
 func lines(text string) []string {
 	if text == "" {
 		return nil
@@ -161,8 +161,8 @@ func TestJobUpdates(t *testing.T) {
 	}
 }
 
-// update is an update by a client that has read the job and so kept the selector
-// and the labels it was given.
+// update returns an update by a client that read the job: it has the generated
+// selector and labels.
 func update(t *testing.T, r kind.Resource, cur kind.Object, text string) kind.Object {
 	t.Helper()
 	next, old := kindtest.Update(t, r, cur, text, "").(*batchv1.Job), cur.(*batchv1.Job)
@@ -176,7 +176,7 @@ func update(t *testing.T, r kind.Resource, cur kind.Object, text string) kind.Ob
 	return next
 }
 
-// While a job rests, a queue may still say where its pods go and what they get.
+// A suspended job without active pods accepts new scheduling fields and resources.
 func TestSuspendedJobsMayMove(t *testing.T) {
 	t.Parallel()
 	suspended := kindtest.With(t, job, "spec: {template", "spec: {suspend: true, template")
@@ -267,7 +267,7 @@ func TestCronJobUpdates(t *testing.T) {
 	for _, c := range []struct{ cur, next, want string }{
 		{cronJob, kindtest.With(t, cronJob, "image: d", "image: e"), ""},
 		{cronJob, kindtest.With(t, cronJob, "*/5", "x"), "spec.schedule: Invalid value"},
-		{long, long, ""}, // names of old stay
+		{long, long, ""}, // names of existing objects stay valid
 		{zoned, zoned, ""},
 		{zoned, kindtest.With(t, zoned, "schedule", "timeZone: UTC, schedule"), "spec.schedule: Invalid value"},
 		{cronJob, zoned, "spec.schedule: Invalid value"},

@@ -18,8 +18,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// maxCronJobName leaves room for the eleven characters that the names of its
-// jobs have more (upstream: the controller adds "-" and minutes since 1970).
+// maxCronJobName leaves room for the 11 characters that the controller appends to
+// name a job: "-" and the minutes since 1970.
 const maxCronJobName = validation.DNS1035LabelMaxLength - 11
 
 func cronJobResource() kind.Resource {
@@ -47,7 +47,7 @@ func cronJobHalves(obj kind.Object) (*batchv1.CronJobSpec, *batchv1.CronJobStatu
 
 func cronJobColumns() []table.Column {
 	suspend := table.Text("Suspend", "Whether it starts no jobs for now.", cronJobSuspend)
-	suspend.Type = "boolean" // as upstream calls its text
+	suspend.Type = "boolean" // upstream declares the text as boolean
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Text("Schedule", "When it starts jobs.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
@@ -81,8 +81,8 @@ func cronJobSuspend(c *batchv1.CronJob) string {
 	return "False"
 }
 
-// cronJobDefault: upstream's SetDefaults_CronJob; the job template gets its
-// defaults when it becomes a job.
+// cronJobDefault is upstream's SetDefaults_CronJob. The job template gets its
+// other defaults when it becomes a job.
 func cronJobDefault(obj kind.Object) {
 	spec := &obj.(*batchv1.CronJob).Spec
 	kind.SetIfZero(&spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
@@ -125,7 +125,8 @@ func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	return append(errs, check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
 }
 
-// jobTemplate: the selector is made for each job.
+// jobTemplate checks a job template. It must not have a selector, because each
+// job gets its own.
 func jobTemplate(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := jobSpec(spec, path)
 	if spec.Selector != nil {

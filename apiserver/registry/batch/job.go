@@ -19,8 +19,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// The labels that jobs' pods had before labels had domains; upstream still sets
-// and checks them.
+// oldUIDLabel and oldNameLabel are the old labels of a job's pods, without a domain.
+// Upstream still sets and checks them.
 const (
 	oldUIDLabel  = "controller-uid"
 	oldNameLabel = "job-name"
@@ -82,7 +82,7 @@ func jobState(job *batchv1.Job) string {
 	return "Running"
 }
 
-// hasCondition says whether the condition is true.
+// hasCondition reports whether the condition is true.
 func hasCondition(job *batchv1.Job, kind batchv1.JobConditionType) bool {
 	for _, c := range job.Status.Conditions {
 		if c.Type == kind {
@@ -114,7 +114,7 @@ func jobDuration(job *batchv1.Job, now time.Time) string {
 	return duration.HumanDuration(now.Sub(start.Time))
 }
 
-// jobDefault: upstream's SetDefaults_Job.
+// jobDefault is upstream's SetDefaults_Job.
 func jobDefault(obj kind.Object) {
 	job := obj.(*batchv1.Job)
 	spec := &job.Spec
@@ -122,7 +122,7 @@ func jobDefault(obj kind.Object) {
 		spec.Completions = new(int32(1))
 	}
 	kind.SetIfNil(&spec.Parallelism, 1)
-	if spec.BackoffLimitPerIndex != nil { // the indexes' own limits are what counts
+	if spec.BackoffLimitPerIndex != nil { // only the limit of each index applies
 		kind.SetIfNil(&spec.BackoffLimit, math.MaxInt32)
 	}
 	kind.SetIfNil(&spec.BackoffLimit, 6)
@@ -131,7 +131,7 @@ func jobDefault(obj kind.Object) {
 	}
 	kind.SetIfNil(&spec.CompletionMode, batchv1.NonIndexedCompletion)
 	kind.SetIfNil(&spec.Suspend, false)
-	if spec.PodFailurePolicy != nil { // a pod is judged when it has ended
+	if spec.PodFailurePolicy != nil { // the policy needs the final state of a pod
 		kind.SetIfNil(&spec.PodReplacementPolicy, batchv1.Failed)
 	}
 	kind.SetIfNil(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
@@ -139,7 +139,7 @@ func jobDefault(obj kind.Object) {
 	jobSpecDefault(spec)
 }
 
-// jobSpecDefault is what the job template of a cron job gets too.
+// jobSpecDefault sets the defaults that the job template of a CronJob has too.
 func jobSpecDefault(spec *batchv1.JobSpec) {
 	pod.DefaultTemplate(&spec.Template)
 	if spec.PodFailurePolicy == nil {
@@ -153,23 +153,23 @@ func jobSpecDefault(spec *batchv1.JobSpec) {
 	}
 }
 
-// jobPrepare gives a new job the selector of its pods, unless it brings one. The
-// field scheduling is dropped: its feature is alpha, and off.
+// jobPrepare sets the selector and labels of a new job, unless manualSelector is
+// set. It drops the field scheduling, whose feature gate is alpha and off.
 func jobPrepare(next, cur kind.Object, subresource string) {
 	job := next.(*batchv1.Job)
 	job.Spec.Scheduling = nil
 	if cur == nil && (job.Spec.ManualSelector == nil || !*job.Spec.ManualSelector) {
 		inherits := maps.Equal(job.Labels, job.Spec.Template.Labels)
 		jobSelect(job)
-		if inherits { // by default; the labels just set are inherited too
+		if inherits { // set by default: the default must include the new labels
 			job.Labels = nil
 		}
 	}
 	kind.SpecAndStatus(jobHalves, jobDefault)(next, cur, subresource)
 }
 
-// jobSelect labels the job's pods by its name and uid and selects them by the
-// uid. What the client has set already stays; Validate refuses it if it differs.
+// jobSelect labels the job's pods with its name and UID and selects them by the
+// UID. It keeps values that the client set; Validate rejects different ones.
 func jobSelect(job *batchv1.Job) {
 	set := func(at *map[string]string, key, value string) {
 		if *at == nil {

@@ -21,7 +21,7 @@ const (
 	maxIndexesLetters = 64 * 1024
 )
 
-// jobPolicies checks what decides over a job's pods that end.
+// jobPolicies checks podFailurePolicy, successPolicy and podReplacementPolicy.
 func jobPolicies(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	replacements := []batchv1.PodReplacementPolicy{batchv1.Failed, batchv1.TerminatingOrFailed}
@@ -126,7 +126,7 @@ func successPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if len(rules) > maxRules {
 		errs = append(errs, field.TooMany(at, len(rules), maxRules))
 	}
-	if spec.Completions == nil { // a mistake of its own
+	if spec.Completions == nil { // jobIndexed returns the error
 		return errs
 	}
 	for i := range rules {

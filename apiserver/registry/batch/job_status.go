@@ -13,9 +13,9 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// jobStatus checks a status that may come from a controller of somebody else
-// (spec.managedBy). Rules that a change of the spec alone can break count only
-// when the status itself changes there.
+// jobStatus checks a status, which may come from an external controller
+// (spec.managedBy). Rules that a change of the spec can break apply only when
+// that part of the status changes.
 func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		jobCounts(&job.Status, path),
@@ -65,7 +65,7 @@ func jobFinished(job *batchv1.Job) bool {
 	return hasCondition(job, batchv1.JobComplete) || hasCondition(job, batchv1.JobFailed)
 }
 
-// jobEnd: a job that has ended has no pods any more.
+// jobEnd checks that a finished job has a start time and no pods left.
 func jobEnd(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if !jobFinished(job) {
 		return nil
@@ -111,7 +111,8 @@ func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return append(errs, jobStart(job, old, path.Child("startTime"))...)
 }
 
-// jobStart: a start stays, unless the job is suspended or is resumed by this change.
+// jobStart rejects a change of startTime once it is set, unless the job is suspended
+// or this change resumes it.
 func jobStart(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	start, was := job.Status.StartTime, old.Status.StartTime
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
@@ -148,8 +149,8 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// indexesBelow reads a list of the job's indexes; none where there is no list,
-// or no number of completions to compare with.
+// indexesBelow parses a list of the job's indexes. It returns nil without a list
+// or without completions.
 func indexesBelow(spec *batchv1.JobSpec, text *string) (indexes.List, error) {
 	if text == nil || spec.Completions == nil {
 		return nil, nil
@@ -161,7 +162,7 @@ func samePointer[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// jobConditions: an end that is good excludes one that is bad.
+// jobConditions rejects conditions that contradict each other.
 func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	say := func(message string) {
@@ -187,8 +188,9 @@ func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// jobProgress: a job does not come back from its end, nor do its counts go down,
-// but for those of an indexed job that shrinks.
+// jobProgress checks that terminal conditions stay true and that counts do not
+// decrease. Only an indexed job with completions equal to parallelism can shrink,
+// which decreases succeeded.
 func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	conditions := path.Child("conditions")

@@ -50,7 +50,7 @@ func TestJobDefaults(t *testing.T) {
 	}
 }
 
-// A job without a selector of its own gets one that no other job shares.
+// A job without a manual selector gets a unique one.
 func TestJobsSelectTheirPods(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, batch.Resources(), "Job")

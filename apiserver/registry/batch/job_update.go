@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// jobUpdate finds what changed that may not change.
+// jobUpdate returns errors for changes of immutable fields.
 func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	next, cur := &job.Spec, &old.Spec
 	errs := jobCompletionsUpdate(next, cur, path)
@@ -24,8 +24,8 @@ func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return append(errs, check.Immutable(path.Child("successPolicy"), next.SuccessPolicy, cur.SuccessPolicy)...)
 }
 
-// jobCompletionsUpdate lets an indexed job grow and shrink together with its
-// parallelism.
+// jobCompletionsUpdate allows a change of completions only for an indexed job, and
+// only to the value of parallelism.
 func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	at := path.Child("completions")
 	switch {
@@ -38,9 +38,8 @@ func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.Er
 	return nil
 }
 
-// jobTemplateMayBe is the old job's template, and while the job is suspended and
-// none of its pods is left, with what decides where the pods go and how much
-// they get as it is in next.
+// jobTemplateMayBe returns the template that next must equal: old's, and if
+// jobRests, with next's labels, annotations, scheduling fields and resources.
 func jobTemplateMayBe(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.PodTemplateSpec {
 	template := old.Spec.Template.DeepCopy()
 	if !jobRests(old) {
@@ -55,8 +54,8 @@ func jobTemplateMayBe(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.Po
 	return template
 }
 
-// jobRests: it is suspended, and has never run or its pods are gone again
-// (upstream's MutableSchedulingDirectivesForSuspendedJobs and
+// jobRests reports whether the job is suspended, and never started or has no
+// active pods any more (upstream's MutableSchedulingDirectivesForSuspendedJobs and
 // MutablePodResourcesForSuspendedJobs, on since 1.36).
 func jobRests(job *batchv1.Job) bool {
 	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
@@ -65,7 +64,7 @@ func jobRests(job *batchv1.Job) bool {
 	return job.Status.StartTime == nil || hasCondition(job, batchv1.JobSuspended) && job.Status.Active == 0
 }
 
-// withNodeAffinity is old with next's affinity to nodes.
+// withNodeAffinity returns old with next's node affinity.
 func withNodeAffinity(old, next *corev1.Affinity) *corev1.Affinity {
 	var out corev1.Affinity
 	if old != nil {
@@ -81,7 +80,7 @@ func withNodeAffinity(old, next *corev1.Affinity) *corev1.Affinity {
 	return &out
 }
 
-// takeResources gives containers what next's ask for; claims stay.
+// takeResources copies next's requests and limits to containers, but not claims.
 func takeResources(containers, next []corev1.Container) {
 	for i := range min(len(containers), len(next)) {
 		containers[i].Resources.Requests = next[i].Resources.Requests

@@ -17,8 +17,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// Upstream's limits (pkg/apis/batch/validation). An indexed job lists the indexes
-// that are done in its status; the limits keep that list short.
+// Upstream's limits (pkg/apis/batch/validation). They limit the lists of completed
+// and failed indexes in the status.
 const (
 	maxIndexedParallelism = 100_000
 	maxFailedIndexes      = 100_000
@@ -44,8 +44,8 @@ func jobValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	return errs
 }
 
-// jobSelected wants the labels and the selector that jobSelect makes, so that no
-// two jobs share a pod.
+// jobSelected checks the labels and the selector that jobSelect sets, so that no
+// two jobs select the same pod.
 func jobSelected(job *batchv1.Job, path *field.Path) field.ErrorList {
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector || job.Spec.Selector == nil {
 		return nil
@@ -88,7 +88,8 @@ func jobSelector(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// jobHostnames: pods of an indexed job are called after it and their index.
+// jobHostnames checks the hostnames of an indexed job's pods: the job's name and
+// the index.
 func jobHostnames(job *batchv1.Job) field.ErrorList {
 	n := job.Spec.Completions
 	if !isIndexed(&job.Spec) || n == nil || *n <= 0 {
@@ -105,7 +106,7 @@ func isIndexed(spec *batchv1.JobSpec) bool {
 	return spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
 }
 
-// jobSpec checks what a job and the job template of a cron job have in common.
+// jobSpec checks the spec of a job or of a CronJob's job template.
 func jobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		check.NilOrNonNegative(path.Child("parallelism"), spec.Parallelism),
@@ -182,7 +183,7 @@ func notAbove(path *field.Path, value *int32, limit int32, when string) field.Er
 	return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be less than or equal to %d%s", limit, when))}
 }
 
-// jobRestartPolicy: Always is what the default makes of nothing.
+// jobRestartPolicy reports Always as a missing value, because it is the default.
 func jobRestartPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	switch policy := spec.Template.Spec.RestartPolicy; {
 	case policy == "" || policy == corev1.RestartPolicyAlways:

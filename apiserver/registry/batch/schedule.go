@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // small systems have no zones of their own
+	_ "time/tzdata" // for systems without a time zone database
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scheduleErrors reads the schedule as the controller will. A zone belongs into
-// timeZone; zoneMayStay is for schedules that are stored with one.
+// scheduleErrors parses the schedule as the controller does. A time zone belongs
+// in timeZone; zoneMayStay allows one in the schedule, as in the stored one.
 func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Path) field.ErrorList {
 	schedule := spec.Schedule
 	if schedule == "" {
@@ -31,8 +31,8 @@ func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Pat
 	return errs
 }
 
-// parseSchedule keeps from the parser what it panics about: a zone with nothing
-// behind it.
+// parseSchedule rejects a time zone without a schedule, on which the parser
+// panics.
 func parseSchedule(schedule string) error {
 	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) && !strings.Contains(schedule, " ") {
 		return fmt.Errorf("a schedule must follow the time zone: %s", schedule)
@@ -41,8 +41,8 @@ func parseSchedule(schedule string) error {
 	return err
 }
 
-// zoneErrors wants a zone by a name of the IANA's database, with which no file
-// outside of it can be named.
+// zoneErrors checks that the zone is in the IANA time zone database. It rejects
+// names that could be paths to other files.
 func zoneErrors(zone string, path *field.Path) field.ErrorList {
 	if zone == "" {
 		return field.ErrorList{field.Invalid(path, zone, "timeZone must be nil or non-empty string")}
@@ -62,7 +62,8 @@ func zoneErrors(zone string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// isZonePart: up to 14 letters, digits and ".-_+", but no path of its own.
+// isZonePart reports whether part has 1 to 14 letters, digits and ".-_+", is not
+// "." or "..", and does not begin with "-".
 func isZonePart(part string) bool {
 	if part == "" || len(part) > 14 || part == "." || part == ".." || part[0] == '-' {
 		return false

@@ -25,8 +25,8 @@ func cronJobWarnings(next, cur kind.Object) []string {
 	return warnings
 }
 
-// specWarnings are those of the name when it is new, and of the job's spec at
-// path when the object's spec is.
+// specWarnings returns the warnings for the name of a new object, and for the
+// job's spec at path if the object is new or its spec changed.
 func specWarnings(next, cur kind.Object, spec *batchv1.JobSpec, path *field.Path) []string {
 	if cur != nil && next.GetGeneration() == cur.GetGeneration() {
 		return nil

@@ -39,7 +39,7 @@ func Resources() []kind.Resource {
 	}}
 }
 
-// parts are the subresources. Neither reaches the spec.
+// parts returns the subresources. Neither can change the spec.
 func parts() []kind.Subresource {
 	status := kind.Parts("status")[0]
 	approval := status
@@ -93,7 +93,7 @@ func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.Cer
 
 func has(r *request, t certificatesv1.RequestConditionType) bool { return find(r, t) != nil }
 
-// prepare keeps the spec after the creation, and the status in writes of the object itself.
+// prepare keeps the spec in all updates, and the status in updates of the object itself.
 func prepare(next, cur kind.Object, subresource string) {
 	r := next.(*request)
 	if cur == nil {

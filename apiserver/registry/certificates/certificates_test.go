@@ -26,7 +26,7 @@ import (
 
 type request = certificatesv1.CertificateSigningRequest
 
-// signers permits each user the verb that is their name, on one signer.
+// signers allows a user only the verb that equals the user name, on one signer.
 type signers struct{ name string }
 
 func (s signers) Authorize(_ context.Context, a auth.Attributes) (bool, string, error) {
@@ -52,7 +52,7 @@ func as(t *testing.T, name string, groups ...string) context.Context {
 	return auth.WithUser(t.Context(), auth.User{Name: name, UID: "u", Groups: groups, Extra: map[string][]string{"a": {"b"}}})
 }
 
-// asked is a valid request with this organization.
+// asked returns a valid request with the organization.
 func asked(t *testing.T, organization string, change ...func(*request)) *request {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -76,7 +76,7 @@ func TestCreation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*request)
-		want   string // a part of the error; empty: it is valid
+		want   string // part of the error; empty: valid
 	}{
 		"valid":                 {func(*request) {}, ""},
 		"no request":            {func(r *request) { r.Spec.Request = nil }, "PEM block type must be CERTIFICATE REQUEST"},
@@ -100,7 +100,7 @@ func TestCreation(t *testing.T) {
 	}
 }
 
-// The requester is who sent the request, not who it says.
+// The server sets the requester: clients cannot.
 func TestRequester(t *testing.T) {
 	t.Parallel()
 	r := open(t, "")
@@ -118,7 +118,7 @@ func TestRequester(t *testing.T) {
 	if err != nil || next.Spec.Username != "ann" || next.Status.Certificate != nil || next.Labels["a"] != "b" {
 		t.Errorf("%v, %+v", err, next)
 	}
-	// Nobody requests to be an admin.
+	// A certificate for the group system:masters is forbidden.
 	masters := asked(t, auth.Masters, func(r *request) { r.Name, r.Spec.SignerName = "m", certificatesv1.KubeAPIServerClientSignerName })
 	if _, err := r.Create(as(t, "ann"), masters); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed") {
 		t.Error(err)
@@ -132,7 +132,7 @@ func add(t certificatesv1.RequestConditionType) func(*request) error {
 	}
 }
 
-// Who may approve and sign is decided by the verbs approve and sign on the signer; a decision stays.
+// Approving and signing need the verbs approve and sign on the signer; a decision is final.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	for _, signer := range []string{"example.com/signer", "example.com/*"} {

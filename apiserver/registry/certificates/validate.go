@@ -67,7 +67,7 @@ func specErrors(spec *certificatesv1.CertificateSigningRequestSpec, at *field.Pa
 	return errs
 }
 
-// usages are all that upstream knows.
+// usages returns the key usages that upstream supports.
 func usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{
 		certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment,
@@ -103,7 +103,7 @@ func signerErrors(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// conditionErrors checks the conditions by themselves.
+// conditionErrors checks the conditions, regardless of the stored ones.
 func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[certificatesv1.RequestConditionType]bool{}
@@ -128,7 +128,7 @@ func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// kept refuses to remove or change what was decided.
+// kept rejects the removal of a decision or a failure, and the change of a decision.
 func kept(r, old *request, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
@@ -144,7 +144,7 @@ func kept(r, old *request, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// certificateErrors checks an issued certificate, which stays.
+// certificateErrors checks a new certificate. An issued certificate is immutable.
 func certificateErrors(r, old *request, at *field.Path) field.ErrorList {
 	if len(old.Status.Certificate) > 0 {
 		if !bytes.Equal(old.Status.Certificate, r.Status.Certificate) {

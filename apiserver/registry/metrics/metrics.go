@@ -1,5 +1,5 @@
-// Package metrics holds the kinds of metrics.k8s.io, which the node's agent
-// computes when they are asked for.
+// Package metrics contains the kinds of metrics.k8s.io. The agent computes the
+// objects for each request.
 package metrics
 
 import (
@@ -28,7 +28,7 @@ func Resources() []kind.Resource {
 	}
 }
 
-// columns are metrics-server's.
+// columns returns the columns that metrics-server shows.
 func columns[T kind.Object](usage func(T) corev1.ResourceList, window func(T) string) []table.Column {
 	return []table.Column{
 		table.Name(),

@@ -34,8 +34,8 @@ func limitRangeResource() kind.Resource {
 	}
 }
 
-// limitDefault: containers get the most where no default is said, and ask for
-// what they get, or else for the least.
+// limitDefault sets the defaults of a limit for containers: a missing default is max,
+// a missing defaultRequest is default or else min.
 func limitDefault(l *corev1.LimitRangeItem) {
 	if l.Type != corev1.LimitTypeContainer {
 		return
@@ -44,7 +44,7 @@ func limitDefault(l *corev1.LimitRangeItem) {
 	l.DefaultRequest = fill(fill(l.DefaultRequest, l.Default), l.Min)
 }
 
-// fill adds to amounts those of from that it lacks.
+// fill adds the resources that only from has to amounts.
 func fill(amounts, from corev1.ResourceList) corev1.ResourceList {
 	if amounts == nil {
 		amounts = corev1.ResourceList{}
@@ -86,7 +86,7 @@ func limitType(t corev1.LimitType, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, t, "must be a standard limit type or fully qualified")}
 }
 
-// amounts are one of the lists of a limit.
+// amounts is one of the resource lists of a limit, with the name of its field.
 type amounts struct {
 	name string
 	of   corev1.ResourceList
@@ -130,7 +130,8 @@ func limitName(t corev1.LimitType, name corev1.ResourceName, at *field.Path) fie
 	return resourceName(name, at)
 }
 
-// limitOrder: min, the default request, the default limit and max may not fall.
+// limitOrder checks that min, defaultRequest, default and max are in ascending order,
+// and that both defaults are equal if the resource cannot be overcommitted.
 func limitOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	key := func(list string) *field.Path { return at.Child(list).Key(string(name)) }
 	var errs field.ErrorList
@@ -162,7 +163,7 @@ func limitOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Pa
 
 func text(amount resource.Quantity) string { return amount.String() }
 
-// limitRatio is at least one, and no more than max and min allow anyway.
+// limitRatio checks that the ratio is at least 1 and at most max/min.
 func limitRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	ratio, ok := l.MaxLimitRequestRatio[name]
 	if !ok {

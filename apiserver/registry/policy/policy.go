@@ -1,4 +1,5 @@
-// Package policy holds the kinds by which others are limited and ranked.
+// Package policy contains PodDisruptionBudget, LimitRange, ResourceQuota,
+// PriorityClass and RuntimeClass.
 package policy
 
 import "monopod/apiserver/registry/kind"

@@ -176,7 +176,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// read is an object as it is stored.
+// read returns a stored object: without Prepare and defaults.
 func read(t *testing.T, r kind.Resource, text string) kind.Object {
 	t.Helper()
 	obj := r.New()

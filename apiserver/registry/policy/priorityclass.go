@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Upstream's pkg/apis/scheduling: users get priorities up to a billion, the
-// system's own two classes lie above twice that.
+// Upstream's limits and names (pkg/apis/scheduling): user priorities end at a billion,
+// system priorities begin at two billion.
 const (
 	highestUserPriority   = 1_000_000_000
 	systemCriticalBase    = 2 * highestUserPriority
@@ -62,7 +62,7 @@ func priorityClassPreemption(class *schedulingv1.PriorityClass) string {
 	return string(*class.PreemptionPolicy)
 }
 
-// SystemPriority is the value of one of the two system classes.
+// SystemPriority returns the value of a system class, or false for other names.
 func SystemPriority(name string) (int32, bool) {
 	switch name {
 	case SystemClusterCritical:
@@ -82,8 +82,8 @@ func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return append(priorityClassValue(class), check.NilOr(path, class.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 }
 
-// priorityClassValue keeps names that begin with "system-" and values above the
-// users' for the system.
+// priorityClassValue reserves names that begin with "system-" and values above
+// highestUserPriority for the system classes.
 func priorityClassValue(class *schedulingv1.PriorityClass) field.ErrorList {
 	if strings.HasPrefix(class.Name, "system-") {
 		if value, ok := SystemPriority(class.Name); ok && value == class.Value && !class.GlobalDefault {

@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// countedNames are what a quota counts by its short name; all others are
-// "count/<resource>.<group>".
+// countedNames returns the names of the objects that a quota counts by a short name;
+// the name for all others is "count/<resource>.<group>".
 func countedNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
@@ -21,7 +21,7 @@ func countedNames() []corev1.ResourceName {
 	}
 }
 
-// computeNames are what a quota sums up over pods and claims.
+// computeNames returns the resources that a quota sums over pods and claims.
 func computeNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
@@ -30,13 +30,13 @@ func computeNames() []corev1.ResourceName {
 	}
 }
 
-// quotaName: the name is one of Kubernetes' own for quotas.
+// quotaName reports whether the name is one of Kubernetes' own for quotas.
 func quotaName(name corev1.ResourceName) bool {
 	return slices.Contains(countedNames(), name) || slices.Contains(computeNames(), name) || check.IsHugePages(name) ||
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-// resourceName is Kubernetes' own or has a domain.
+// resourceName checks that the name is one of Kubernetes' own or has a domain.
 func resourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if errs := check.Invalid(at, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
@@ -47,7 +47,7 @@ func resourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, name, "must be a standard resource type or fully qualified")}
 }
 
-// quotaResourceName is a resource that a quota can limit.
+// quotaResourceName checks that a quota can limit the resource.
 func quotaResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := resourceName(name, at)
 	if !strings.Contains(string(name), "/") && !quotaName(name) {
@@ -56,7 +56,7 @@ func quotaResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList
 	return errs
 }
 
-// whole: parts of one make no sense of it.
+// whole reports whether amounts of the resource must be integers.
 func whole(name corev1.ResourceName) bool {
 	return slices.Contains(countedNames(), name) ||
 		!check.IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)

@@ -36,7 +36,7 @@ func resourceQuotaResource() kind.Resource {
 	}
 }
 
-// quotaCell shows "used/hard" of the limits, or of everything else.
+// quotaCell returns the cell with "used/hard" of all limits, or of all else.
 func quotaCell(limits bool) func(*corev1.ResourceQuota) string {
 	return func(q *corev1.ResourceQuota) string {
 		var cells []string
@@ -66,7 +66,7 @@ func quotaPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// quotaDurability spares the disk what can be counted again.
+// quotaDurability makes writes of the status volatile: it can be computed again.
 func quotaDurability(cur, next kind.Object) store.Durability {
 	if cur == nil || next == nil {
 		return store.Durable
@@ -131,8 +131,8 @@ func quotaScopes(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList
 	return errs
 }
 
-// scopeProblem says why a scope does not go with what is limited; some do not go
-// with anything.
+// scopeProblem returns upstream's error for an unknown scope, or for one that does not
+// apply to a resource in hard; empty: none.
 func scopeProblem(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) string {
 	var tracked []corev1.ResourceName
 	switch scope {
@@ -155,7 +155,7 @@ func scopeProblem(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) str
 	return ""
 }
 
-// scopesConflict: no pod is in both.
+// scopesConflict reports whether two of the scopes exclude each other.
 func scopesConflict(scopes []corev1.ResourceQuotaScope) bool {
 	both := func(a, b corev1.ResourceQuotaScope) bool {
 		return slices.Contains(scopes, a) && slices.Contains(scopes, b)

@@ -1,5 +1,5 @@
-// Package review holds the kinds that are questions: who somebody is and what
-// they may do. Nothing of them is stored; the server answers.
+// Package review contains the kinds that ask who a user is and what a user may do.
+// The server answers them and stores nothing.
 package review
 
 import (

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// defaultName is that of the class a new cluster has.
+	// defaultName is the name of the default class of a new cluster.
 	defaultName = "standard"
-	// offered marks the namespace kube-system of a cluster that has been given it.
+	// offered is the annotation of kube-system that records that Bootstrap has run.
 	offered = "monopod.io/default-storage-class"
 )
 
-// Bootstrap gives a cluster its default class, once in its life: what becomes of it
-// afterwards is the user's, also that it is deleted. Where there is another default
-// by then, none is made. The namespaces must be there.
+// Bootstrap creates the default StorageClass once in the life of a cluster, so that
+// users can change or delete it. It creates none if the cluster already has a default
+// class. The namespace kube-system must exist.
 func Bootstrap(ctx context.Context, c client.Client) error {
 	system, err := client.Get[*corev1.Namespace](ctx, c, "", metav1.NamespaceSystem)
 	if err != nil || system.Annotations[offered] != "" {
@@ -43,7 +43,8 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 	return err
 }
 
-// defaultClass is of folders on the node, made when a pod needs them.
+// defaultClass returns a class whose volumes are folders on the node, which are
+// created when a pod needs them.
 func defaultClass() *storagev1.StorageClass {
 	return &storagev1.StorageClass{
 		TypeMeta:             metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},

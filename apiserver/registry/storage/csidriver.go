@@ -14,8 +14,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// minUpdatePeriod is the least time, in seconds, between two reports of how many
-// volumes a node can hold.
+// minUpdatePeriod is the minimum of nodeAllocatableUpdatePeriodSeconds.
 const minUpdatePeriod = 10
 
 func csiDriverResource() kind.Resource {
@@ -78,7 +77,7 @@ func csiDriverDefault(obj kind.Object) {
 	}
 }
 
-// csiDriverPrepare moves the generation with what may change.
+// csiDriverPrepare increments the generation when the spec changes.
 func csiDriverPrepare(next, cur kind.Object, subresource string) {
 	if cur == nil || subresource == "delete" {
 		return
@@ -118,7 +117,8 @@ func csiDriverSpec(spec *storagev1.CSIDriverSpec, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// tokenRequests: one token for an audience, that lives ten minutes to 2^32 s.
+// tokenRequests allows one token for each audience, valid for 10 minutes to 2^32
+// seconds.
 func tokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}

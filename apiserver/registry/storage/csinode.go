@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// maxNodeID is the longest name, in bytes, a driver may have for a node (the CSI
+// maxNodeID is the maximum length of a driver's ID for a node, in bytes (CSI
 // specification since 1.4).
 const maxNodeID = 256
 
@@ -66,7 +66,8 @@ func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// topologyKeys are qualified names, each once; mistakes are the driver's.
+// topologyKeys checks that the keys are unique qualified names. Errors have the
+// path of the driver.
 func topologyKeys(keys []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {
@@ -79,7 +80,8 @@ func topologyKeys(keys []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// csiNodeUpdate lets drivers come and go, and only their count change.
+// csiNodeUpdate allows new and removed drivers. Of an existing driver only
+// allocatable can change.
 func csiNodeUpdate(node, old *storagev1.CSINode) field.ErrorList {
 	was := make(map[string]storagev1.CSINodeDriver, len(old.Spec.Drivers))
 	for _, d := range old.Spec.Drivers {

@@ -91,7 +91,8 @@ func volumePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// volumeTransition notes when the phase moved, unless the writer did.
+// volumeTransition sets lastPhaseTransitionTime when the phase changes, unless the
+// client set it.
 func volumeTransition(next, old *corev1.PersistentVolumeStatus) {
 	switch {
 	case next.Phase == old.Phase:
@@ -136,7 +137,7 @@ func volumeModes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorL
 	return accessModes(spec.AccessModes, at)
 }
 
-// volumeCapacity is of storage and of nothing else.
+// volumeCapacity requires an amount of storage and no other resource.
 func volumeCapacity(capacity corev1.ResourceList, at *field.Path) field.ErrorList {
 	if len(capacity) == 0 {
 		return field.ErrorList{field.Required(at, "")}
@@ -151,7 +152,7 @@ func volumeCapacity(capacity corev1.ResourceList, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// volumeAffinity must say where a local volume is.
+// volumeAffinity checks the node affinity, which a local volume must have.
 func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	switch a := spec.NodeAffinity; {
 	case a == nil && spec.Local != nil:
@@ -164,7 +165,7 @@ func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.Err
 	return podspec.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
 }
 
-// volumeRecycle saves a node's whole filesystem from being emptied.
+// volumeRecycle rejects a policy that would empty the node's root filesystem.
 func volumeRecycle(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	h := spec.HostPath
 	if h != nil && path.Clean(h.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
@@ -189,7 +190,8 @@ func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.E
 	return errs
 }
 
-// volumeUpdate: what a volume is, and where, is for ever.
+// volumeUpdate returns errors for changes of immutable fields: the source, the
+// volume mode and the node affinity.
 func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	var errs field.ErrorList
 	source, was := spec.PersistentVolumeSource, settableSecret(spec, old)
@@ -208,8 +210,8 @@ func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	return errs
 }
 
-// settableSecret is old's source with the secret for expansion that spec adds: it
-// may be set once.
+// settableSecret returns old's source, with spec's secret for expansion if old has
+// none: it can be set once.
 func settableSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
 	source := old.PersistentVolumeSource
 	if source.CSI == nil || spec.CSI == nil {

@@ -65,7 +65,7 @@ func claimColumns() []table.Column {
 	}
 }
 
-// DefaultClaim fills in a claim's spec, also that of a template.
+// DefaultClaim sets the defaults of the spec of a claim or of a claim template.
 func DefaultClaim(spec *corev1.PersistentVolumeClaimSpec) {
 	kind.SetIfNil(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 }
@@ -89,8 +89,8 @@ func claimPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// claimSources keeps the two ways to name a source alike: dataSource knows
-// claims and snapshots of the own namespace only.
+// claimSources sets dataSource and dataSourceRef from each other. dataSource
+// supports only claims and snapshots of the claim's namespace.
 func claimSources(spec *corev1.PersistentVolumeClaimSpec) {
 	if s := spec.DataSource; s != nil && !oldSource(s.Kind, s.APIGroup) {
 		spec.DataSource = nil
@@ -104,8 +104,8 @@ func claimSources(spec *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// oldSource is true for the kinds dataSource knows; an empty one is left for
-// validation to name.
+// oldSource reports whether dataSource supports the kind. It returns true for an
+// empty kind, which Validate rejects.
 func oldSource(kind string, group *string) bool {
 	switch kind {
 	case "":
@@ -130,7 +130,7 @@ func claimValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	return append(errs, claimUpdate(claim, cur.(*corev1.PersistentVolumeClaim))...)
 }
 
-// ValidateClaim checks a claim's spec, also that of a template.
+// ValidateClaim checks the spec of a claim or of a claim template.
 func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.AccessModes) == 0 {
@@ -149,7 +149,7 @@ func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field
 	)
 }
 
-// className may be left out, or empty for none.
+// className checks the name of a class, which may be nil or empty.
 func className(name *string, at *field.Path) field.ErrorList {
 	if name == nil {
 		return nil
@@ -199,9 +199,9 @@ func dataSource(kind, name string, group *string, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// claimUpdate: a claim is what it was made for. Its volume and a missing class
-// may be set once; a bound one may grow and change its attributes' class, and a
-// growth that failed may be taken back down to what the volume has.
+// claimUpdate rejects changes of the spec except those that claimWas allows. After
+// a failed expansion the requested size may decrease, but must stay above
+// status.capacity.
 func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	if was := claimWas(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
@@ -216,7 +216,8 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	return append(errs, claimAttributes(claim, old)...)
 }
 
-// claimAttributes lets a class go that was never applied.
+// claimAttributes rejects the removal of an attributes class, unless it was never
+// applied.
 func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	at, name := field.NewPath("spec", "volumeAttributesClassName"), claim.Spec.VolumeAttributesClassName
 	switch {
@@ -230,7 +231,9 @@ func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	return nil
 }
 
-// claimWas is old's spec with everything in it that claim may change.
+// claimWas returns old's spec with the changes of claim that are allowed: the volume
+// and a missing class can be set once; a bound claim can change its attributes class
+// and its requested size.
 func claimWas(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
 	was := *old.Spec.DeepCopy()
 	kind.SetIfZero(&was.VolumeName, claim.Spec.VolumeName)

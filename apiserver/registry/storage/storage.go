@@ -1,6 +1,6 @@
-// Package storage holds the kinds by which storage is offered, asked for and
-// attached. Volumes and claims are made with the finalizers that protect them
-// while they are in use; controllers take them away.
+// Package storage contains the kinds for volumes, claims, classes and CSI drivers.
+// New volumes and claims get the finalizers that protect them while they are in use;
+// controllers remove the finalizers.
 package storage
 
 import (
@@ -32,7 +32,7 @@ func Resources() []kind.Resource {
 	}
 }
 
-// positive wants more than nothing.
+// positive returns an error unless the amount is greater than zero.
 func positive(amount resource.Quantity, path *field.Path) field.ErrorList {
 	if amount.Sign() <= 0 {
 		return field.ErrorList{field.Invalid(path, amount.String(), "must be greater than zero")}
@@ -40,7 +40,7 @@ func positive(amount resource.Quantity, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// notNegative lets an amount be missing or nothing.
+// notNegative returns an error if the amount is negative; nil is valid.
 func notNegative(amount *resource.Quantity, path *field.Path) field.ErrorList {
 	if amount != nil && amount.Sign() < 0 {
 		return field.ErrorList{field.Invalid(path, amount.String(), "must be greater than or equal to 0")}
@@ -48,7 +48,8 @@ func notNegative(amount *resource.Quantity, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// accessModes are those upstream knows; one pod alone excludes everything else.
+// accessModes checks that the modes are known, and that ReadWriteOncePod is not
+// combined with others.
 func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	alone, shared := false, false
@@ -63,7 +64,7 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) fi
 	return errs
 }
 
-// modesText is how kubectl shows access modes.
+// modesText returns access modes as kubectl shows them.
 func modesText(modes []corev1.PersistentVolumeAccessMode) string {
 	has := map[corev1.PersistentVolumeAccessMode]bool{}
 	for _, mode := range modes {
@@ -81,17 +82,17 @@ func modesText(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(short, ",")
 }
 
-// protect adds a finalizer to a new object.
+// protect adds the finalizer, unless the object has it.
 func protect(obj kind.Object, finalizer string) {
 	if had := obj.GetFinalizers(); !slices.Contains(had, finalizer) {
 		obj.SetFinalizers(append(had, finalizer))
 	}
 }
 
-// unset is what kubectl shows for an optional field that is left out.
+// unset is what kubectl shows for an optional field without a value.
 const unset = "<unset>"
 
-// orUnset is what a pointer points to, or "<unset>".
+// orUnset returns the value, or "<unset>" for nil.
 func orUnset[S ~string](value *S) string {
 	if value == nil {
 		return unset
@@ -99,7 +100,7 @@ func orUnset[S ~string](value *S) string {
 	return string(*value)
 }
 
-// classWarning tells of the annotation that the field has replaced.
+// classWarning warns of the annotation that storageClassName has replaced.
 func classWarning(obj kind.Object) []string {
 	if _, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; !ok {
 		return nil
@@ -108,7 +109,7 @@ func classWarning(obj kind.Object) []string {
 	return []string{path.String() + `: deprecated since v1.8; use "storageClassName" attribute instead`}
 }
 
-// phaseText is the phase, or Terminating for what is being deleted.
+// phaseText returns the phase, or Terminating if the object is being deleted.
 func phaseText[S ~string](obj kind.Object, phase S) string {
 	if obj.GetDeletionTimestamp() != nil {
 		return "Terminating"
@@ -116,7 +117,7 @@ func phaseText[S ~string](obj kind.Object, phase S) string {
 	return string(phase)
 }
 
-// flag is a column of an optional boolean, with what a missing one counts as.
+// flag returns a column for an optional boolean; missing is the value for nil.
 func flag[T kind.Object](name, description string, get func(T) *bool, missing bool) table.Column {
 	c := table.Name()
 	c.Name, c.Type, c.Format, c.Description = name, "boolean", "", description

@@ -18,7 +18,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Parameters of a class are bounded as upstream.
+// Upstream's limits for the parameters of a class.
 const (
 	maxParameters     = 512
 	maxParameterBytes = 256 << 10
@@ -90,7 +90,7 @@ func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	)
 }
 
-// frozen forbids a change, as upstream words it for classes.
+// frozen returns upstream's error for a changed field of a class.
 func frozen(name string, next, old any) field.ErrorList {
 	if equality.Semantic.DeepEqual(next, old) {
 		return nil
@@ -98,7 +98,7 @@ func frozen(name string, next, old any) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath(name), "updates to "+name+" are forbidden.")}
 }
 
-// provisioner is a qualified name in any case.
+// provisioner checks a qualified name, which may have upper-case letters.
 func provisioner(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, name)}

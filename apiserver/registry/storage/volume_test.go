@@ -23,7 +23,7 @@ func of(t *testing.T, name string) kind.Resource {
 	return kind.Resource{}
 }
 
-// base is what a good volume has beside its source.
+// base is the spec of a valid volume without its source.
 const base = `capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce]`
 
 func TestVolumeCreation(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// What a driver may write into an attachment's status is bounded as upstream.
+// Upstream's limits for the status of an attachment.
 const (
 	maxErrorMessage  = 1024
 	maxMetadataBytes = 256 << 10
@@ -79,7 +79,7 @@ func attachmentValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return append(errs, check.Immutable(at, a.Spec, cur.(*storagev1.VolumeAttachment).Spec)...)
 }
 
-// attachmentSource is a volume by name or one written out, never both.
+// attachmentSource requires either the name of a volume or an inline volume.
 func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field.ErrorList {
 	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	switch name := s.PersistentVolumeName; {
@@ -95,7 +95,8 @@ func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field
 	return inlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
 }
 
-// inlineVolume has only what a driver must know to mount it.
+// inlineVolume checks an inline volume: it must be a CSI volume without the fields
+// that claims use.
 func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const notHere = "may not be specified in the context of inline volumes"
 	errs := volumeModes(spec, at)

@@ -8,13 +8,13 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// replicas are how many pods are wanted (nil: one), there and ready.
+// replicas are the numbers of wanted (nil: one), existing and ready pods.
 type replicas struct {
 	wanted       *int32
 	there, ready int32
 }
 
-// replicaColumns are those of what does nothing but keep a number of pods.
+// replicaColumns returns the columns of ReplicaSets and ReplicationControllers.
 func replicaColumns[T kind.Object](count func(T) replicas, template func(T) *corev1.PodTemplateSpec, selector func(T) string) []table.Column {
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),

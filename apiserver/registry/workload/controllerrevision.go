@@ -32,7 +32,7 @@ func controllerRevisionResource() kind.Resource {
 	}
 }
 
-// controllerRevisionOwner is the controller as "kind.group/name".
+// controllerRevisionOwner returns the controller as "kind.group/name".
 func controllerRevisionOwner(r *appsv1.ControllerRevision) string {
 	owner := metav1.GetControllerOf(r)
 	if owner == nil {
@@ -61,7 +61,7 @@ func controllerRevisionValidate(next, cur kind.Object, _ string) field.ErrorList
 	return errs
 }
 
-// sameJSON looks past spaces, which clients may put elsewhere.
+// sameJSON reports whether two JSON texts are equal except for white space.
 func sameJSON(a, b []byte) bool {
 	var left, right bytes.Buffer
 	if json.Compact(&left, a) != nil || json.Compact(&right, b) != nil {

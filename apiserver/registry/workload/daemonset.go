@@ -62,7 +62,7 @@ func daemonSetColumns() []table.Column {
 	}, func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) })
 }
 
-// daemonSetDefault: upstream's SetDefaults_DaemonSet of apps/v1.
+// daemonSetDefault is upstream's SetDefaults_DaemonSet of apps/v1.
 func daemonSetDefault(obj kind.Object) {
 	ds := obj.(*appsv1.DaemonSet)
 	strategy := &ds.Spec.UpdateStrategy
@@ -76,8 +76,8 @@ func daemonSetDefault(obj kind.Object) {
 	pod.DefaultTemplate(&ds.Spec.Template)
 }
 
-// daemonSetPrepare also counts the templates, in the annotation that apps/v1
-// shows upstream's old spec.templateGeneration by; clients can not change it.
+// daemonSetPrepare also counts the changes of the template in the annotation that
+// has replaced spec.templateGeneration. Clients cannot change it.
 func daemonSetPrepare(next, cur kind.Object, subresource string) {
 	kind.SpecAndStatus(daemonSetHalves, daemonSetDefault)(next, cur, subresource)
 	ds, count := next.(*appsv1.DaemonSet), int64(1)
@@ -112,8 +112,8 @@ func daemonSetValidate(next, cur kind.Object, subresource string) field.ErrorLis
 	return append(daemonSetSpec(&ds.Spec, path), check.Immutable(path.Child("selector"), ds.Spec.Selector, old.Spec.Selector)...)
 }
 
-// daemonSetSpec says of a missing selector only that it matches no pod, as
-// upstream does.
+// daemonSetSpec reports a missing selector only as one that does not match the
+// template, as upstream does.
 func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
 	errs := metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at)
@@ -137,7 +137,8 @@ func daemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) fiel
 	return check.UnsetOr(path, s.Type, appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)
 }
 
-// daemonSetRolling: a node either loses its pod first or gets the new one first.
+// daemonSetRolling requires exactly one of maxUnavailable and maxSurge: a node
+// either loses its old pod first or gets the new one first.
 func daemonSetRolling(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
 	unavailable, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
 	errs := check.IntOrPercent(unavailable, r.MaxUnavailable)

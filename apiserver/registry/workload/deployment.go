@@ -51,7 +51,7 @@ func deploymentColumns() []table.Column {
 	}, func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) })
 }
 
-// deploymentDefault: upstream's SetDefaults_Deployment of apps/v1.
+// deploymentDefault is upstream's SetDefaults_Deployment of apps/v1.
 func deploymentDefault(obj kind.Object) {
 	d := obj.(*appsv1.Deployment)
 	kind.SetIfNil(&d.Spec.Replicas, 1)
@@ -67,8 +67,8 @@ func deploymentDefault(obj kind.Object) {
 	pod.DefaultTemplate(&d.Spec.Template)
 }
 
-// deploymentPrepare counts a change of annotations as one of the spec, because
-// they are copied to the replica sets; the status leaves labels alone.
+// deploymentPrepare also increments the generation when annotations change, because
+// they are copied to the ReplicaSets. A write of the status does not change labels.
 func deploymentPrepare(next, cur kind.Object, subresource string) {
 	kind.SpecAndStatus(deploymentHalves, deploymentDefault)(next, cur, subresource)
 	switch {
@@ -134,7 +134,8 @@ func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Er
 	return check.UnsetOr(path, s.Type, appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
 }
 
-// deploymentRolling: one of the two must give way for a rollout to move.
+// deploymentRolling requires maxUnavailable or maxSurge: with neither, a rollout
+// cannot progress.
 func deploymentRolling(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
 	unavailable, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
 	errs := check.IntOrPercent(unavailable, r.MaxUnavailable)

@@ -55,8 +55,8 @@ func replicationControllerColumns() []table.Column {
 		func(r *corev1.ReplicationController) string { return labels.FormatLabels(r.Spec.Selector) })
 }
 
-// replicationControllerDefault: upstream's SetDefaults_ReplicationController; the
-// template's labels stand for those that were left out.
+// replicationControllerDefault is upstream's SetDefaults_ReplicationController: the
+// template's labels are the default of the selector and of the labels.
 func replicationControllerDefault(obj kind.Object) {
 	rc := obj.(*corev1.ReplicationController)
 	kind.SetIfNil(&rc.Spec.Replicas, 1)
@@ -98,8 +98,7 @@ func replicationControllerValidate(next, _ kind.Object, subresource string) fiel
 	return append(errs, foreverErrors(spec.Template, at, "ReplicationController")...)
 }
 
-// replicationControllerStatus follows the rules of replica sets, which took over
-// from it.
+// replicationControllerStatus checks a status by the rules for ReplicaSets.
 func replicationControllerStatus(status *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
 	return replicaSetStatus(&appsv1.ReplicaSetStatus{
 		Replicas:             status.Replicas,

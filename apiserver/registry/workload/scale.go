@@ -7,8 +7,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// scales makes the subresource scale out of where an object keeps how many pods
-// are wanted (nil: one), how many there are, and which they are.
+// scales returns the subresource scale. of returns an object's wanted replicas
+// (nil: one), its existing replicas and its selector.
 func scales(of func(obj kind.Object) (wanted **int32, there int32, selector string)) *kind.Scale {
 	return &kind.Scale{
 		Of: func(obj kind.Object) *autoscalingv1.Scale {
@@ -30,8 +30,8 @@ func scales(of func(obj kind.Object) (wanted **int32, there int32, selector stri
 	}
 }
 
-// selectorText is the selector as scale tells it; Validate lets none in that
-// can not be told.
+// selectorText returns the selector as Scale shows it; empty for an invalid one,
+// which Validate rejects.
 func selectorText(selector *metav1.LabelSelector) string {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -40,7 +40,7 @@ func selectorText(selector *metav1.LabelSelector) string {
 	return s.String()
 }
 
-// orOne is the number of pods wanted, one if nobody said.
+// orOne returns the number of wanted pods, whose default is one.
 func orOne(replicas *int32) int32 {
 	if replicas == nil {
 		return 1

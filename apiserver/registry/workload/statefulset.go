@@ -18,7 +18,7 @@ import (
 	"monopod/apiserver/registry/volume"
 )
 
-// statefulSetMayChange is what an update may change, as upstream says it.
+// statefulSetMayChange is upstream's error for a change of an immutable field.
 const statefulSetMayChange = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', " +
 	"'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 
@@ -52,8 +52,8 @@ func statefulSetHalves(obj kind.Object) (*appsv1.StatefulSetSpec, *appsv1.Statef
 	return &s.Spec, &s.Status
 }
 
-// statefulSetDefault: upstream's SetDefaults_StatefulSet of apps/v1, and what its
-// conversion says of the claims' templates.
+// statefulSetDefault is upstream's SetDefaults_StatefulSet of apps/v1. It also sets
+// the claim templates' kind, as upstream's conversion does.
 func statefulSetDefault(obj kind.Object) {
 	spec := &obj.(*appsv1.StatefulSet).Spec
 	kind.SetIfZero(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
@@ -72,8 +72,8 @@ func statefulSetDefault(obj kind.Object) {
 	}
 }
 
-// statefulSetStrategyDefault: parameters are filled in where the strategy was
-// left out, or they were begun.
+// statefulSetStrategyDefault sets the default strategy and its parameters. A strategy
+// with an explicit type and no parameters gets none.
 func statefulSetStrategyDefault(s *appsv1.StatefulSetUpdateStrategy) {
 	if s.Type == "" {
 		s.Type = appsv1.RollingUpdateStatefulSetStrategyType
@@ -123,7 +123,7 @@ func statefulSetValidate(next, cur kind.Object, subresource string) field.ErrorL
 	return errs
 }
 
-// statefulSetFixed is the part of a spec that stays.
+// statefulSetFixed returns the immutable part of a spec.
 func statefulSetFixed(spec *appsv1.StatefulSetSpec) *appsv1.StatefulSetSpec {
 	return &appsv1.StatefulSetSpec{
 		Selector:             spec.Selector,

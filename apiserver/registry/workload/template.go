@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// selectorErrors wants a selector that does not pick every pod there is.
+// selectorErrors requires a selector. An empty one is an error, because it matches
+// all pods.
 func selectorErrors(selector *metav1.LabelSelector, path *field.Path, kind string) field.ErrorList {
 	if selector == nil {
 		return field.ErrorList{field.Required(path, "")}
@@ -20,8 +21,8 @@ func selectorErrors(selector *metav1.LabelSelector, path *field.Path, kind strin
 	return errs
 }
 
-// matchErrors wants the selector to pick the template's pods. A selector that
-// can not be read is a mistake of its own; none picks nothing.
+// matchErrors returns an error if the selector is invalid or does not match the
+// template's labels. A nil selector matches nothing.
 func matchErrors(selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -37,8 +38,8 @@ func labelErrors(selector labels.Selector, template *corev1.PodTemplateSpec, pat
 	return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`")}
 }
 
-// foreverErrors: pods of controllers that keep a number of them run until they
-// are deleted. kind is how upstream calls the controller here.
+// foreverErrors requires a template whose pods run until they are deleted. kind is
+// upstream's name of the controller in the error.
 func foreverErrors(template *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
 	var errs field.ErrorList
 	spec := path.Child("spec")

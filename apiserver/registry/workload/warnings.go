@@ -9,8 +9,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// podsWarnings are those of a controller that names its pods after itself: of
-// its name when it is new, of its template whenever its spec is.
+// podsWarnings returns the warnings for the name of a new controller, which is part
+// of its pods' names, and those of templateWarnings.
 func podsWarnings(next, cur kind.Object, template *corev1.PodTemplateSpec) []string {
 	warnings := templateWarnings(next, cur, template)
 	if cur == nil {
@@ -19,7 +19,8 @@ func podsWarnings(next, cur kind.Object, template *corev1.PodTemplateSpec) []str
 	return warnings
 }
 
-// templateWarnings are those of the template, unless the spec stayed as it was.
+// templateWarnings returns the warnings for the template of a new object or a changed
+// spec.
 func templateWarnings(next, cur kind.Object, template *corev1.PodTemplateSpec) []string {
 	if cur != nil && next.GetGeneration() == cur.GetGeneration() {
 		return nil

@@ -1,5 +1,5 @@
-// Package workload holds the kinds that keep a number of pods running: from
-// replication controllers to stateful sets, and the revisions of their templates.
+// Package workload contains the kinds that keep a number of pods running, such as
+// Deployment and StatefulSet, and ControllerRevision.
 package workload
 
 import "monopod/apiserver/registry/kind"

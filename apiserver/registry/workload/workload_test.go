@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/workload"
 )
 
-// web is what every kind that has a selector and a template can be made of.
+// Valid objects; web is valid for each kind with a selector and a template.
 const (
 	web      = `{metadata: {name: x, labels: {own: label}}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
 	daemon   = `{metadata: {name: x}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {nodeSelector: {k: v}, containers: [{name: c, image: d}]}}}}`
@@ -183,7 +183,7 @@ func TestBadStatuses(t *testing.T) {
 	}
 }
 
-// collided: names of revisions have been taken twice.
+// collided sets the stored collisionCount to 2.
 func collided(obj kind.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -281,7 +281,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A client can not count templates itself, and each new one counts.
+// Each change of the template is counted, and clients cannot change the count.
 func TestTemplatesOfDaemonSetsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, workload.Resources(), "DaemonSet")
