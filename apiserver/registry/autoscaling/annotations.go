@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The annotations that carry what autoscaling/v1 has no fields for (upstream:
+// Annotations for the fields of v2 that autoscaling/v1 does not have (upstream:
 // pkg/apis/autoscaling).
 const (
 	metricsAnnotation    = "autoscaling.alpha.kubernetes.io/metrics"
@@ -18,7 +18,7 @@ const (
 	behaviorAnnotation   = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-// annotate says in out's annotations what its fields do not say of a.
+// annotate stores the fields of a that v1 does not have in out's annotations.
 func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.HorizontalPodAutoscaler) {
 	forget(out)
 	var others []autoscalingv1.MetricSpec
@@ -62,14 +62,14 @@ func put(obj metav1.Object, key string, value any, some bool) {
 	obj.SetAnnotations(annotations)
 }
 
-// readAnnotations makes fields of out's annotations and removes them. What can
-// not be read says nothing, as upstream has it.
+// readAnnotations sets fields from out's annotations and removes these. Invalid
+// annotations are ignored, as upstream does.
 func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
 	for _, m := range read[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
 		out.Spec.Metrics = append(out.Spec.Metrics, keepMetric(&m))
 	}
 	if current := read[[]autoscalingv1.MetricStatus](out, currentAnnotation); len(current) > 0 {
-		out.Status.CurrentMetrics = nil // the annotation says more than the field
+		out.Status.CurrentMetrics = nil // the annotation is more complete than the field
 		for i := range current {
 			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, keepStatus(&current[i]))
 		}
@@ -86,7 +86,7 @@ func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
 	forget(out)
 }
 
-// read is what the annotation says, or nothing.
+// read decodes the annotation; it returns the zero value if that fails.
 func read[T any](obj metav1.Object, key string) T {
 	var value, nothing T
 	if json.Unmarshal([]byte(obj.GetAnnotations()[key]), &value) != nil {
@@ -105,8 +105,8 @@ func forget(obj metav1.Object) {
 	}
 }
 
-// behavior is how the annotation spells it: upstream writes its internal type,
-// whose fields have no names for JSON.
+// behavior is the format of the annotation: upstream encodes its internal type,
+// which has no JSON tags.
 type behavior struct{ ScaleUp, ScaleDown *rules }
 
 type rules struct {

@@ -11,9 +11,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// defaultUtilization is the share of the requested CPU, in percent, that pods
-// are kept at when nobody says by what to scale (upstream:
-// autoscaling.DefaultCPUUtilization).
+// defaultUtilization is the target CPU utilization, in percent of the requests, of
+// an autoscaler without metrics (upstream: autoscaling.DefaultCPUUtilization).
 const defaultUtilization = 80
 
 func autoscalerResource() kind.Resource {
@@ -59,7 +58,7 @@ func autoscalerHalves(obj kind.Object) (*autoscalingv2.HorizontalPodAutoscalerSp
 	return &a.Spec, &a.Status
 }
 
-// autoscalerDefault: upstream's SetDefaults_HorizontalPodAutoscaler of v2.
+// autoscalerDefault implements upstream's SetDefaults_HorizontalPodAutoscaler of v2.
 func autoscalerDefault(obj kind.Object) {
 	spec := &obj.(*autoscalingv2.HorizontalPodAutoscaler).Spec
 	kind.SetIfNil(&spec.MinReplicas, 1)
@@ -75,7 +74,7 @@ func autoscalerDefault(obj kind.Object) {
 	}
 }
 
-// utilization is the metric that v1 knows: a share of the requested CPU.
+// utilization returns the only metric that v1 has a field for: CPU utilization.
 func utilization(percent int32) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{
 		Type: autoscalingv2.ResourceMetricSourceType,
@@ -86,8 +85,8 @@ func utilization(percent int32) autoscalingv2.MetricSpec {
 	}
 }
 
-// rulesDefault fills in how fast to scale. An empty list of policies is one, and
-// a mistake; only none at all gets the default.
+// rulesDefault sets the default scaling rules. Only nil policies get the default:
+// validation rejects an empty list.
 func rulesDefault(at **autoscalingv2.HPAScalingRules, window *int32, policies ...autoscalingv2.HPAScalingPolicy) {
 	kind.SetIfNil(at, autoscalingv2.HPAScalingRules{})
 	rules := *at

@@ -1,5 +1,5 @@
-// Package autoscaling holds HorizontalPodAutoscaler, in the two versions that it
-// is shown in: stored is autoscaling/v2, of which autoscaling/v1 is a view.
+// Package autoscaling defines HorizontalPodAutoscaler: autoscaling/v2 is stored,
+// autoscaling/v1 is a view of it.
 package autoscaling
 
 import "monopod/apiserver/registry/kind"

@@ -17,7 +17,7 @@ import (
 
 const web = `{metadata: {name: x}, spec: {maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`
 
-// versions are the stored kind and its view.
+// versions returns the stored kind and its view.
 func versions() (v2, v1 kind.Resource) {
 	all := autoscaling.Resources()
 	return all[0], all[1]
@@ -95,7 +95,7 @@ func TestBadAutoscalers(t *testing.T) {
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	r, _ := versions()
-	old := strings.Replace(web, "apiVersion: apps/v1, ", "", 1) // from before it was checked
+	old := strings.Replace(web, "apiVersion: apps/v1, ", "", 1) // stored before apiVersion was validated
 	cur := kindtest.Create(t, r, old)
 	kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Update(t, r, cur, strings.Replace(old, "5", "6", 1), ""), cur, ""))
 	bad := kindtest.Update(t, r, cur, strings.TrimSuffix(web, "}")+", status: {currentReplicas: -1, desiredReplicas: -1}}", "status")
@@ -132,7 +132,7 @@ const everything = `{metadata: {name: x, annotations: {own: one}}, spec: {minRep
   {type: External, external: {metric: {name: m}, current: {averageValue: 5}}},
   {type: Resource, resource: {name: cpu, current: {averageUtilization: 40, averageValue: 1}}}]}}`
 
-// What a client of v1 reads and writes back loses nothing.
+// An object that a v1 client reads and writes back loses no fields.
 func TestViewKeepsEverything(t *testing.T) {
 	t.Parallel()
 	_, v1 := versions()
@@ -175,7 +175,7 @@ func TestViewInFields(t *testing.T) {
 	}
 }
 
-// A client of v1 says what its version can say, and damaged annotations nothing.
+// The fields of v1 are stored as metrics, and invalid annotations are ignored.
 func TestViewStores(t *testing.T) {
 	t.Parallel()
 	_, v1 := versions()

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// showMetric is a metric in the words of v1.
+// showMetric converts a metric to v1.
 func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
@@ -33,8 +33,8 @@ func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	return out
 }
 
-// keepMetric is showMetric backwards; the kind of the target follows from what
-// is set of it.
+// keepMetric is the inverse of showMetric; the fields that are set determine the
+// type of the target.
 func keepMetric(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
@@ -82,7 +82,7 @@ func shareTarget(share *int32, average *resource.Quantity) autoscalingv2.MetricT
 	return autoscalingv2.MetricTarget{Type: kind, AverageUtilization: share, AverageValue: average}
 }
 
-// showStatus is what was measured in the words of v1.
+// showStatus converts the current value of a metric to v1.
 func showStatus(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
@@ -109,7 +109,7 @@ func showStatus(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
-// keepStatus is showStatus backwards.
+// keepStatus is the inverse of showStatus.
 func keepStatus(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
@@ -149,7 +149,7 @@ func orZero(q *resource.Quantity) resource.Quantity {
 	return *q
 }
 
-// notZero is nil for what v1 has no other way to leave out.
+// notZero returns nil for zero, because v1 cannot distinguish zero from unset.
 func notZero(q resource.Quantity) *resource.Quantity {
 	if q.IsZero() {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// metrics: down to zero pods only what is measured elsewhere can tell when to
-// come back.
+// metrics requires an Object or External metric if minReplicas is 0: without pods,
+// the other metrics have no values.
 func metrics(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	outside := false
@@ -29,7 +29,7 @@ func metrics(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) fi
 	return errs
 }
 
-// metricTypes are the sources of metrics, in the order of their names.
+// metricTypes returns the metric types in alphabetical order.
 func metricTypes() []autoscalingv2.MetricSourceType {
 	return []autoscalingv2.MetricSourceType{
 		autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
@@ -37,7 +37,7 @@ func metricTypes() []autoscalingv2.MetricSourceType {
 	}
 }
 
-// metric wants the source that its type names, and no other.
+// metric requires the source that matches the type, and no other.
 func metric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	if m.Type == "" {
 		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric source type")}
@@ -58,7 +58,7 @@ func metric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// memberOf is the type's field: "Pods" has "pods".
+// memberOf returns the field of a type: "pods" for "Pods".
 func memberOf(kind autoscalingv2.MetricSourceType) string {
 	return strings.ToLower(string(kind[:1])) + string(kind[1:])
 }
@@ -137,7 +137,7 @@ func metricName(id *autoscalingv2.MetricIdentifier, at *field.Path) field.ErrorL
 	return check.Invalid(at.Child("name"), id.Name, content.IsPathSegmentName(id.Name))
 }
 
-// utilizationTarget wants a share of the requests or an amount.
+// utilizationTarget requires either averageUtilization or averageValue.
 func utilizationTarget(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
 	errs := targetErrors(t, at)
 	switch share, average := t.AverageUtilization != nil, t.AverageValue != nil; {

@@ -10,10 +10,10 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// shownTargets is how many metrics kubectl get shows.
+// shownTargets is the number of metrics that a cell shows.
 const shownTargets = 2
 
-// autoscalerTargets is every metric as "current/target".
+// autoscalerTargets returns the first metrics as "current/target".
 func autoscalerTargets(a *autoscalingv2.HorizontalPodAutoscaler) string {
 	if len(a.Spec.Metrics) == 0 {
 		return table.None
@@ -51,7 +51,8 @@ func target(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) 
 	return amount(have, false) + "/" + text(want.Value)
 }
 
-// wanted is the metric's target, and the resource's name if it is one.
+// wanted returns the metric's target, and the name of the resource for a resource
+// metric; ok is false for an unknown type.
 func wanted(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget, name string, ok bool) {
 	switch {
 	case spec.Type == autoscalingv2.ExternalMetricSourceType && spec.External != nil:
@@ -68,7 +69,7 @@ func wanted(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget, n
 	return nil, "", false
 }
 
-// current is what was measured for a metric of that type; nil: nothing yet.
+// current returns the current value of a metric of the type; nil: none yet.
 func current(kind autoscalingv2.MetricSourceType, status *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
 	switch {
 	case kind == autoscalingv2.ExternalMetricSourceType && status.External != nil:
@@ -102,7 +103,7 @@ func percent(have *autoscalingv2.MetricValueStatus, unset string) string {
 	return fmt.Sprintf("%d%%", *have.AverageUtilization)
 }
 
-// text prints a quantity that may be missing, as upstream prints none.
+// text formats a quantity, and nil as upstream does.
 func text(q *resource.Quantity) string {
 	if q == nil {
 		return "<nil>"

@@ -53,8 +53,8 @@ func specErrors(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.
 	return errs
 }
 
-// scaleTarget: of the core group only ReplicationControllers scale. What is
-// stored already may stay.
+// scaleTarget requires an API group, except for ReplicationControllers. An update
+// may keep the stored reference.
 func scaleTarget(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
 	ref := &spec.ScaleTargetRef
 	errs := reference(ref, at)

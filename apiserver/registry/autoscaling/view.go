@@ -28,7 +28,7 @@ func oldAutoscalerResource() kind.Resource {
 	}
 }
 
-// columnsOver are the columns of what stored makes of an object.
+// columnsOver returns the columns for objects that stored converts first.
 func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) []table.Column {
 	out := make([]table.Column, len(columns))
 	for i, c := range columns {
@@ -39,8 +39,8 @@ func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) [
 	return out
 }
 
-// show is the autoscaler as v1 can say it; what it can not say is in
-// annotations, from which keep makes the same object again.
+// show converts an autoscaler to v1. Annotations contain the fields that v1 does not
+// have, so that keep restores the same object.
 func show(stored kind.Object) kind.Object {
 	a := stored.(*autoscalingv2.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv1.HorizontalPodAutoscaler{
@@ -72,8 +72,7 @@ func show(stored kind.Object) kind.Object {
 	return out
 }
 
-// cpuShare is the metric's target if it is a share of the requested CPU, as v1
-// has a field for.
+// cpuShare returns the target of a CPU utilization metric, which v1 has a field for.
 func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
 		return nil, false
@@ -81,8 +80,8 @@ func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	return m.Resource.Target.AverageUtilization, m.Resource.Target.AverageUtilization != nil
 }
 
-// keep is the autoscaler as it is stored. Without any metric it is the CPU's
-// share that counts, as ever in v1.
+// keep converts an autoscaler of v1 to the stored version. Without metrics, the
+// target is the default CPU utilization.
 func keep(shown kind.Object) kind.Object {
 	a := shown.(*autoscalingv1.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv2.HorizontalPodAutoscaler{

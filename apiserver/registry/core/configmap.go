@@ -46,8 +46,8 @@ func configMapValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return append(errs, frozenField("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
 }
 
-// configMapKeys checks names and the total size of the values, which may not
-// be more than 1 MiB.
+// configMapKeys checks the names of the keys and the total size of the values,
+// which is limited to 1 MiB.
 func configMapKeys(config *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	size := 0
@@ -75,7 +75,8 @@ func configKey(path *field.Path, key string) field.ErrorList {
 
 const frozenMessage = "field is immutable when `immutable` is set"
 
-// frozenFlag keeps the flag of an immutable ConfigMap or Secret set.
+// frozenFlag returns an error if the update of an immutable ConfigMap or Secret
+// clears the flag.
 func frozenFlag(next *bool) field.ErrorList {
 	return frozenField("immutable", next != nil && *next)
 }

@@ -1,5 +1,5 @@
-// Package core holds the kinds that everything else stands on: namespaces,
-// nodes, pods, configuration, identities, events and leases.
+// Package core defines the basic kinds: namespaces, nodes, pods, ConfigMaps,
+// Secrets, service accounts, events and leases.
 package core
 
 import (

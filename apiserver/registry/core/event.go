@@ -103,7 +103,7 @@ func eventObject(ev *corev1.Event) string {
 	return kind + "/" + ev.InvolvedObject.Name
 }
 
-// eventSource is "component, host", by the old fields or else the new ones.
+// eventSource returns "component, host" from the old fields, or else from the new ones.
 func eventSource(ev *corev1.Event) string {
 	component, host := ev.Source.Component, ev.Source.Host
 	if component == "" {
@@ -118,15 +118,15 @@ func eventSource(ev *corev1.Event) string {
 	return component + ", " + host
 }
 
-// Lengths of texts in events that carry eventTime, in bytes (upstream's
+// Maximum lengths of texts in events with eventTime, in bytes (upstream:
 // pkg/apis/core/validation/events.go).
 const (
 	maxEventText = 128
 	maxEventNote = 1024
 )
 
-// eventValidate is what upstream asks of events of both versions; reporter is how
-// the version calls the one who reports.
+// eventValidate implements upstream's rules for events of both versions; reporter
+// is the version's name of the field for the reporting controller.
 func eventValidate(ev *corev1.Event, reporter string) field.ErrorList {
 	errs := eventNamespace(ev)
 	if ev.EventTime.IsZero() {
@@ -151,9 +151,9 @@ func eventLength(name, value string, most int) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most))}
 }
 
-// eventNamespace puts an event beside what it is about; those about
-// cluster-scoped objects live in default. Newer ones, that carry eventTime, may be
-// beside something else, and about cluster-scoped objects also in kube-system.
+// eventNamespace requires an event to be in the namespace of its object, or in
+// default if the object is cluster-scoped. An event with eventTime may be in any
+// namespace, or for a cluster-scoped object also in kube-system.
 func eventNamespace(ev *corev1.Event) field.ErrorList {
 	about, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
 	ok := about == ev.Namespace || newer

@@ -17,8 +17,8 @@ import (
 	"monopod/store"
 )
 
-// newEventResource is events.k8s.io/v1: the same events as those of v1, with
-// other names for their fields and stricter rules.
+// newEventResource describes Event of events.k8s.io/v1: the same events as in v1,
+// with different field names and stricter validation.
 func newEventResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.NewEvents,
@@ -51,7 +51,7 @@ func showEvent(stored kind.Object) kind.Object {
 
 func storeEvent(shown kind.Object) kind.Object { return oldEvent(shown.(*eventsv1.Event).DeepCopy()) }
 
-// oldEvent takes over what ev points to.
+// oldEvent converts an event to v1. The result shares memory with ev.
 func oldEvent(ev *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
@@ -67,7 +67,7 @@ func oldEvent(ev *eventsv1.Event) *corev1.Event {
 	return out
 }
 
-// newEventFields are upstream's AddFieldLabelConversionsForEvent.
+// newEventFields returns the fields of upstream's AddFieldLabelConversionsForEvent.
 func newEventFields(obj kind.Object) fields.Set {
 	ev := obj.(*eventsv1.Event)
 	about := &ev.Regarding
@@ -85,7 +85,7 @@ func newEventFields(obj kind.Object) fields.Set {
 	}
 }
 
-// newEventColumns are those of the older events, over the same cells.
+// newEventColumns returns the columns of v1 events.
 func newEventColumns() []table.Column {
 	columns := eventColumns()
 	for i := range columns {
@@ -97,8 +97,8 @@ func newEventColumns() []table.Column {
 	return columns
 }
 
-// newEventValidate is upstream's for this version; its paths are those of the
-// older fields.
+// newEventValidate implements upstream's validation of this version. As in
+// upstream, most errors name the fields of v1.
 func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
 	ev := oldEvent(next.(*eventsv1.Event))
 	errs := eventValidate(ev, "reportingController")
@@ -127,7 +127,8 @@ func eventSeries(series *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// newEventCreate wants none of the fields that eventTime and series stand for.
+// newEventCreate requires eventTime and a valid type, and rejects the deprecated
+// fields that eventTime and series replace.
 func newEventCreate(ev *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if ev.EventTime.IsZero() {
@@ -152,8 +153,8 @@ func newEventCreate(ev *corev1.Event) field.ErrorList {
 	return errs
 }
 
-// newEventUpdate: only the series and the metadata change. Some clients carry
-// more than microseconds, which is no change.
+// newEventUpdate rejects changes except to the series and the metadata. It compares
+// eventTime in microseconds, because some clients send a higher precision.
 func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
 	errs := check.Immutable(field.NewPath("involvedObject"), ev.InvolvedObject, old.InvolvedObject)
 	errs = append(errs, check.Immutable(field.NewPath("reason"), ev.Reason, old.Reason)...)

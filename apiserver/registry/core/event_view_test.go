@@ -43,7 +43,7 @@ func fullEvent() *eventsv1.Event {
 	}
 }
 
-// Every field comes back from the store, and the objects share nothing.
+// All fields survive the conversion to v1 and back, and the objects share no memory.
 func TestEventsThereAndBack(t *testing.T) {
 	t.Parallel()
 	view := resourceOf(t, "Event", "events.k8s.io").View

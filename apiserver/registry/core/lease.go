@@ -51,7 +51,7 @@ func leaseValidate(spec *coordinationv1.LeaseSpec, path *field.Path) field.Error
 	return errs
 }
 
-// leaseStrategy takes OldestEmulationVersion and any name with a domain.
+// leaseStrategy accepts OldestEmulationVersion and names with a domain prefix.
 func leaseStrategy(path *field.Path, strategy string) field.ErrorList {
 	if strategy == string(coordinationv1.OldestEmulationVersion) {
 		return nil

@@ -23,7 +23,7 @@ func namespaceResource() kind.Resource {
 		Subresources: append(kind.Parts("status"), kind.Subresource{Name: "finalize", Verbs: []string{"update"}, Part: true}),
 		New:          func() kind.Object { return new(corev1.Namespace) },
 		ValidName:    apivalidation.NameIsDNSLabel,
-		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"}, // never all that is selected
+		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"}, // no deletecollection
 		Default:      namespaceDefault,
 		Prepare:      namespacePrepare,
 		Validate:     namespaceValidate,
@@ -41,7 +41,7 @@ func namespaceResource() kind.Resource {
 	}
 }
 
-// namespaceDefault labels the namespace with its name, which selectors count on.
+// namespaceDefault labels the namespace with its name, because selectors rely on it.
 func namespaceDefault(obj kind.Object) {
 	ns := obj.(*corev1.Namespace)
 	if ns.Labels[corev1.LabelMetadataName] == ns.Name || ns.Name == "" {
@@ -53,8 +53,8 @@ func namespaceDefault(obj kind.Object) {
 	ns.Labels[corev1.LabelMetadataName] = ns.Name
 }
 
-// namespacePrepare lets finalizers in the spec change by "finalize" only, and
-// calls a namespace Terminating from the first phase of its deletion on.
+// namespacePrepare allows only "finalize" to change the finalizers in the spec. It
+// sets the phase to Terminating in the first phase of the deletion.
 func namespacePrepare(next, cur kind.Object, subresource string) {
 	ns := next.(*corev1.Namespace)
 	if cur == nil {
@@ -88,8 +88,8 @@ func namespaceValidate(next, cur kind.Object, subresource string) field.ErrorLis
 	return append(errs, namespacePhase(ns)...)
 }
 
-// namespaceFinalizer checks the shape of a name; only "kubernetes" goes without
-// a domain.
+// namespaceFinalizer checks the name of a finalizer; only "kubernetes" needs no
+// domain prefix.
 func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
 	if name == string(corev1.FinalizerKubernetes) {
 		return nil
@@ -100,7 +100,8 @@ func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
 	return validation.IsDomainPrefixedKey(path, name)
 }
 
-// namespacePhase is Terminating exactly when the namespace is being deleted.
+// namespacePhase requires Terminating while the namespace is being deleted, and
+// Active otherwise.
 func namespacePhase(ns *corev1.Namespace) field.ErrorList {
 	path, deleting := field.NewPath("status", "phase"), ns.DeletionTimestamp != nil
 	if deleting && ns.Status.Phase != corev1.NamespaceTerminating {

@@ -62,7 +62,8 @@ func nodeInfo(name string, get func(*corev1.NodeSystemInfo) string) table.Column
 	}).Wide()
 }
 
-// nodeStatus is Ready, NotReady or Unknown, and SchedulingDisabled where it is.
+// nodeStatus returns Ready, NotReady or Unknown, with SchedulingDisabled for a
+// cordoned node.
 func nodeStatus(node *corev1.Node) string {
 	status := "Unknown"
 	for _, c := range node.Status.Conditions {
@@ -79,7 +80,7 @@ func nodeStatus(node *corev1.Node) string {
 	return status
 }
 
-// nodeRoles reads the labels node-role.kubernetes.io/<role> and
+// nodeRoles returns the roles from the labels node-role.kubernetes.io/<role> and
 // kubernetes.io/role=<role>.
 func nodeRoles(node *corev1.Node) string {
 	roles := map[string]bool{}
@@ -106,8 +107,8 @@ func nodeAddress(kind corev1.NodeAddressType) func(*corev1.Node) string {
 	}
 }
 
-// nodeDefault keeps podCIDR and podCIDRs together, and lets everything a node
-// has be allocatable unless it says otherwise.
+// nodeDefault sets podCIDR and podCIDRs from each other. Allocatable defaults to
+// the capacity.
 func nodeDefault(obj kind.Object) {
 	node := obj.(*corev1.Node)
 	switch {
@@ -121,7 +122,7 @@ func nodeDefault(obj kind.Object) {
 	}
 }
 
-// nodePrepare lets a creation set the status too, as agents register with it.
+// nodePrepare keeps the status of a new node, because agents register with it.
 func nodePrepare(next, cur kind.Object, subresource string) {
 	if cur == nil {
 		return
@@ -134,7 +135,7 @@ func nodePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// nodeDurability spares the disk writes that only say the node still lives.
+// nodeDurability makes updates that only renew heartbeats volatile, to avoid disk writes.
 func nodeDurability(cur, next kind.Object) store.Durability {
 	if cur == nil || next == nil {
 		return store.Durable
@@ -145,7 +146,7 @@ func nodeDurability(cur, next kind.Object) store.Durability {
 	return store.Durable
 }
 
-// nodeWithoutBeat is a copy, sharing what it can, without what a heartbeat moves.
+// nodeWithoutBeat returns a shallow copy without the fields that a heartbeat changes.
 func nodeWithoutBeat(node *corev1.Node) *corev1.Node {
 	still := *node
 	still.ResourceVersion, still.ManagedFields = "", nil
@@ -223,7 +224,7 @@ func nodeAmounts(amounts corev1.ResourceList, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// nodeUpdate lets podCIDRs and providerID be set once.
+// nodeUpdate rejects changes of podCIDRs and providerID once they are set.
 func nodeUpdate(spec, old *corev1.NodeSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(old.PodCIDRs) > 0 && !slices.Equal(spec.PodCIDRs, old.PodCIDRs) {

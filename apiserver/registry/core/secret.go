@@ -36,7 +36,7 @@ func secretResource() kind.Resource {
 	}
 }
 
-// secretDefault also folds the write-only stringData into data.
+// secretDefault sets the type and merges the write-only stringData into data.
 func secretDefault(obj kind.Object) {
 	secret := obj.(*corev1.Secret)
 	if secret.Type == "" {
@@ -66,8 +66,8 @@ func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return append(errs, frozenField("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
 }
 
-// secretKeys checks names and the total size of the values, which may not be
-// more than 1 MiB.
+// secretKeys checks the names of the keys and the total size of the values, which
+// is limited to 1 MiB.
 func secretKeys(secret *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	path, size := field.NewPath("data"), 0
@@ -81,7 +81,7 @@ func secretKeys(secret *corev1.Secret) field.ErrorList {
 	return errs
 }
 
-// secretTypeKeys checks what the secret's type demands.
+// secretTypeKeys checks the data and annotations that the secret's type requires.
 func secretTypeKeys(secret *corev1.Secret) field.ErrorList {
 	switch secret.Type {
 	case corev1.SecretTypeServiceAccountToken:
@@ -113,7 +113,7 @@ func secretKeyIf(ok bool, key string) field.ErrorList {
 	return field.ErrorList{field.Required(field.NewPath("data").Key(key), "")}
 }
 
-// secretBasicAuth wants a user name or a password; one will do.
+// secretBasicAuth requires a user name, a password or both.
 func secretBasicAuth(secret *corev1.Secret) field.ErrorList {
 	user, password := secretHasKey(secret, corev1.BasicAuthUsernameKey), secretHasKey(secret, corev1.BasicAuthPasswordKey)
 	if len(user) == 0 || len(password) == 0 {

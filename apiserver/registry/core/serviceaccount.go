@@ -8,7 +8,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// serviceAccountResource has no rules beyond those for metadata, as upstream.
+// serviceAccountResource validates only the metadata, as upstream does.
 func serviceAccountResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.ServiceAccounts,

@@ -20,8 +20,9 @@ func tokenSubresource() kind.Subresource {
 	return sub
 }
 
-// requestToken is the creation of a token below a service account: change gets an
-// empty TokenRequest, and what it returns comes back filled in. Nothing is stored.
+// requestToken creates a token for a service account: change gets an empty
+// TokenRequest and returns the client's, to which the token is added. Nothing is
+// stored; a dry run returns no token.
 func requestToken(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, in, ref.Namespace, ref.Name)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// componentStatusResource is what kubectl get cs asks for: the health of the
-// parts, asked when it is.
+// componentStatusResource describes ComponentStatus, the health of the components;
+// it is checked for each request.
 func componentStatusResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.ComponentStatuses,
@@ -47,8 +47,8 @@ func componentHealth(c *corev1.ComponentStatus) string {
 	return "Unknown"
 }
 
-// bindingResource is the older way to bind a pod: a POST to the namespace's
-// bindings instead of the pod's.
+// bindingResource is the older way to bind a pod: a POST to the bindings of the
+// namespace instead of the binding subresource of the pod.
 func bindingResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.Bindings,

@@ -15,11 +15,10 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// IngressClassAnnotation is how Ingresses named their class before they had a
-// field for it.
+// IngressClassAnnotation is the deprecated annotation that ingressClassName replaces.
 const IngressClassAnnotation = "kubernetes.io/ingress.class"
 
-// shownHosts is how many hosts fit into a cell (upstream's printers).
+// shownHosts is the number of hosts that a cell shows (upstream: pkg/printers).
 const shownHosts = 3
 
 func ingressResource() kind.Resource {
@@ -85,7 +84,8 @@ func ingressClassOf(i *networkingv1.Ingress) string {
 	return *i.Spec.IngressClassName
 }
 
-// ingressHosts counts what it leaves out by rules, as upstream does.
+// ingressHosts lists the first hosts. The number of omitted ones includes rules
+// without a host, as in upstream.
 func ingressHosts(i *networkingv1.Ingress) string {
 	var all []string
 	more := false

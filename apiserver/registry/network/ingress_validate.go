@@ -40,7 +40,7 @@ func ingressTLS(tls *networkingv1.IngressTLS, path *field.Path) field.ErrorList 
 	return append(errs, check.UnsetOrNamed(path.Child("secretName"), tls.SecretName, check.Subdomain)...)
 }
 
-// hostName is a DNS name, or one whose first label is "*".
+// hostName accepts a DNS name; the first label may be "*".
 func hostName(host string) []string {
 	if strings.Contains(host, "*") {
 		return validation.IsWildcardDNS1123Subdomain(host)
@@ -96,7 +96,7 @@ func absolutePath(text string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, text, "must be an absolute path")}
 }
 
-// plainPath has no part that a proxy might read differently from the next.
+// plainPath rejects sequences that proxies interpret differently.
 func plainPath(text string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, part := range []string{"//", "/./", "/../", "%2f", "%2F"} {
@@ -112,7 +112,7 @@ func plainPath(text string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ingressBackend is a Service or any object of the namespace.
+// ingressBackend requires either a Service or another object of the namespace.
 func ingressBackend(backend *networkingv1.IngressBackend, path *field.Path) field.ErrorList {
 	switch service, resource := backend.Service, backend.Resource; {
 	case service != nil && resource != nil:

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// maxController is the longest name of an ingress controller (upstream's
+// maxController is the maximum length of a controller name (upstream:
 // maxLenIngressClassController).
 const maxController = 250
 
@@ -53,7 +53,7 @@ func ingressClassPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// ingressClassParameters is "Kind.group/name".
+// ingressClassParameters returns "Kind.group/name".
 func ingressClassParameters(c *networkingv1.IngressClass) string {
 	p := c.Spec.Parameters
 	switch {
@@ -87,8 +87,8 @@ func ingressClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return errs
 }
 
-// ingressClassReference names a namespace exactly when it says so; Scope is set
-// by default.
+// ingressClassReference requires a namespace for scope Namespace and forbids it for
+// scope Cluster. The default of Scope is set before.
 func ingressClassReference(p *networkingv1.IngressClassParametersReference, path *field.Path) field.ErrorList {
 	errs := typedReference(p.APIGroup, p.Kind, p.Name, path)
 	at := path.Child("namespace")

@@ -1,5 +1,4 @@
-// Package network holds the kinds that lead traffic into the cluster and narrow it
-// inside: Ingresses, their classes, and network policies.
+// Package network defines Ingress, IngressClass and NetworkPolicy.
 package network
 
 import "monopod/apiserver/registry/kind"

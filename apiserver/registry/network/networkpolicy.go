@@ -39,8 +39,8 @@ func networkPolicyResource() kind.Resource {
 	}
 }
 
-// networkPolicyDefault: a policy is about what comes in, and about what goes out
-// if it says anything about that.
+// networkPolicyDefault sets the protocols of ports. Policy types default to Ingress,
+// and Egress if there are egress rules.
 func networkPolicyDefault(obj kind.Object) {
 	spec := &obj.(*networkingv1.NetworkPolicy).Spec
 	for i := range spec.Ingress {
@@ -142,7 +142,7 @@ func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Error
 	return append(errs, check.Invalid(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))...)
 }
 
-// policyPeer is pods by their labels and those of their namespace, or addresses.
+// policyPeer requires either pod and namespace selectors or an address range.
 func policyPeer(peer *networkingv1.NetworkPolicyPeer, path *field.Path, known []string) field.ErrorList {
 	var errs field.ErrorList
 	pods := peer.PodSelector != nil || peer.NamespaceSelector != nil
@@ -164,7 +164,7 @@ func policyPeer(peer *networkingv1.NetworkPolicyPeer, path *field.Path, known []
 	return errs
 }
 
-// ipBlock is a range of addresses without some smaller ranges of it.
+// ipBlock checks an address range and its exceptions, which must be strict subsets.
 func ipBlock(block *networkingv1.IPBlock, path *field.Path, known []string) field.ErrorList {
 	at := path.Child("cidr")
 	if block.CIDR == "" {
@@ -191,7 +191,7 @@ func ipBlock(block *networkingv1.IPBlock, path *field.Path, known []string) fiel
 	return errs
 }
 
-// policyBlock is an address range and where it stands.
+// policyBlock is an address range with its path.
 type policyBlock struct {
 	block *networkingv1.IPBlock
 	path  *field.Path

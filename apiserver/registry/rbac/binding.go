@@ -38,7 +38,7 @@ func clusterRoleBindingResource() kind.Resource {
 	}
 }
 
-// bound is what both kinds of binding hold.
+// bound contains the common fields of both kinds of binding.
 type bound struct {
 	role       *rbacv1.RoleRef
 	subjects   []rbacv1.Subject
@@ -53,7 +53,7 @@ func boundOf(obj kind.Object) bound {
 	return bound{&b.RoleRef, b.Subjects, false}
 }
 
-// fill names the API groups that were left out.
+// fill sets the default API groups.
 func (b bound) fill() {
 	kind.SetIfZero(&b.role.APIGroup, rbacv1.GroupName)
 	for i := range b.subjects {
@@ -63,8 +63,8 @@ func (b bound) fill() {
 	}
 }
 
-// bindingValidate: what a binding grants is for ever, whom it grants it to may
-// change.
+// bindingValidate checks the role and the subjects. roleRef is immutable; subjects
+// may change.
 func bindingValidate(next, cur kind.Object, _ string) field.ErrorList {
 	b := boundOf(next)
 	errs := b.roleErrors(field.NewPath("roleRef"))
@@ -89,8 +89,8 @@ func (b bound) roleErrors(at *field.Path) field.ErrorList {
 	})...)
 }
 
-// subject is a service account, whose namespace a binding for the whole cluster
-// must name, or a user or group.
+// subject checks a user, group or service account. A ClusterRoleBinding must name
+// the namespace of a service account.
 func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
 	errs := check.Required(at.Child("name"), s.Name)
 	switch s.Kind {
@@ -112,7 +112,8 @@ func serviceAccountName(name string) []string {
 	return validation.ValidateServiceAccountName(name, false)
 }
 
-// supported is NotSupported also for what is empty, as these fields have it.
+// supported returns NotSupported also for an empty value, as upstream does for these
+// fields.
 func supported(at *field.Path, value string, allowed ...string) field.ErrorList {
 	for _, a := range allowed {
 		if value == a {

@@ -1,5 +1,5 @@
-// Package rbac holds the kinds that say who may do what. Whether a rule allows
-// a request is apiserver/access/auth's to tell.
+// Package rbac defines roles and role bindings. Package apiserver/access/auth
+// evaluates them.
 package rbac
 
 import (
@@ -60,8 +60,8 @@ func rules(all []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	return errs
 }
 
-// rule is about resources or about paths, never both; paths belong to the whole
-// cluster.
+// rule requires either resources or non-resource URLs; only a ClusterRole may have
+// the latter.
 func rule(r *rbacv1.PolicyRule, namespaced bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(r.Verbs) == 0 {
@@ -90,7 +90,7 @@ func pathRule(r *rbacv1.PolicyRule, namespaced bool, at *field.Path) field.Error
 	return errs
 }
 
-// aggregation selects the roles whose rules this one collects.
+// aggregation checks the selectors of the roles that are aggregated.
 func aggregation(a *rbacv1.AggregationRule) field.ErrorList {
 	if a == nil {
 		return nil
@@ -110,7 +110,7 @@ func selector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at)
 }
 
-// rbacName is any text that can be a part of a path: colons are usual.
+// rbacName accepts any path segment, because names of roles often contain colons.
 func rbacName(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)

@@ -14,11 +14,11 @@ import (
 const keptOnceSet = "may not change once set"
 
 // ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy
-// against each other; path is that of the spec. It is asked before addresses are
-// allocated and again afterwards.
+// against each other; path is the path of the spec. It runs before and after
+// addresses are allocated.
 func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if spec.Type == corev1.ServiceTypeExternalName {
-		return nil // has none
+		return nil // an ExternalName Service has no address
 	}
 	ips := path.Child("clusterIPs")
 	errs := clusterIPsAgree(spec, ips)
@@ -36,7 +36,7 @@ func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	return append(errs, clusterIPsFamilies(spec, ips)...)
 }
 
-// clusterIPsAgree: clusterIP is the first of clusterIPs.
+// clusterIPsAgree checks that clusterIP is the first of clusterIPs.
 func clusterIPsAgree(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	switch {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
@@ -76,8 +76,7 @@ func clusterIPsForm(ips []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// clusterIPsFamilies: one address of each family, and of the family that stands
-// at its place.
+// clusterIPsFamilies allows one address of each family, in the order of ipFamilies.
 func clusterIPsFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.ClusterIPs) > 1 {
@@ -97,7 +96,7 @@ func clusterIPsFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	return errs
 }
 
-// FamilyOf is the family of an address.
+// FamilyOf returns the IP family of an address.
 func FamilyOf(ip string) corev1.IPFamily {
 	if netutils.IsIPv6String(ip) {
 		return corev1.IPv6Protocol
@@ -105,8 +104,8 @@ func FamilyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// serviceUpdate keeps what may not change while the Service has addresses: all
-// but a second address, that may come and go.
+// serviceUpdate rejects changes of immutable fields. While the Service has cluster
+// IPs, only the secondary one may be added or removed.
 func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if NeedsAddress(next) && NeedsAddress(cur) {

@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// shown is how many of a list fit into a cell (upstream's printers).
+// shown is the number of list items that a cell shows (upstream: pkg/printers).
 const shown = 3
 
 func endpointsResource() kind.Resource {
@@ -117,7 +117,7 @@ func endpointsWarnings(endpoints *corev1.Endpoints) []string {
 	return warnings
 }
 
-// endpointsList is the first addresses that are ready, each with its port.
+// endpointsList returns the first ready addresses with their ports.
 func endpointsList(endpoints *corev1.Endpoints) string {
 	var all []string
 	for _, subset := range endpoints.Subsets {
@@ -135,7 +135,7 @@ func endpointsList(endpoints *corev1.Endpoints) string {
 	return firstOf(all, table.None)
 }
 
-// firstOf is the first few of all, and how many more there are.
+// firstOf returns the first items and the number of omitted ones; none if all is empty.
 func firstOf(all []string, none string) string {
 	switch {
 	case len(all) == 0:

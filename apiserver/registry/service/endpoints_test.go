@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// many is n items made by format, which takes the number.
+// many returns a list of n items; format gets the index.
 func many(n int, format string) string {
 	var all []string
 	for i := range n {

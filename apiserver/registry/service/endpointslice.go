@@ -17,12 +17,12 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// What one slice may hold (upstream's pkg/apis/discovery/validation).
+// Limits of one EndpointSlice (upstream: pkg/apis/discovery/validation).
 const (
 	maxEndpoints     = 1000
-	maxAddresses     = 100 // of one endpoint
+	maxAddresses     = 100 // per endpoint
 	maxEndpointPorts = 20000
-	maxHints         = 8 // zones, and nodes, of one endpoint
+	maxHints         = 8 // per endpoint, for zones and for nodes
 )
 
 func endpointSliceResource() kind.Resource {
@@ -53,8 +53,9 @@ func endpointSliceDefault(obj kind.Object) {
 	}
 }
 
-// endpointSlicePrepare counts changes of anything but the metadata, and of the
-// labels, which say whose slice it is. The topology of older versions goes.
+// endpointSlicePrepare increments the generation when the labels, which name the
+// Service, or anything outside of the metadata changes. It removes the deprecated
+// topology.
 func endpointSlicePrepare(next, cur kind.Object, subresource string) {
 	slice := next.(*discoveryv1.EndpointSlice)
 	for i := range slice.Endpoints {
@@ -118,8 +119,8 @@ func endpointAddresses(addresses []string, family discoveryv1.AddressType, path 
 	return errs
 }
 
-// endpointAddressOf checks an address of the family; one of an unknown family is
-// refused for that alone.
+// endpointAddressOf checks that an address is of the family. An unknown family is
+// reported only once, for addressType.
 func endpointAddressOf(family discoveryv1.AddressType, path *field.Path, address string) field.ErrorList {
 	switch family {
 	case discoveryv1.AddressTypeFQDN:
@@ -134,7 +135,7 @@ func endpointAddressOf(family discoveryv1.AddressType, path *field.Path, address
 	return nil
 }
 
-// endpointHints: each zone or node once.
+// endpointHints checks the names of zones and nodes and rejects duplicates.
 func endpointHints(hints *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
 	if hints == nil {
 		return nil
@@ -173,7 +174,7 @@ func endpointPorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 	}
 	var errs field.ErrorList
 	seen := map[string]bool{}
-	for i, p := range ports { // name and protocol are set by default
+	for i, p := range ports { // name and protocol have defaults
 		at := path.Index(i)
 		errs = append(errs, check.UnsetOrNamed(at.Child("name"), *p.Name, validation.IsDNS1123Label)...)
 		if seen[*p.Name] {
@@ -198,7 +199,7 @@ func endpointSliceWarnings(next, _ kind.Object) []string {
 	return warnings
 }
 
-// endpointSlicePorts: a number, or else a name, or "*" for all.
+// endpointSlicePorts lists the number of each port, or else its name, or "*".
 func endpointSlicePorts(slice *discoveryv1.EndpointSlice) string {
 	var all []string
 	for _, p := range slice.Ports {

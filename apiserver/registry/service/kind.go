@@ -33,8 +33,8 @@ func serviceResource() kind.Resource {
 	}
 }
 
-// serviceDefault follows upstream's SetDefaults_Service; addresses and node
-// ports come later.
+// serviceDefault implements upstream's SetDefaults_Service; addresses and node
+// ports are allocated later.
 func serviceDefault(obj kind.Object) {
 	service := obj.(*corev1.Service)
 	spec := &service.Spec
@@ -51,7 +51,8 @@ func serviceDefault(obj kind.Object) {
 	serviceTrafficDefault(service)
 }
 
-// serviceAffinityDefault: three hours (upstream: DefaultClientIPServiceAffinitySeconds).
+// serviceAffinityDefault sets the timeout of ClientIP to three hours (upstream:
+// DefaultClientIPServiceAffinitySeconds).
 func serviceAffinityDefault(spec *corev1.ServiceSpec) {
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
@@ -82,34 +83,35 @@ func serviceTrafficDefault(service *corev1.Service) {
 	}
 }
 
-// inCluster: Services that the cluster itself carries traffic for.
+// inCluster reports whether Services of the type route traffic inside the cluster.
 func inCluster(t corev1.ServiceType) bool {
 	return t == corev1.ServiceTypeClusterIP || onNodes(t)
 }
 
-// onNodes: Services with ports on the nodes.
+// onNodes reports whether Services of the type have node ports.
 func onNodes(t corev1.ServiceType) bool {
 	return t == corev1.ServiceTypeNodePort || t == corev1.ServiceTypeLoadBalancer
 }
 
-// NeedsNodePorts says that the Service has ports on the nodes.
+// NeedsNodePorts reports whether the Service has node ports.
 func NeedsNodePorts(spec *corev1.ServiceSpec) bool { return onNodes(spec.Type) }
 
-// NeedsAddress says that the Service has an address of the cluster, or says that it wants
-// none ("None").
+// NeedsAddress reports whether the Service has a cluster IP, which is "None" for a
+// headless Service.
 func NeedsAddress(spec *corev1.ServiceSpec) bool { return spec.Type != corev1.ServiceTypeExternalName }
 
-// NeedsHealthCheck says that load balancers ask each node whether it has endpoints.
+// NeedsHealthCheck reports whether load balancers check on each node whether the
+// Service has local endpoints.
 func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// FromOutside says that traffic may come from outside of the cluster.
+// FromOutside reports whether the Service is reachable from outside of the cluster.
 func FromOutside(spec *corev1.ServiceSpec) bool {
 	return onNodes(spec.Type) || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 
-// Headless says that the Service has no address of its own.
+// Headless reports whether the cluster IP is "None".
 func Headless(spec *corev1.ServiceSpec) bool {
 	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
 }

@@ -8,8 +8,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// servicePrepare lets a client leave out what the cluster has given the Service
-// before, and takes back what its new type has no use for.
+// servicePrepare restores allocated fields that an update omits, and clears those
+// that the new type does not use.
 func servicePrepare(next, cur kind.Object, subresource string) {
 	service := next.(*corev1.Service)
 	if cur == nil {
@@ -31,16 +31,16 @@ func servicePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mirrorClusterIP repeats clusterIP in clusterIPs for clients that know only the
-// older of the two.
+// mirrorClusterIP copies clusterIP to clusterIPs for clients that know only the
+// older field.
 func mirrorClusterIP(spec *corev1.ServiceSpec) {
 	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 		spec.ClusterIPs = []string{spec.ClusterIP}
 	}
 }
 
-// syncClusterIPs is mirrorClusterIP for updates: when a client changed clusterIP
-// and left clusterIPs as it was, that follows.
+// syncClusterIPs is mirrorClusterIP for updates: if a client changed clusterIP but
+// not clusterIPs, clusterIPs is set from clusterIP.
 func syncClusterIPs(next, cur *corev1.ServiceSpec) {
 	if cur.ClusterIP != "" && next.ClusterIP != cur.ClusterIP && slices.Equal(next.ClusterIPs, cur.ClusterIPs) {
 		next.ClusterIPs = nil
@@ -48,7 +48,8 @@ func syncClusterIPs(next, cur *corev1.ServiceSpec) {
 	mirrorClusterIP(next)
 }
 
-// keepAllocated fills in what the client left out and the Service still needs.
+// keepAllocated restores allocated fields that the client omitted and the Service
+// still needs.
 func keepAllocated(next, cur *corev1.ServiceSpec) {
 	if NeedsAddress(cur) && NeedsAddress(next) {
 		kind.SetIfZero(&next.ClusterIP, cur.ClusterIP)
@@ -64,8 +65,8 @@ func keepAllocated(next, cur *corev1.ServiceSpec) {
 	}
 }
 
-// keepNodePorts gives ports back the node port that the port of the same name
-// had, unless another port names it now.
+// keepNodePorts restores the node port of the current port with the same name,
+// unless another port requests it.
 func keepNodePorts(next, cur *corev1.ServiceSpec) {
 	used, named := map[int32]bool{}, map[string]int32{}
 	for i := range next.Ports {
@@ -82,8 +83,8 @@ func keepNodePorts(next, cur *corev1.ServiceSpec) {
 	}
 }
 
-// dropByType clears fields that the new type does not have, where the client left
-// them as they were; one that it changed is for validation to refuse.
+// dropByType clears fields that the new type does not have if the client did not
+// change them; validation rejects changed ones.
 func dropByType(next, cur *corev1.ServiceSpec) {
 	if NeedsAddress(cur) && !NeedsAddress(next) {
 		dropAddresses(next, cur)
@@ -115,7 +116,7 @@ func dropAddresses(next, cur *corev1.ServiceSpec) {
 	dropSamePointer(&next.IPFamilyPolicy, cur.IPFamilyPolicy)
 }
 
-// sameNodePorts: no node port is named that the Service did not have.
+// sameNodePorts reports whether next has no node ports that cur does not have.
 func sameNodePorts(next, cur *corev1.ServiceSpec) bool {
 	return !slices.ContainsFunc(next.Ports, func(p corev1.ServicePort) bool {
 		return p.NodePort != 0 && !slices.ContainsFunc(cur.Ports, func(q corev1.ServicePort) bool { return q.NodePort == p.NodePort })

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Only addresses of the pods' range are let through.
+// Only loopback addresses in the pod range are accepted.
 func TestReaching(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -1,7 +1,7 @@
-// Package service holds Services and the endpoints behind them.
+// Package service defines Service, Endpoints and EndpointSlice.
 //
-// What a Service is given by the cluster (addresses, ports of the nodes) is
-// chosen by package allocate before Validate sees it.
+// Package allocate chooses the cluster IPs and node ports of a Service before
+// Validate runs.
 package service
 
 import "monopod/apiserver/registry/kind"

@@ -20,7 +20,7 @@ func spec(parts ...string) string {
 	return "{metadata: {name: x}, spec: {" + strings.Join(parts, ", ") + "}}"
 }
 
-// balanced is a Service for a load balancer, as it is once ports are allocated.
+// balanced returns a Service of type LoadBalancer with an allocated address.
 func balanced(parts ...string) string {
 	return spec(append([]string{`type: LoadBalancer, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ` + onePort}, parts...)...)
 }
@@ -129,7 +129,7 @@ func TestServiceDefaults(t *testing.T) {
 func TestServiceUpdate(t *testing.T) {
 	t.Parallel()
 	dual := `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1, "fd00::1"], ipFamilies: [IPv4, IPv6]`
-	four := `ipFamilies: [IPv4]` // as allocation takes it from the address
+	four := `ipFamilies: [IPv4]` // as allocated, from the address
 	for name, c := range map[string]struct{ old, next, want string }{
 		"address left out":       {spec(clusterIP, onePort), spec(onePort, four), ""},
 		"another address":        {spec(clusterIP, onePort), spec(onePort, four, `clusterIP: 10.96.1.2`), "spec.clusterIPs[0]: Invalid value"},
@@ -152,7 +152,6 @@ func TestServiceUpdate(t *testing.T) {
 		r := kindtest.Of(t, service.Resources(), "Service")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// a later type in the text wins over an earlier one
 			old := kindtest.Create(t, r, lastWins(c.old))
 			next := kindtest.Update(t, r, old, lastWins(c.next), "")
 			kindtest.WantErrors(t, kindtest.Validate(r, next, old, ""), c.want)
@@ -160,7 +159,7 @@ func TestServiceUpdate(t *testing.T) {
 	}
 }
 
-// lastWins drops the type that clusterIP names where another follows.
+// lastWins removes the type in clusterIP if another type follows.
 func lastWins(text string) string {
 	if strings.Count(text, "type:") > 1 {
 		return strings.Replace(text, "type: ClusterIP, ", "", 1)

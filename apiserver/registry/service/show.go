@@ -31,8 +31,8 @@ func serviceColumns() []table.Column {
 	}
 }
 
-// serviceExternal is where it is reached from outside; "<pending>" until a load
-// balancer says.
+// serviceExternal returns the external addresses; "<pending>" until a load balancer
+// reports one.
 func serviceExternal(s *corev1.Service) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
@@ -52,7 +52,7 @@ func serviceExternal(s *corev1.Service) string {
 	return table.Unknown
 }
 
-// AppendAddress adds the address, or else the name, of a load balancer.
+// AppendAddress appends the address of a load balancer, or else its host name, if any.
 func AppendAddress(all []string, ip, hostname string) []string {
 	switch {
 	case ip != "":
@@ -75,8 +75,8 @@ func servicePortList(s *corev1.Service) string {
 	return table.OrNone(strings.Join(all, ","))
 }
 
-// serviceWarnings names what is stored but has no effect, or another form to be
-// written in.
+// serviceWarnings reports fields that have no effect, are deprecated or are written
+// in a non-canonical form.
 func serviceWarnings(next, _ kind.Object) []string {
 	service := next.(*corev1.Service)
 	spec := &service.Spec

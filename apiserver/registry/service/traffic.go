@@ -12,8 +12,8 @@ import (
 
 const loadBalancerOnly = "may only be used when `type` is 'LoadBalancer'"
 
-// serviceLoadBalancer checks what only load balancers may say. The odd path is
-// upstream's.
+// serviceLoadBalancer checks the fields of type LoadBalancer. The capital letter in
+// the path LoadBalancerSourceRanges is upstream's.
 func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
@@ -38,8 +38,8 @@ func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	return errs
 }
 
-// serviceSourceAnnotation is the old way to write loadBalancerSourceRanges, heard
-// where the field is empty.
+// serviceSourceAnnotation checks the annotation that preceded the field
+// loadBalancerSourceRanges; it is ignored if the field is set.
 func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
 	text, set := service.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
 	if !set || len(service.Spec.LoadBalancerSourceRanges) > 0 {
@@ -59,7 +59,7 @@ func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// serviceTraffic checks the policies by which traffic finds its endpoint.
+// serviceTraffic checks the traffic policies and the health check node port.
 func serviceTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	errs := serviceExternalTraffic(spec, path.Child("externalTrafficPolicy"))
 	errs = append(errs, serviceHealthCheck(spec, path.Child("healthCheckNodePort"))...)
@@ -98,7 +98,7 @@ func serviceHealthCheck(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	return nil
 }
 
-// serviceStatus checks what a load balancer reports.
+// serviceStatus checks the addresses that a load balancer reports.
 func serviceStatus(service, old *corev1.Service) field.ErrorList {
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	ingress := service.Status.LoadBalancer.Ingress

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// maxAffinitySeconds is a day (upstream: MaxClientIPServiceAffinitySeconds).
+// maxAffinitySeconds is one day (upstream: MaxClientIPServiceAffinitySeconds).
 const maxAffinitySeconds = 24 * 60 * 60
 
 func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList {
@@ -30,7 +30,7 @@ func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList 
 	return append(errs, serviceSourceAnnotation(service)...)
 }
 
-// serviceTopology: the old annotation and the newer one may not disagree.
+// serviceTopology requires the deprecated topology annotation to match the new one.
 func serviceTopology(annotations map[string]string) field.ErrorList {
 	hints, old := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	mode, newer := annotations[corev1.AnnotationTopologyMode]
@@ -59,7 +59,7 @@ func serviceSpec(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	return append(errs, serviceTraffic(spec, path)...)
 }
 
-// serviceForm checks what each type must and must not have.
+// serviceForm checks the fields that each type requires or forbids.
 func serviceForm(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.Ports) == 0 && !Headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
@@ -87,7 +87,7 @@ func serviceExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	if spec.IPFamilyPolicy != nil {
 		errs = append(errs, field.Forbidden(path.Child("ipFamilyPolicy"), refusal))
 	}
-	name := strings.TrimSuffix(spec.ExternalName, ".") // the dot that says it is complete
+	name := strings.TrimSuffix(spec.ExternalName, ".") // the dot of a fully qualified name
 	return append(errs, check.Named(path.Child("externalName"), name, validation.IsDNS1123Subdomain)...)
 }
 
@@ -95,7 +95,7 @@ func serviceAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList
 	errs := check.OneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	config := spec.SessionAffinityConfig
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP || config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
-		return errs // defaults see to the rest
+		return errs // defaults cover the other cases
 	}
 	if seconds := *config.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinitySeconds {
 		errs = append(errs, field.Invalid(path.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), seconds,
@@ -122,7 +122,7 @@ func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// servicePortName: where there are several ports each has a name of its own.
+// servicePortName requires unique names if there are several ports.
 func servicePortName(name string, required bool, names map[string]bool, path *field.Path) field.ErrorList {
 	if name == "" {
 		if required {
@@ -153,8 +153,8 @@ func appProtocol(path *field.Path, name *string) field.ErrorList {
 	return check.NilOrNamed(path, name, validation.IsQualifiedName)
 }
 
-// serviceNodePorts: none in a Service that is for the cluster alone, and none
-// twice for one protocol.
+// serviceNodePorts rejects node ports for type ClusterIP and duplicates for the same
+// protocol.
 func serviceNodePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	type nodePort struct {
 		protocol corev1.Protocol
