@@ -1,4 +1,4 @@
-// Package cronjob creates the Jobs of each CronJob when its schedule says.
+// Package cronjob creates the Jobs of each CronJob on its schedule.
 //
 //   - schedule: when the starts are, and which of them is due; pure functions.
 //   - active: which Jobs run, which have ended, and which of these are kept.
@@ -124,7 +124,7 @@ func controllerOf(job *batchv1.Job) types.UID {
 	return ""
 }
 
-// round is what one sync knows of a CronJob.
+// round is the state of a CronJob during one sync.
 type round struct {
 	stored *batchv1.CronJob // as the API has it
 	cj     *batchv1.CronJob // a copy, whose status becomes the next one
@@ -134,7 +134,7 @@ type round struct {
 }
 
 // reconcile is one sync of a CronJob: what became of its Jobs, the start that is due, the
-// history. It returns how long the next start is away.
+// history. It returns the time until the next start.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	ro, err := r.round(ctx, key)
 	if ro == nil || err != nil {

@@ -16,8 +16,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// startDue creates the Job of the last start that was missed or is due now. It returns how
-// long the next start is away; 0: there is none.
+// startDue creates the Job of the last start that was missed or is due now. It returns
+// the time until the next start, 0 if there is none.
 func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	spec := &ro.cj.Spec
 	if ro.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
@@ -51,8 +51,8 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	return again, r.start(ctx, ro, last)
 }
 
-// start creates the Job of a start, unless it is too late or the Jobs that still run are
-// in its way.
+// start creates the Job of a start, unless the start is too late or concurrencyPolicy
+// forbids it while other Jobs run.
 func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	spec, s := &ro.cj.Spec, &ro.cj.Status
 	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > time.Duration(*n)*time.Second {

@@ -21,7 +21,7 @@ const generationLabel = appsv1.DeprecatedTemplateGeneration
 // podGenerationLabel is the label of pods for it.
 const podGenerationLabel = "pod-template-generation"
 
-// view is what one sync knows of a DaemonSet.
+// view is the state of a DaemonSet during one sync.
 type view struct {
 	ds      *appsv1.DaemonSet // shared
 	history revisions.History
@@ -45,7 +45,7 @@ func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.No
 	return v
 }
 
-// place replaces the pods.
+// place replaces the view's pods.
 func (v *view) place(pods []*corev1.Pod) {
 	v.pods = map[string][]*corev1.Pod{}
 	for _, p := range pods {
@@ -69,7 +69,7 @@ func compare(a, b *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(unbound(a), unbound(b)), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// hash is the label of new pods.
+// hash returns the hash label of new pods.
 func (v *view) hash() string {
 	return v.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
 }

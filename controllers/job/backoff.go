@@ -18,7 +18,7 @@ const (
 	maxBackoff   = 10 * time.Minute
 )
 
-// backoff is how many pods of a Job have failed since one has last succeeded.
+// backoff is how many pods of a Job have failed since the last success.
 type backoff struct {
 	failures int32
 	last     time.Time // the end of the last one that failed
@@ -48,7 +48,7 @@ func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
 	return b
 }
 
-// left is how long no pod may be created. A clock that went back does not prolong it.
+// left returns how long no pod may be created. Setting the clock back does not extend it.
 func (b backoff) left(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0
@@ -104,7 +104,7 @@ func (f *failures) forget(job types.UID) {
 }
 
 // ended is when a pod finished, as far as that is known: when its last container did, when
-// it stopped being ready, when its deletion was asked for, or when it was created
+// it stopped being ready, when its deletion was requested, or when it was created
 // (upstream getFinishedTime).
 func ended(pod *corev1.Pod) time.Time {
 	var last time.Time

@@ -1,7 +1,7 @@
 // Package job runs the pods of each Job until enough of them have succeeded or too many
 // have failed, and counts every pod once.
 //
-//   - round: what one sync knows of a Job and its pods.
+//   - round: the state of a Job and its pods.
 //   - verdict: whether the Job ends, and why; pure functions.
 //   - policy: what podFailurePolicy and successPolicy say; pure functions.
 //   - manage: which pods are created and deleted.
@@ -61,7 +61,7 @@ func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, erro
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// key is a Job, or a pod whose finalizer may be of no use any more.
+// key is a Job, or a pod whose finalizer may no longer be needed.
 type key struct {
 	follow.Key
 	pod bool
@@ -102,9 +102,8 @@ func newRun(c *Controller) *run {
 	}}
 }
 
-// reconcile is one sync of a Job: whether it ends, its pods, its status. Its pods are at
-// least as new as the end of the sync before: one that was counted must not be seen as it
-// was before that.
+// reconcile syncs a Job: whether it ends, its pods, its status. The cached pods must be at
+// least as new as the end of the previous sync, so that no pod is counted twice.
 func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error) {
 	job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {
@@ -146,7 +145,7 @@ func (r *run) sync(ctx context.Context, ro *round) error {
 func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
-		return nil, nil //nolint:nilerr // cannot be stored; trying again would not help
+		return nil, nil //nolint:nilerr // the API rejects such a selector; a retry would not help
 	}
 	pods, err := r.pods.Present(ctx, r.deps.Client, job)
 	if err != nil {
@@ -155,7 +154,7 @@ func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 	return r.claims.Of(ctx, job, selector, pods)
 }
 
-// reconcilePod takes the finalizer from a pod that no Job will count.
+// reconcilePod removes the finalizer from a pod that no Job will count.
 func (r *run) reconcilePod(ctx context.Context, k follow.Key) error {
 	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {

@@ -21,11 +21,11 @@ import (
 // MaxPodCreateDeletePerSync).
 const burst = 500
 
-// parallel is how many requests of a sync are made at a time.
+// parallel is the number of concurrent requests in a sync.
 const parallel = 50
 
-// manage brings the number of active pods nearer to what is wanted: it deletes pods, or
-// if none is too many it creates some.
+// manage moves the number of active pods towards the desired number: it deletes surplus
+// pods or, if there are none, creates missing ones.
 func (r *run) manage(ctx context.Context, ro *round) error {
 	if suspended(ro.job) {
 		return r.remove(ctx, ro, slices.Clone(ro.active))
@@ -51,14 +51,14 @@ func (r *run) manage(ctx context.Context, ro *round) error {
 	return r.create(ctx, ro, ro.pending(min(missing, burst)))
 }
 
-// wanted is how many pods should be active.
+// wanted returns the desired number of active pods.
 func (ro *round) wanted() int {
 	parallelism := int(*ro.job.Spec.Parallelism)
 	switch n := ro.job.Spec.Completions; {
 	case n != nil:
 		return max(0, min(int(*n-ro.succeeded), parallelism))
 	case ro.succeeded > 0:
-		return len(ro.active) // no more, and those that run may end
+		return len(ro.active) // create none; running pods may finish
 	}
 	return parallelism
 }
@@ -113,7 +113,7 @@ func (ro *round) pending(n int) []int32 {
 	})
 }
 
-// indexBackoff is how long the failed pod of an index is not replaced.
+// indexBackoff returns how long to wait before the failed pod of an index is replaced.
 func (ro *round) indexBackoff(index int32) time.Duration {
 	failed := ro.replaced[index]
 	if failed == nil {
@@ -131,7 +131,7 @@ func (r *run) create(ctx context.Context, ro *round, items []int32) error {
 		case err == nil:
 			made.Add(1)
 		case owned.Ending(err):
-			return nil // it ends with its namespace
+			return nil // the namespace is being deleted
 		default:
 			failed.Add(1)
 		}
@@ -142,7 +142,7 @@ func (r *run) create(ctx context.Context, ro *round, items []int32) error {
 	return err
 }
 
-// remove deletes active pods that shall count neither as succeeded nor as failed.
+// remove deletes active pods that must count neither as succeeded nor as failed.
 func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
 	gone, err := r.each(pods, func(p *corev1.Pod) error {
 		if err := r.free(ctx, p); err != nil {
@@ -157,7 +157,7 @@ func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
 }
 
 // stop deletes the active pods of a Job that ends. They keep the finalizer until they are
-// counted. The end is put off if one of them cannot be deleted.
+// counted. If a deletion fails, the Job does not end yet.
 func (r *run) stop(ctx context.Context, ro *round) error {
 	gone, err := r.each(ro.active, func(p *corev1.Pod) error { return r.delete(ctx, ro, p) })
 	for _, p := range gone {

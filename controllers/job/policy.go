@@ -39,7 +39,7 @@ func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.P
 	return "", ""
 }
 
-// exited returns the first container whose exit code the rule wants; containers of the
+// exited returns the first container whose exit code matches the rule; containers of the
 // app come before init containers, and success never matches.
 func exited(status *corev1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	for _, s := range slices.Concat(status.ContainerStatuses, status.InitContainerStatuses) {
@@ -54,7 +54,7 @@ func exited(status *corev1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesR
 	return nil
 }
 
-// matched returns the first condition of the pod that a pattern wants.
+// matched returns the first condition of the pod that matches a pattern.
 func matched(status *corev1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) *corev1.PodCondition {
 	for _, c := range status.Conditions {
 		for _, p := range patterns {

@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// round is what one sync knows of a Job and its pods.
+// round is the state of a Job and its pods during one sync.
 type round struct {
 	stored *batchv1.Job // as the API has it
 	job    *batchv1.Job // a copy, whose status becomes the next one
@@ -73,7 +73,7 @@ func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
 }
 
 // start notes the first start, or that a suspended Job was resumed:
-// activeDeadlineSeconds begin anew then.
+// activeDeadlineSeconds then starts again.
 func (ro *round) start() {
 	if suspended(ro.job) {
 		return
@@ -111,11 +111,12 @@ func (ro *round) sum() {
 	}
 }
 
-// listed reads a list of the status; what an elastic Job has no more is left out.
+// listed parses a list of indexes of the status and drops those not below completions,
+// which an elastic Job may have lowered.
 func (ro *round) listed(text string) indexes.List {
 	list, err := indexes.Parse(text, math.MaxInt32)
 	if err != nil {
-		return nil // cannot be stored
+		return nil // the API rejects such a list
 	}
 	return list.Below(*ro.job.Spec.Completions).Merge(nil)
 }
@@ -170,14 +171,14 @@ func (ro *round) isFailed(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(ro.job)
 }
 
-// drop forgets a pod that the sync has deleted, and that counts no more.
+// drop removes a pod that the sync has deleted and that no longer counts.
 func (ro *round) drop(pod *corev1.Pod) {
 	same := func(p *corev1.Pod) bool { return p.UID == pod.UID }
 	ro.pods = slices.DeleteFunc(ro.pods, same)
 	ro.deleted(pod)
 }
 
-// deleted notes that an active pod is terminating now.
+// deleted records that an active pod is now terminating.
 func (ro *round) deleted(pod *corev1.Pod) {
 	ro.active = slices.DeleteFunc(ro.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
 	ro.terminating++
@@ -218,7 +219,7 @@ func finished(job *batchv1.Job) bool {
 	return isTrue(job, batchv1.JobComplete) != nil || isTrue(job, batchv1.JobFailed) != nil
 }
 
-// isTrue returns the condition of the type if it is True.
+// isTrue returns the condition of the given type if it is True.
 func isTrue(job *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i, c := range job.Status.Conditions {
 		if c.Type == t && c.Status == corev1.ConditionTrue {

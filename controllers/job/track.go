@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// maxUncounted is the most pods that wait in the status for the loss of their finalizer
+// maxUncounted limits the pods in the status that still have their finalizer
 // (upstream MaxUncountedPods); it keeps the status below 20 kB.
 const maxUncounted = 500
 
@@ -23,12 +23,12 @@ const maxUncounted = 500
 // before a crash:
 //
 //  1. The status gets the UIDs of the pods that are to be counted, or the indexes.
-//  2. The pods lose the finalizer, and may be removed from then on.
+//  2. The finalizer is removed from the pods, which may be deleted from then on.
 //  3. The status gets sums instead of the UIDs, and the end of the Job once all of its
 //     pods are counted and none is terminating.
 //
-// A pod is counted if its UID is in the status and it has no finalizer; it is not looked
-// at if it has neither.
+// A pod is counted if its UID is in the status and it has no finalizer; it is ignored
+// if it has neither.
 func (r *run) track(ctx context.Context, ro *round) error {
 	ready, terminating := ro.ready, ro.terminating
 	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready, &terminating
@@ -143,7 +143,7 @@ func (ro *round) finish() bool {
 	if ro.end == nil || len(u.Succeeded)+len(u.Failed) > 0 || ro.terminating > 0 {
 		return false
 	}
-	if s.StartTime == nil { // never was anything but suspended
+	if s.StartTime == nil { // has always been suspended
 		s.StartTime = &metav1.Time{Time: ro.now}
 	}
 	t := batchv1.JobFailed
@@ -185,7 +185,7 @@ func (r *run) write(ctx context.Context, ro *round) error {
 	return err
 }
 
-// free takes the finalizer from a pod; a pod that is gone has none.
+// free removes the finalizer from a pod; it succeeds if the pod no longer exists.
 func (r *run) free(ctx context.Context, pod *corev1.Pod) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "", func(p *corev1.Pod) error {
 		p.UID = pod.UID

@@ -9,7 +9,8 @@ import (
 )
 
 // judge decides whether the Job ends before its completions are reached; the first
-// reason decides, in upstream's order. An end that was decided once stays.
+// reason decides, in upstream's order. An end that the status has
+// already is kept.
 func (ro *round) judge() {
 	job := ro.job
 	if met := isTrue(job, batchv1.JobSuccessCriteriaMet); met != nil {
@@ -69,8 +70,8 @@ func (ro *round) fail(reason, message string) {
 	ro.end = ro.condition(batchv1.JobFailureTarget, corev1.ConditionTrue, reason, message)
 }
 
-// deadline reports whether activeDeadlineSeconds have passed since the start, and asks
-// for another sync at that time if they have not.
+// deadline reports whether activeDeadlineSeconds have passed since the start; if not, it
+// schedules another sync for that time.
 func (ro *round) deadline() bool {
 	limit, start := ro.job.Spec.ActiveDeadlineSeconds, ro.job.Status.StartTime
 	if limit == nil || start == nil || suspended(ro.job) {
@@ -83,7 +84,7 @@ func (ro *round) deadline() bool {
 	return left <= 0
 }
 
-// wait asks for another sync after d, or earlier.
+// wait schedules another sync after d at the latest.
 func (ro *round) wait(d time.Duration) {
 	if ro.again == 0 || d < ro.again {
 		ro.again = d

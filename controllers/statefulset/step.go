@@ -67,8 +67,8 @@ func (r *run) parallel(ctx context.Context, v *view) error {
 	return r.replace(ctx, v)
 }
 
-// replace deletes the pods that a rolling update replaces. They are created anew when they
-// are gone.
+// replace deletes the pods that a rolling update replaces. They are created again after
+// the deletion.
 func (r *run) replace(ctx context.Context, v *view) error {
 	var errs []error
 	for _, rep := range v.outdated() {

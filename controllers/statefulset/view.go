@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// view is what one sync knows of a StatefulSet. The step keeps it up to date.
+// view is the state of a StatefulSet during one sync. The step keeps it up to date.
 type view struct {
 	set        *appsv1.StatefulSet // shared
 	update     *appsv1.ControllerRevision
@@ -93,7 +93,7 @@ func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 // revisionOf is the name of a pod's revision.
 func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }
 
-// pods are those that there are.
+// pods returns the existing pods.
 func (v *view) pods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, rep := range slices.Concat(v.replicas, v.condemned) {
@@ -114,7 +114,7 @@ func (v *view) available(rep *replica) bool {
 	return ready && wait <= 0
 }
 
-// wait asks for another sync after d, or earlier.
+// wait schedules another sync after d at the latest.
 func (v *view) wait(d time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
