@@ -126,7 +126,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// part runs beside the loop, under its name in metrics and health.
+// part runs concurrently with the loop, under its name in metrics and health.
 type part struct {
 	name string
 	run  func(context.Context)

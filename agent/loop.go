@@ -39,7 +39,7 @@ type loop struct {
 	sweeping  sync.WaitGroup
 }
 
-// parts run beside the loop.
+// parts returns the parts that run concurrently with the loop.
 func (l *loop) parts() []part {
 	return []part{
 		{"source", l.source.Run}, {"manifests", l.statics.manifests.Run}, {"mirrors", l.mirrors.Run}, {"admission", l.admitter.run},

@@ -41,7 +41,7 @@ type Config struct {
 	ResolvConf string // names the resolvers of the node; empty: /etc/resolv.conf
 }
 
-// Network follows the API and keeps what serves Services up to date.
+// Network follows the API and updates the kernel and the DNS server.
 type Network struct {
 	deps   follow.Deps
 	cfg    Config
@@ -69,10 +69,10 @@ func (n *Network) Check() error {
 	return nil
 }
 
-// dnsPort is where the DNS server listens, if no other program of the node does.
+// dnsPort is the port of the DNS server, unless another program of the node uses it.
 const dnsPort = 53
 
-// Run implements follow.Controller. What it wrote to the kernel stays when it ends, so that pods' connections go on.
+// Run implements follow.Controller. Its tables stay in the kernel when it ends, so that pods' connections continue.
 func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	health := service.NewHealth(ctx, n.deps.Log)
@@ -129,7 +129,7 @@ func modified(file string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// reconcile writes all changes to the kernel in one transaction, so that the keys that come after find nothing to do.
+// reconcile writes all changes to the kernel in one transaction, so that later keys have nothing to write.
 func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	for changed := r.seen.Take(); len(changed) > 0; {
 		for key := range changed {

@@ -4,7 +4,7 @@
 // containerd runs the plugin for each sandbox. What it runs is the stub, a program of
 // 2 KB that asks the server in the monopod process. If that does not answer, the stub
 // executes the monopod program, of which the plugin is a mode (see Invoked), so that
-// pods come and go while monopod is away. Both do the same call. ADD allocates an address, creates a veth pair whose peer is created
+// pods can start and stop while monopod does not run. Both do the same call. ADD allocates an address, creates a veth pair whose peer is created
 // in the pod's namespace, and sets address and default route there. DEL only releases
 // the address: the veth is removed with the namespace.
 //

@@ -34,7 +34,7 @@ func keyOf(q dns.Question, dnssec bool) cacheKey {
 
 func (k cacheKey) String() string { return fmt.Sprint(k.typ, k.class, k.dnssec, k.name) }
 
-// cache keeps answers for as long as they say.
+// cache keeps answers until their TTLs expire.
 type cache struct {
 	clock clock.PassiveClock
 
@@ -51,7 +51,7 @@ func newCache(clk clock.PassiveClock) *cache {
 	return &cache{clock: clk, answers: map[cacheKey]cached{}}
 }
 
-// get returns a copy of the answer, whose TTLs are what is left of them; nil: there is none.
+// get returns a copy of the answer, with the remaining TTLs; nil: there is none.
 func (c *cache) get(key cacheKey) *dns.Msg {
 	now := c.clock.Now()
 	c.mu.Lock()
@@ -76,7 +76,7 @@ func (c *cache) get(key cacheKey) *dns.Msg {
 	return m
 }
 
-// put keeps an answer, in place of any other if there is no room.
+// put adds an answer. If the cache is full, the answer replaces any other.
 func (c *cache) put(key cacheKey, m *dns.Msg) {
 	keep := lifetime(m)
 	if keep <= 0 {
@@ -95,7 +95,7 @@ func (c *cache) put(key cacheKey, m *dns.Msg) {
 	c.answers[key] = entry
 }
 
-// lifetime is for how long an answer may be kept: the smallest TTL of its records, for a negative one the SOA's.
+// lifetime returns how long an answer may be cached: the smallest TTL of its records, for a negative one the SOA's.
 func lifetime(m *dns.Msg) time.Duration {
 	if m.Truncated || len(m.Answer)+len(m.Ns)+len(m.Extra) > maxAnswer || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxForwards is how many questions wait for resolvers at a time; more fail at once.
+	// maxForwards is the maximum number of concurrent forwarded questions; more fail immediately.
 	maxForwards = 256
 	// patience is how long a resolver may take for one answer.
 	patience = 2 * time.Second
-	// silence is how long a resolver that did not answer is left alone. Meanwhile questions fail at once.
+	// silence is how long a resolver that did not answer is not asked. Meanwhile questions fail immediately.
 	silence = 5 * time.Second
 	// maxPayload is the size of answers over UDP that every network carries (DNS flag day 2020).
 	maxPayload = 1232
@@ -39,7 +39,7 @@ type Forwarder struct {
 	seats     chan struct{}
 
 	mu    sync.Mutex                   // guards quiet
-	quiet map[netip.AddrPort]time.Time // resolvers that did not answer, until when they are left alone
+	quiet map[netip.AddrPort]time.Time // resolvers that did not answer, and until when they are not asked
 }
 
 // NewForwarder returns a Forwarder that asks what resolvers returns, one after the other.
@@ -61,7 +61,7 @@ func (f *Forwarder) Ask(ctx context.Context, q dns.Question, dnssec bool) (*dns.
 	default:
 		return nil, errBusy
 	}
-	// Whoever asks the same meanwhile gets the same answer.
+	// Concurrent callers with the same question share the answer.
 	v, err, shared := f.flights.Do(key.String(), func() (any, error) {
 		m, err := f.exchange(ctx, q, dnssec)
 		if err == nil {

@@ -21,7 +21,7 @@ var Key = follow.Key{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}
 const manager = "dns.monopod"
 
 // Publish creates the Service at the address, and its EndpointSlice that leads to the server on this node. A Service
-// with a selector is another DNS server's and is left alone. Nothing is written if it is already so.
+// with a selector belongs to another DNS server and is not changed. Nothing is written if both are up to date.
 func Publish(ctx context.Context, c client.Client, address netip.Addr, server netip.AddrPort, node string) error {
 	target := intstr.FromInt32(int32(server.Port()))
 	ports := []corev1.ServicePort{

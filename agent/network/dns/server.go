@@ -17,9 +17,9 @@ import (
 const (
 	// idle is how long a TCP connection without questions is kept.
 	idle = 8 * time.Second
-	// maxConns is how many TCP connections are open at a time.
+	// maxConns is the maximum number of open TCP connections.
 	maxConns = 256
-	// forever is a deadline of reads that wakes nobody.
+	// forever is a read deadline that never expires.
 	forever = 10 * 365 * 24 * time.Hour
 	// answerTime ends a question that other resolvers do not answer; clients ask again after 5 s.
 	answerTime = 4 * time.Second
@@ -90,7 +90,7 @@ func listen(at netip.AddrPort) (net.PacketConn, net.Listener, error) {
 	return udp, tcp, nil
 }
 
-// limited accepts a connection only when there is room for it.
+// limited is a listener that limits the number of open connections.
 type limited struct {
 	net.Listener
 	seats  chan struct{}
@@ -172,7 +172,7 @@ func (s *Server) fill(reply *dns.Msg, q dns.Question, a Answer) {
 	}
 }
 
-// follow adds what the name of a CNAME stands for. If that is not known, clients ask for it themselves.
+// follow adds the records of the target of a CNAME. If they are not known, clients query them themselves.
 func (s *Server) follow(reply *dns.Msg, q dns.Question) {
 	if a, ok := s.zone.Answer(q); ok {
 		if a.Alias == "" { // at most one alias within the zone

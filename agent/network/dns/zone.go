@@ -23,7 +23,7 @@ const (
 	specification = "1.1.0"
 )
 
-// Source knows Services and their EndpointSlices. Objects are shared.
+// Source returns Services and their EndpointSlices. Objects are shared.
 type Source interface {
 	Get(key follow.Key) (*corev1.Service, []*discoveryv1.EndpointSlice)
 }
@@ -108,7 +108,7 @@ func (z *Zone) serviceName(key follow.Key) string {
 	return key.Name + "." + key.Namespace + ".svc." + z.domain
 }
 
-// Answer is what the zone says.
+// Answer is the answer of the zone to a question.
 type Answer struct {
 	Code          int // of the response
 	Records, More []dns.RR
@@ -246,7 +246,7 @@ func (z *Zone) ptr(q dns.Question, ip netip.Addr) (Answer, bool) {
 	return nameError(), slices.ContainsFunc(z.own, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// when returns the records to questions of their type.
+// when returns the records if the question asks for their type.
 func when(q dns.Question, typ uint16, records ...dns.RR) Answer {
 	if q.Qtype != typ && q.Qtype != dns.TypeANY {
 		return Answer{}
@@ -277,7 +277,7 @@ func address(name string, ip netip.Addr) dns.RR {
 	return &dns.AAAA{Hdr: header(name, dns.TypeAAAA), AAAA: net.IP(ip.AsSlice())}
 }
 
-// addressOf parses the name that stands for an address in in-addr.arpa or ip6.arpa.
+// addressOf parses the name of an address in in-addr.arpa or ip6.arpa.
 func addressOf(name string) (netip.Addr, bool) {
 	if rest, ok := strings.CutSuffix(name, ".in-addr.arpa."); ok {
 		labels := strings.Split(rest, ".")

@@ -19,5 +19,5 @@
 // language cannot express.
 //
 // The table is a function of Services and EndpointSlices alone, not of the order of their changes: it is the same
-// after a restart. While the process is away, the kernel goes on translating.
+// after a restart. While the process does not run, the kernel continues to translate.
 package service

@@ -95,10 +95,10 @@ func port(number uint16) string {
 	return string(append(binary.BigEndian.AppendUint16(nil, number), 0, 0))
 }
 
-// index is what the kernel's random numbers look like.
+// index encodes an index as the kernel encodes random numbers.
 func index(i int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(i))) }
 
-// picker says what a chain does: it picks one of n endpoints, or with affinity the client's last one; without n, it
+// picker describes a chain: it picks one of n endpoints, or with affinity the client's last one; without n, it
 // assigns a client to an endpoint. Chains are shared by all Services with the same picker.
 type picker struct {
 	n        int
@@ -134,7 +134,7 @@ func (p picker) chain() string {
 	return name + strconv.Itoa(p.n)
 }
 
-// pickers calls add for the pickers of each route that need chains beside the standing ones.
+// pickers calls add for the pickers of each route that need chains in addition to the standing ones.
 func (r Routes) pickers(add func(picker)) {
 	for front, route := range r {
 		n := len(route.Endpoints)

@@ -49,7 +49,7 @@ func NewHealth(ctx context.Context, log *zap.Logger) *Health {
 // Wait returns when ctx has ended and all servers have.
 func (h *Health) Wait() { h.group.Wait() }
 
-// Set replaces what is known of a Service: the port of its health checks, 0 for none, and how many endpoints this node
+// Set sets the health check of a Service: the port of its health checks, 0 for none, and how many endpoints this node
 // has.
 func (h *Health) Set(key types.NamespacedName, port int32, local int) {
 	h.mu.Lock()

@@ -111,7 +111,7 @@ func (l *layout) create(conn *nftables.Conn) error {
 	return nil
 }
 
-// stamp is the name of the chain by which a table of this layout is known.
+// stamp is the name of the chain that identifies a table of this layout.
 func (l *layout) stamp() string { return version + "-" + l.bridge }
 
 // translate looks up the destination of new connections, and if that is the node itself, its port.
@@ -247,17 +247,17 @@ func (l *layout) load(register, offset uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: l.size}}
 }
 
-// contains goes on if the set contains the key.
+// contains continues the rule if the set contains the key.
 func (l *layout) contains(set string, key uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: key, SetName: set, SetID: l.sets[set].ID}}
 }
 
-// find loads the key's value, and goes on if there is one.
+// find loads the key's value, and continues the rule if there is one.
 func (l *layout) find(set string, key, value uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set, SetID: l.sets[set].ID}}
 }
 
-// verdict does what the element of the destination says.
+// verdict executes the verdict of the element of the destination.
 func (l *layout) verdict(set string) []expr.Any {
 	if strings.HasPrefix(set, nodePrefix) {
 		return l.find(set, l.proto(), unix.NFT_REG_VERDICT)

@@ -21,7 +21,7 @@ type Config struct {
 	Log      *zap.Logger
 }
 
-// Proxy is what the kernel is to know of Services. Its methods are not safe for concurrent use.
+// Proxy holds the desired tables of Services and writes them to the kernel. Its methods are not safe for concurrent use.
 type Proxy struct {
 	cfg    Config
 	tables []*table

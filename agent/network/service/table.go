@@ -29,7 +29,7 @@ func newTable(l *layout) *table {
 	}
 }
 
-// set replaces the routes of a Service; none: it has no more. It returns the frontends that another Service already
+// set replaces the routes of a Service; empty: it has none. It returns the frontends that another Service already
 // has, which are left out, and the Services that wait for one that this Service gave up.
 func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, freed bool) {
 	for front := range routes {

@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// View is what a follower has seen. Its methods are safe for concurrent use.
+// View holds the Services and EndpointSlices that a follower has received. Its methods are safe for concurrent use.
 type View struct {
 	mu       sync.RWMutex // guards what follows
 	services map[follow.Key]*corev1.Service

@@ -47,7 +47,7 @@ func (v *volumes) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector. While an earlier one still waits for a file
-// system there is nothing to tell.
+// system, it returns no metrics.
 func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	dirs := map[types.NamespacedName]string{}
 	for _, p := range v.source.cfg.Pods() {
