@@ -1,12 +1,10 @@
 package endpointslice
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,37 +13,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
 )
 
-// link is a client whose watches can be lost, and whose watches of different kinds are not ordered.
-type link struct {
-	client.Client
-	mu   sync.Mutex // guards cuts
-	cuts []context.CancelFunc
-}
-
-// Watch implements client.Client.
-func (l *link) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
-	ctx, cut := context.WithCancel(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cuts = append(l.cuts, cut)
-	return l.Client.Watch(ctx, sel, rv)
-}
-
-// lose ends all watches.
-func (l *link) lose() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, cut := range l.cuts {
-		cut()
-	}
-	l.cuts = nil
-}
+// unordered is a client whose watches of different kinds are not ordered.
+type unordered struct{ client.Client }
 
 // After random changes of pods, Services, slices and watches, the slices of each Service contain exactly its pods with
 // an address, in their states, none more than the maximum.
@@ -62,10 +36,11 @@ func TestSlicesMatchTheModel(t *testing.T) {
 func random(t *testing.T, r *rand.Rand) {
 	api := apitest.New(t)
 	api.Create(zoned("n", "z"))
-	l := &link{Client: api.Client}
+	l := &apitest.Link{Client: api.Client}
 	deps := api.Deps()
+	deps.Client = l
 	if r.IntN(2) == 0 {
-		deps.Client = l
+		deps.Client = unordered{l}
 	}
 	c, err := New(deps, &api.Events, Config{Max: 3})
 	if err != nil {
@@ -90,7 +65,7 @@ func random(t *testing.T, r *rand.Rand) {
 }
 
 // step makes one random change and returns its description.
-func step(api *apitest.API, l *link, r *rand.Rand) string {
+func step(api *apitest.API, l *apitest.Link, r *rand.Rand) string {
 	labels := map[string]string{"app": fmt.Sprint("a", r.IntN(2)), "tier": fmt.Sprint("t", r.IntN(2))}
 	name := fmt.Sprint("p", r.IntN(12))
 	p, exists := apitest.Get[*corev1.Pod](api, "default", name)
@@ -112,7 +87,7 @@ func step(api *apitest.API, l *link, r *rand.Rand) string {
 		}
 		return "delete " + name
 	case n < 14:
-		l.lose()
+		l.Cut()
 		return "lose watches"
 	case n < 16:
 		all := apitest.List[*discoveryv1.EndpointSlice](api, "default")

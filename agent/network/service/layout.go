@@ -152,7 +152,7 @@ func (l *layout) masquerade(conn *nftables.Conn) {
 }
 
 // refuse answers connections to Services without endpoints, and keeps packets for 127.0.0.1 from entering through
-// the pods' link: for connections of the node to its own NodePorts, the kernel is told to let them leave there.
+// the pods' link: connections of the node to its own NodePorts need route_localnet, which lets them leave through that link.
 func (l *layout) refuse(conn *nftables.Conn) {
 	reject := l.chain(conn, chainReject)
 	l.rule(conn, reject, []expr.Any{
