@@ -37,7 +37,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl
+	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl nftables
 	$(GO) vet -race $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 

@@ -6,6 +6,7 @@ set -eu
 missing=
 for package in "$@"; do
 	program=${package%-server} # etcd-server has etcd
+	[ "$package" != nftables ] || program=nft
 	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0

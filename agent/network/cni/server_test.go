@@ -187,17 +187,20 @@ func TestServerIsKilled(t *testing.T) {
 		if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil {
 			t.Error(err)
 		}
-		added := make(chan struct{})
-		go func() { defer close(added); p.add() }()
-		if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil { // it has read the request
-			t.Error(err)
-		}
-		if err := server.Process.Kill(); err != nil {
-			t.Error(err)
-		}
-		server.Wait()
-		unlock()
-		<-added
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil { // it has read the request
+				t.Error(err)
+			}
+			if err := server.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			server.Wait()
+			unlock()
+		}()
+		p.add() // on this thread: another one is not in the namespace
+		<-killed
 		if held, err := n.holders(); err != nil || len(held) != 1 || !p.ip.IsValid() {
 			t.Errorf("held %v, %v; want the one address of the pod", held, err)
 		}
